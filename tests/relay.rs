@@ -1,15 +1,19 @@
 //! Relay and timer through the complete runtime: what they read from the store, and how tenants share
 //! them.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orlog_model::{Clock, InstanceKey, Timestamp};
+use orlog_effect::retry::Backoff;
+use orlog_effect::{FunctionProvider, Policy, ProviderError, Upstream};
+use orlog_model::{Clock, Destination, InstanceKey, TenantId, Timestamp, WorkKind};
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, tenant};
 use orlog_testkit::sagas::{order, order_key, order_placed};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 const TIMEOUT: Duration = Duration::from_hours(1);
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -21,11 +25,46 @@ fn config(home: &tempfile::TempDir) -> (TestRuntimeConfig, Arc<FakeUpstreams>) {
 }
 
 async fn place(runtime: &TestRuntime, numbers: std::ops::Range<usize>) -> Vec<InstanceKey> {
-    let keys: Vec<_> = numbers.map(|number| order_key(&tenant(), number)).collect();
+    place_for(runtime, &tenant(), numbers, &json!({})).await
+}
+
+async fn place_for(
+    runtime: &TestRuntime,
+    tenant: &TenantId,
+    numbers: std::ops::Range<usize>,
+    plan: &Value,
+) -> Vec<InstanceKey> {
+    let keys: Vec<_> = numbers.map(|number| order_key(tenant, number)).collect();
     for key in &keys {
-        runtime.publish(&order_placed(key, &json!({}), START)).await;
+        runtime.publish(&order_placed(key, plan, START)).await;
     }
     keys
+}
+
+/// Returns the number of charges of a tenant in the outbox.
+fn charges_in_outbox(runtime: &TestRuntime, tenant: TenantId) -> usize {
+    let destination = Destination { kind: WorkKind::Effect, tenant, name: "payments.charge".into() };
+    runtime.reader().outbox(&destination, 0, usize::MAX).expect("the store can be read").len()
+}
+
+fn other_tenant() -> TenantId {
+    TenantId::new("zeta").expect("a valid name")
+}
+
+/// Creates an upstream that charges for one tenant, or for all.
+fn charges<F>(tenant: Option<TenantId>, policy: Policy, gate: &Arc<Semaphore>, respond: F) -> Upstream
+where
+    F: Fn(&orlog_effect::FunctionCall) -> Result<Value, ProviderError> + Clone + Send + Sync + 'static,
+{
+    let gate = Arc::clone(gate);
+    let function = FunctionProvider::new().effect("payments.charge", move |call| {
+        let (gate, respond) = (Arc::clone(&gate), respond.clone());
+        async move {
+            gate.acquire().await.expect("it is never closed").forget();
+            respond(&call)
+        }
+    });
+    function.upstream("charges", policy).for_tenants(tenant.map(|tenant| BTreeSet::from([tenant])))
 }
 
 /// Returns the scans of the tables `outbox` and `timer` since the store was opened.
@@ -65,4 +104,73 @@ async fn overflow_of_the_memory_falls_back_to_the_store() {
         assert_eq!(runtime.upstreams.executed_for(key), ["reserve", "charge", "ship", "notify"]);
     }
     runtime.stop().await;
+}
+
+#[tokio::test]
+async fn tenant_with_a_stuck_upstream_does_not_delay_another_tenant() {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let (mut config, upstreams) = config(&home);
+    config.limits.max_in_flight_per_window = 8;
+    let closed = Arc::new(Semaphore::new(0));
+    let stuck = charges(Some(tenant()), Policy::in_process(), &closed, |_| Ok(Value::Null));
+    config.more_upstreams = vec![stuck];
+    let runtime = config.start(&upstreams).await;
+    place(&runtime, 0..100).await;
+    runtime.wait_until("the first tenant waits", |runtime| charges_in_outbox(runtime, tenant()) == 100).await;
+    let others = place_for(&runtime, &other_tenant(), 0..30, &json!({})).await;
+    let is_done = |key: &InstanceKey| upstreams.executed_for(key).len() == 4;
+    runtime.wait_until("the other tenant is done", |_| others.iter().all(is_done)).await;
+    assert_eq!(charges_in_outbox(&runtime, tenant()), 100);
+    runtime.crash().await;
+}
+
+#[tokio::test]
+async fn tenants_share_an_upstream_in_turn() {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let (mut config, upstreams) = config(&home);
+    config.limits.max_in_flight_per_window = 16;
+    let (gate, calls) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&calls);
+    let (one, both) =
+        (Policy { max_concurrency: 1, ..Policy::in_process() }, BTreeSet::from([tenant(), other_tenant()]));
+    let shared = charges(None, one, &gate, move |call| {
+        seen.lock().unwrap().push(call.instance.tenant.clone());
+        Ok(Value::Null)
+    });
+    config.more_upstreams = vec![shared.for_tenants(Some(both))];
+    let runtime = config.start(&upstreams).await;
+    let first = place(&runtime, 0..200).await;
+    runtime.wait_until("the first tenant waits", |runtime| charges_in_outbox(runtime, tenant()) == 200).await;
+    let second = place_for(&runtime, &other_tenant(), 0..20, &json!({})).await;
+    runtime.wait_until("both wait", |runtime| charges_in_outbox(runtime, other_tenant()) == 20).await;
+    gate.add_permits(220);
+    runtime.wait_until_ended(&[first, second].concat()).await;
+    let last = calls.lock().unwrap().iter().rposition(|tenant| *tenant == other_tenant());
+    // One call for each call of the other tenant, and those that started before.
+    assert!(last.is_some_and(|last| last < 2 * 20 + 16), "the last call is number {last:?} of 220");
+    runtime.stop().await;
+}
+
+#[tokio::test]
+async fn items_that_wait_for_a_retry_leave_their_places_to_others() {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let (mut config, upstreams) = config(&home);
+    config.limits.max_in_flight_per_window = 4;
+    let open = Arc::new(Semaphore::new(1_000));
+    let hour = Backoff { initial: TIMEOUT / 2, max: TIMEOUT / 2, multiplier: 1 };
+    let policy = Policy { backoff: hour, max_attempts: None, ..Policy::in_process() };
+    let flaky =
+        charges(Some(tenant()), policy, &open, |call| match call.payload["plan"]["charge"].as_str() {
+            Some("down") => Err(ProviderError::unavailable("down", "it is down")),
+            _ => Ok(Value::Null),
+        });
+    config.more_upstreams = vec![flaky];
+    let runtime = config.start(&upstreams).await;
+    place_for(&runtime, &tenant(), 0..12, &json!({ "charge": "down" })).await;
+    runtime.wait_until("each order had one attempt", |_| open.available_permits() == 1_000 - 12).await;
+    let healthy = place_for(&runtime, &tenant(), 12..20, &json!({})).await;
+    let is_done = |key: &InstanceKey| upstreams.executed_for(key).last().is_some_and(|tag| tag == "notify");
+    runtime.wait_until("the other orders are done", |_| healthy.iter().all(is_done)).await;
+    assert_eq!(charges_in_outbox(&runtime, tenant()), 12);
+    runtime.crash().await;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orlog_effect::Catalog;
-use orlog_model::{Destination, SagaName, WorkKind};
+use orlog_model::{SagaName, WorkKind};
 use orlog_program::Program;
 use orlog_store::PinCounts;
 
@@ -82,9 +82,7 @@ fn missing<'a>(
     context: &'a WarningContext<'_>,
 ) -> impl Iterator<Item = (String, String)> + 'a {
     let manifest = program.manifest();
-    let performs = |kind, name: &str| {
-        context.catalog.executor_for_destination(&Destination { kind, name: name.into() }).is_some()
-    };
+    let performs = |kind, name: &str| context.catalog.executor_for_name(kind, name).is_some();
     let effects = manifest.effects.iter().filter(move |effect| !performs(WorkKind::Effect, effect.as_str()));
     let effects = effects.map(|effect| {
         let requirement = format!("the effect {effect}, which no upstream executes any more");

@@ -57,7 +57,7 @@ impl FreshRows {
         self.work_buffer.extend(
             work.into_iter()
                 .zip(sequences)
-                .map(|(item, sequence)| (OutboxKey { destination: item.work.destination(), sequence }, item)),
+                .map(|(item, sequence)| (OutboxKey { destination: item.destination(), sequence }, item)),
         );
         let disarmed = disarm.into_iter().map(|timer| TimerChange::Disarm(key.clone(), timer));
         self.timer_buffer.extend(disarmed);

@@ -1,26 +1,25 @@
-//! Relay from the outbox to the providers: dispatches work in order per destination, up to the
-//! in-flight limit.
+//! Relay from the outbox to the providers: dispatches work in order per destination, up to the window of
+//! each tenant and upstream.
 //!
 //! The committer hands over the work items of durable commits in memory. The relay reads the store only
 //! at start, after an overflow of that queue, and for items that did not fit into its memory. If a
 //! provider crashes, its unfinished items are dispatched again under the same id.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use orlog_effect::ExecutionProgress;
-use orlog_model::{Destination, OutboxKey, WorkItem};
+use orlog_model::{Destination, OutboxKey};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::abort_on_drop::AbortOnDrop;
 use crate::effects::provider_registry::ProviderRegistry;
-use crate::effects::work_dispatch::{DestinationWindow, DispatchSpan, RelayMessage, WorkDispatch};
+use crate::effects::window::{RelayMessage, WindowPlace};
+use crate::effects::work_dispatch::{DispatchSpan, WorkDispatch};
 use crate::instance::registry::InstanceRegistry;
-use crate::shard::destination_queue::DestinationQueue;
 use crate::shard::fresh_queue::FreshQueue;
 use crate::shard::fresh_rows::StoredWork;
+use crate::shard::outbox_queues::{OutboxQueues, Turn};
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
 use crate::telemetry::trace_context;
 
@@ -42,7 +41,7 @@ pub(crate) struct State {
     instances: Arc<InstanceRegistry>,
     providers: Arc<ProviderRegistry>,
     fresh: Arc<FreshQueue<StoredWork>>,
-    destinations: BTreeMap<Destination, DestinationQueue>,
+    queues: OutboxQueues,
     /// Highest item that was stored when the relay started. Items up to it may have had an attempt in
     /// flight at a crash.
     recovering: u64,
@@ -61,6 +60,8 @@ impl Actor for RelayActor {
         myself: ActorRef<RelayMessage>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
+        let context = &arguments.instances.context;
+        let queues = OutboxQueues::new(context.reader.clone(), context.limits.max_in_flight_per_window);
         let recovering = arguments.instances.context.reader.last_sequence();
         let fresh = Arc::clone(&arguments.fresh);
         let metrics = Arc::clone(&arguments.instances.context.metrics);
@@ -76,7 +77,7 @@ impl Actor for RelayActor {
             instances: arguments.instances,
             providers: arguments.providers,
             fresh: arguments.fresh,
-            destinations: BTreeMap::new(),
+            queues,
             recovering,
             returned: Vec::new(),
             _watch: AbortOnDrop::spawn(&myself, watch, RelayMessage::Ended),
@@ -95,9 +96,9 @@ impl Actor for RelayActor {
                 drop(waited);
                 state.dispatch_fresh(&myself)?;
             }
-            RelayMessage::Capacity(destination, waited) => {
-                drop(waited);
-                state.dispatch_destination(&destination, &myself)?;
+            RelayMessage::Capacity(window) => {
+                state.queues.resume(&window);
+                state.dispatch_turns(&myself)?;
             }
             RelayMessage::Returned(key, progress, waited) => {
                 drop(waited);
@@ -115,11 +116,17 @@ impl Actor for RelayActor {
 
 impl State {
     fn dispatch_returned(&mut self, myself: &ActorRef<RelayMessage>) -> Result<(), orlog_store::Error> {
+        let assign = |destination: &Destination| self.providers.window(destination);
         for (key, progress) in std::mem::take(&mut self.returned) {
             if let Some(item) = self.instances.context.reader.outbox_item(&key)? {
-                let window = Arc::clone(&self.queue(&key.destination).window);
+                let window = self.queues.window(&key.destination, &assign);
                 let destination = key.destination.clone();
-                let new_dispatch = self.new_dispatch(myself, window, (key, item), progress);
+                let new_dispatch = new_dispatch(
+                    &self.instances,
+                    WindowPlace::enter(window, myself.clone()),
+                    (key, item),
+                    progress,
+                );
                 self.providers.route(&destination, vec![new_dispatch]);
             }
         }
@@ -129,93 +136,37 @@ impl State {
     /// Takes the items of new commits and dispatches them.
     fn dispatch_fresh(&mut self, myself: &ActorRef<RelayMessage>) -> Result<(), orlog_store::Error> {
         let batch = self.fresh.take();
-        let mut filled = BTreeSet::new();
+        let assign = |destination: &Destination| self.providers.window(destination);
         if batch.rescan {
-            self.destinations.values_mut().for_each(DestinationQueue::reset);
-            for destination in self.instances.context.reader.outbox_destinations()? {
-                self.queue(&destination).reset();
-                filled.insert(destination);
-            }
+            self.queues.rescan(&assign)?;
         }
-        for row in batch.rows {
-            let destination = &row.0.destination;
-            if !filled.contains(destination) {
-                filled.insert(destination.clone());
-            }
-            self.queue(&row.0.destination).offer(row);
-        }
-        filled.iter().try_for_each(|destination| self.dispatch_destination(destination, myself))
+        batch.rows.into_iter().for_each(|row| self.queues.offer(row, &assign));
+        self.dispatch_turns(myself)
     }
 
-    fn queue(&mut self, destination: &Destination) -> &mut DestinationQueue {
-        if !self.destinations.contains_key(destination) {
-            self.destinations.insert(destination.clone(), DestinationQueue::new(destination));
+    fn dispatch_turns(&mut self, myself: &ActorRef<RelayMessage>) -> Result<(), orlog_store::Error> {
+        while let Some(Turn { window, destination, items }) = self.queues.next_turn()? {
+            let dispatches = items.into_iter().map(|row| {
+                let progress = ExecutionProgress { attempts: 0, in_doubt: row.0.sequence <= self.recovering };
+                let place = WindowPlace::enter(Arc::clone(&window), myself.clone());
+                new_dispatch(&self.instances, place, row, progress)
+            });
+            self.providers.route(&destination, dispatches.collect());
         }
-        self.destinations.get_mut(destination).expect("it was inserted above")
-    }
-
-    fn dispatch_destination(
-        &mut self,
-        destination: &Destination,
-        myself: &ActorRef<RelayMessage>,
-    ) -> Result<(), orlog_store::Error> {
-        while self.dispatch_page(destination, myself)? {}
         Ok(())
     }
+}
 
-    /// Dispatches one page of a destination; returns `true` if more items may be dispatched now.
-    fn dispatch_page(
-        &mut self,
-        destination: &Destination,
-        myself: &ActorRef<RelayMessage>,
-    ) -> Result<bool, orlog_store::Error> {
-        let limit = self.instances.context.limits.max_in_flight_per_destination;
-        let reader = self.instances.context.reader.clone();
-        let queue = self.queue(destination);
-        queue.fill(destination, &reader)?;
-        if queue.items.is_empty() {
-            return Ok(false);
-        }
-        let window = Arc::clone(&queue.window);
-        let free = limit.saturating_sub(window.in_flight.load(Ordering::Acquire));
-        if free == 0 {
-            window.starved.store(true, Ordering::Release);
-            // Capacity that becomes free between the check and the flag would cause no message.
-            return Ok(window.in_flight.load(Ordering::Acquire) < limit
-                && window.starved.swap(false, Ordering::AcqRel));
-        }
-        let items = queue.take(free);
-        let dispatches = items.into_iter().map(|row| {
-            let progress = ExecutionProgress { attempts: 0, in_doubt: row.0.sequence <= self.recovering };
-            self.new_dispatch(myself, Arc::clone(&window), row, progress)
-        });
-        let dispatches: Vec<WorkDispatch> = dispatches.collect();
-        self.providers.route(destination, dispatches);
-        Ok(true)
-    }
-
-    fn new_dispatch(
-        &self,
-        myself: &ActorRef<RelayMessage>,
-        window: Arc<DestinationWindow>,
-        (key, mut item): (OutboxKey, WorkItem),
-        progress: ExecutionProgress,
-    ) -> WorkDispatch {
-        window.in_flight.fetch_add(1, Ordering::AcqRel);
-        self.instances.context.metrics.dispatched.inc();
-        let instances = Arc::clone(&self.instances);
-        let follows = instances.context.tracer.is_some();
-        let above = follows.then(|| trace_context::start_work_span(&mut item)).flatten();
-        let followed = above.map(|parent| DispatchSpan { parent, started: Instant::now() });
-        WorkDispatch {
-            item,
-            progress,
-            key,
-            instances,
-            relay: myself.clone(),
-            window,
-            concluded: false,
-            span: followed,
-        }
-    }
+fn new_dispatch(
+    instances: &Arc<InstanceRegistry>,
+    place: WindowPlace,
+    (key, mut item): StoredWork,
+    progress: ExecutionProgress,
+) -> WorkDispatch {
+    instances.context.metrics.dispatched.inc();
+    let follows = instances.context.tracer.is_some();
+    let above = follows.then(|| trace_context::start_work_span(&mut item)).flatten();
+    let followed = above.map(|parent| DispatchSpan { parent, started: Instant::now() });
+    let instances = Arc::clone(instances);
+    WorkDispatch { item, progress, key, instances, place, concluded: false, span: followed }
 }

@@ -72,7 +72,7 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
     if is_decided(shared, &item, in_doubt).await {
         return job.ack.ack().await;
     }
-    let Some(executor) = shared.catalog.executor_for(&item) else {
+    let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
         // Another worker may have an executor for this tenant.
         return job.ack.nak_with_delay(NAK_DELAY).await;
     };
@@ -137,10 +137,10 @@ fn is_for_later(shared: &WorkerPoolState, executor: &EffectExecutor, item: &Work
 async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) -> ExecutionResult {
     let (started, mut progress) = (Instant::now(), ExecutionProgress { attempts: 0, in_doubt });
     loop {
-        let Some(executor) = shared.catalog.executor_for(item) else {
+        let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
             return ExecutionResult::without_attempt(shared.catalog.unroutable_outcome(item));
         };
-        match executor.continue_from(item, progress).await {
+        match executor.continue_from(item, progress, &()).await {
             Ok(done) => {
                 let outcomes = shared.metrics.effects.outcomes(&executor.upstream().name);
                 outcomes.count(&done.outcome, started.elapsed());

@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{Clock, Failure, IN_DOUBT, InDoubtPolicy, Timestamp, WorkItem, WorkOutcome};
+use orlog_model::{Clock, InDoubtPolicy, Timestamp, WorkItem, WorkOutcome};
 use tokio::sync::watch;
 
+use crate::dispatcher::{Dispatcher, WaitGuard};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
-    attempts_exhausted, call_health, failure_code, final_result, probed_result, success,
+    attempts_exhausted, call_health, failure_code, final_result, not_started, probed_result, success,
 };
-use crate::limits::admission::{Admission, AdmissionPermit, AdmissionRequest};
-use crate::limits::breaker::BreakerState;
+use crate::limits::admission::{Admission, AdmissionPermit};
 use crate::observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
 use crate::provider;
 use crate::provider::{Attempt, ProbeResult, ProviderError, Reply, TransientCause};
 use crate::retry::{Exhausted, FailedAttempt, RetryDecision};
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, UpstreamStatus};
 
 /// Executor of one upstream, shared by all its callers.
 pub struct EffectExecutor {
@@ -32,23 +32,6 @@ pub struct EffectExecutor {
     admission: Admission,
     retired: watch::Sender<bool>,
     serial: u64,
-}
-
-/// Current status of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamStatus {
-    /// Name of the upstream.
-    pub upstream: String,
-    /// State of its breaker; `None` without one.
-    pub breaker: Option<BreakerState>,
-    /// Number of times that its breaker has opened since the process started.
-    pub breaker_open_count: u64,
-    /// Items with a permit: attempts in flight, and items that wait for the breaker.
-    pub in_flight: usize,
-    /// Retries that its budget allows now; `None`: unlimited.
-    pub remaining_retries: Option<u64>,
-    /// Served tenants; `None`: all tenants.
-    pub tenants: Option<Vec<String>>,
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -133,12 +116,13 @@ impl EffectExecutor {
         &self,
         item: &mut WorkItem,
         progress: ExecutionProgress,
+        dispatcher: &dyn Dispatcher,
     ) -> Result<ExecutionResult, ExecutionProgress> {
-        self.run(item, progress, true).await
+        self.run(item, progress, Some(dispatcher)).await
     }
 
     async fn run_to_completion(&self, mut item: WorkItem, progress: ExecutionProgress) -> ExecutionResult {
-        self.run(&mut item, progress, false)
+        self.run(&mut item, progress, None)
             .await
             .expect("an executor returns progress only if retirement is respected")
     }
@@ -147,8 +131,9 @@ impl EffectExecutor {
         &self,
         item: &mut WorkItem,
         progress: ExecutionProgress,
-        heed: bool,
+        dispatcher: Option<&dyn Dispatcher>,
     ) -> Result<ExecutionResult, ExecutionProgress> {
+        let heed = dispatcher.is_some();
         let mut execution = EffectExecution {
             limits: self.upstream.policy.retry_limits(item),
             attempts: progress.attempts,
@@ -157,9 +142,21 @@ impl EffectExecutor {
             last: None,
             trace: item.trace.clone(),
         };
+        // A retry under an earlier executor did not subtract from the budget of this one.
+        let mut retry_delay = (execution.attempts > 0).then_some(Duration::ZERO);
         loop {
             if heed && self.is_retired() {
                 return Err(execution.progress());
+            }
+            if let Some(delay) = retry_delay.take() {
+                let _wait = dispatcher.map(WaitGuard::new);
+                let wait = self.wait_for_retry(item, &mut execution, delay);
+                if self.unless_retired(heed, wait).await.is_none() {
+                    continue;
+                }
+            }
+            if execution.attempts == 0 {
+                self.admission.deposit_first();
             }
             let admission = self.admission(item, &execution);
             let Some(admitted) = self.unless_retired(heed, admission).await else { continue };
@@ -174,10 +171,25 @@ impl EffectExecutor {
                 }
                 NextStep::Retry(delay) => {
                     execution.delay = Some(delay);
-                    let over = self.clock.sleep_until(self.clock.now().saturating_add(delay));
-                    self.unless_retired(heed, over).await;
+                    retry_delay = Some(delay);
                 }
             }
+        }
+    }
+
+    /// Waits for the delay of a retry, then until the retry budget allows it or the deadline has passed.
+    async fn wait_for_retry(&self, item: &WorkItem, execution: &mut EffectExecution, mut delay: Duration) {
+        let deadline = execution.limits.deadline.unwrap_or(Timestamp::MAX);
+        loop {
+            self.clock.sleep_until(self.clock.now().saturating_add(delay).min(deadline)).await;
+            let now = self.clock.now();
+            let Err(available) = self.admission.withdraw_retry(now) else { return };
+            if now >= deadline {
+                return;
+            }
+            // Items without budget do not wait in order: the items of one tenant would delay all others.
+            delay = execution.budget_delay(&self.upstream.policy.backoff_for(item), item);
+            delay = delay.max(available.map_or(Duration::ZERO, |available| available.duration_since(now)));
         }
     }
 
@@ -220,8 +232,7 @@ impl EffectExecutor {
         if deadline.is_some_and(|deadline| self.clock.now() >= deadline) {
             return None;
         }
-        let asker = AdmissionRequest { tenant: &item.instance.tenant, retries: execution.attempts > 0 };
-        self.before(deadline, self.admission.admit(asker)).await
+        self.before(deadline, self.admission.admit(&item.instance.tenant)).await
     }
 
     async fn attempt(
@@ -303,10 +314,10 @@ impl EffectExecutor {
         if let Some(end) = self.resolve_in_doubt(item, execution).await {
             return end;
         }
-        let failure = execution
-            .last
-            .take()
-            .map_or_else(|| self.not_started(), |last| attempts_exhausted(last, execution.attempts));
+        let failure = execution.last.take().map_or_else(
+            || not_started(&self.upstream.name, self.admission.breaker()),
+            |last| attempts_exhausted(last, execution.attempts),
+        );
         let outcome = match reason {
             Exhausted::Attempts if !execution.in_doubt => {
                 WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null }
@@ -327,8 +338,9 @@ impl EffectExecutor {
         }
         match self.probe(item).await {
             ProbeResult::NotDone => execution.in_doubt = false,
-            ProbeResult::Unknown if self.leaves_in_doubt(item) => {
-                let unknown = self.unknown(item, execution);
+            // The saga decides whether it asks an operator.
+            ProbeResult::Unknown if self.upstream.policy.in_doubt(item) != InDoubtPolicy::Retry => {
+                let unknown = execution.unknown(item, &self.upstream.name);
                 return Some(self.report_outcome(item, unknown).await);
             }
             ProbeResult::Unknown => {}
@@ -341,39 +353,6 @@ impl EffectExecutor {
     async fn report_outcome(&self, item: &WorkItem, outcome: WorkOutcome) -> FinishedExecution {
         let result = self.upstream.provider.abandon(item, &outcome).await;
         probed_result(item, result).unwrap_or_else(|| outcome.into())
-    }
-
-    /// Returns whether an attempt in doubt prevents retries. The saga decides whether it asks an operator
-    /// then.
-    fn leaves_in_doubt(&self, item: &WorkItem) -> bool {
-        match self.upstream.policy.in_doubt(item) {
-            InDoubtPolicy::Retry => false,
-            InDoubtPolicy::Fail | InDoubtPolicy::Ask => true,
-        }
-    }
-
-    fn unknown(&self, item: &WorkItem, execution: &mut EffectExecution) -> WorkOutcome {
-        let name = &self.upstream.name;
-        let last = execution.last.take().map_or_else(
-            || "the process stopped while an attempt was in flight".to_owned(),
-            |last| format!("{}: {}", last.code, last.message),
-        );
-        let message = format!(
-            "unknown whether {name} executed the effect under the key {}; not retried: {last}",
-            item.id
-        );
-        WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
-    }
-
-    fn not_started(&self) -> Failure {
-        let name = &self.upstream.name;
-        let reason = match self.admission.breaker() {
-            Some((BreakerState::Open | BreakerState::HalfOpen, _)) => {
-                format!("the breaker of {name} is open")
-            }
-            Some((BreakerState::Closed, _)) | None => format!("{name} was never called"),
-        };
-        Failure { code: "deadline_passed".to_owned(), message: format!("deadline exceeded: {reason}") }
     }
 
     /// Probes the provider for the result of earlier attempts, within the attempt timeout.

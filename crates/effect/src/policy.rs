@@ -50,7 +50,9 @@ pub struct TenantLimits {
 }
 
 impl TenantLimits {
-    pub(crate) fn weight(&self, tenant: &TenantId) -> u32 {
+    /// Returns the weight of a tenant.
+    #[must_use]
+    pub fn weight(&self, tenant: &TenantId) -> u32 {
         self.weights.get(tenant).map_or(1, |weight| weight.get())
     }
 }

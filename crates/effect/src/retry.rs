@@ -83,7 +83,7 @@ pub fn decide_retry(
         return RetryDecision::Abandon(Exhausted::Attempts);
     }
     let remaining = limits.deadline.map_or(Duration::MAX, |deadline| deadline.duration_since(now));
-    let own = draw(backoff, tried.delay, rng).min((remaining / 2).max(first(backoff)));
+    let own = draw_delay(backoff, tried.delay, rng).min((remaining / 2).max(first(backoff)));
     let delay = match tried.retry_after.map(|requested| requested.min(LONGEST_RETRY_AFTER)) {
         Some(requested) if requested > own => {
             requested + between(Duration::ZERO, first(backoff).min(requested / 10), rng)
@@ -93,7 +93,8 @@ pub fn decide_retry(
     if delay >= remaining { RetryDecision::Abandon(Exhausted::Time) } else { RetryDecision::Retry(delay) }
 }
 
-fn draw(backoff: &Backoff, previous: Option<Duration>, rng: &mut Rng) -> Duration {
+/// Draws the delay that follows `previous`.
+pub(crate) fn draw_delay(backoff: &Backoff, previous: Option<Duration>, rng: &mut Rng) -> Duration {
     let first = first(backoff);
     let widest = previous.unwrap_or(first).saturating_mul(backoff.multiplier);
     between(first, widest.clamp(first, backoff.max.max(first)), rng)

@@ -447,13 +447,13 @@ async fn retired_executor_returns_queued_work_and_finishes_running_work() {
         stage(Policy { breaker: Some(breaker), ..Policy::default() }, ProbeResult::Unknown, lost);
     let item = item(&name(), 1);
     let mut first = item.clone();
-    let mut waiting = std::pin::pin!(executor.continue_from(&mut first, ExecutionProgress::default()));
+    let mut waiting = std::pin::pin!(executor.continue_from(&mut first, ExecutionProgress::default(), &()));
     assert!(futures::poll!(&mut waiting).is_pending());
     executor.retire();
     assert_eq!((waiting.await, calls()), (Err(ExecutionProgress { attempts: 1, in_doubt: true }), 1));
-    let late =
-        executor.continue_from(&mut item.clone(), ExecutionProgress { attempts: 4, in_doubt: false }).await;
-    assert_eq!(late, Err(ExecutionProgress { attempts: 4, in_doubt: false }));
+    let progress = ExecutionProgress { attempts: 4, in_doubt: false };
+    let late = executor.continue_from(&mut item.clone(), progress, &()).await;
+    assert_eq!(late, Err(progress));
 }
 
 #[tokio::test]

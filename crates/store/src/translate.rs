@@ -217,7 +217,7 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     fn add_work(&mut self, item: &WorkItem) -> Result<(), Error> {
-        let outbox_key = OutboxKey { destination: item.work.destination(), sequence: self.next_sequence() };
+        let outbox_key = OutboxKey { destination: item.destination(), sequence: self.next_sequence() };
         self.store_state.outbox_depth += 1;
         self.work.push(outbox_key.sequence);
         self.record.put(KeyPresence::Absent, Table::Outbox, &keys::outbox(&outbox_key), |buffer| {

@@ -145,7 +145,21 @@ impl Reader {
     /// # Errors
     /// See [`Reader`].
     pub fn outbox_destinations(&self) -> Result<Vec<Destination>, Error> {
-        let (mut destinations, mut rest) = (Vec::new(), KeyRange::all());
+        self.destinations_in(KeyRange::all())
+    }
+
+    /// Returns the destinations of a tenant as [`Reader::outbox_destinations`].
+    ///
+    /// # Errors
+    /// See [`Reader`].
+    pub fn tenant_destinations(&self, tenant: &TenantId) -> Result<Vec<Destination>, Error> {
+        let ranges = keys::tenant_destinations(tenant);
+        let found: Result<Vec<_>, _> = ranges.into_iter().map(|range| self.destinations_in(range)).collect();
+        Ok(found?.concat())
+    }
+
+    fn destinations_in(&self, mut rest: KeyRange) -> Result<Vec<Destination>, Error> {
+        let mut destinations = Vec::new();
         while let Some(key) = self.first(Table::Outbox, &rest, |key, _| keys::read_outbox(key))? {
             let Some(behind) = successor(&keys::outbox_destination(&key.destination).start) else { break };
             rest.start = behind;
