@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orlog_effect::retry::Backoff;
-use orlog_effect::{FunctionProvider, Policy, ProviderError, Upstream};
-use orlog_model::{Clock, Destination, InstanceKey, TenantId, Timestamp, WorkKind};
+use orlog_effect::{FunctionProvider, Policy, ProviderError, Upstream, UpstreamStatus};
+use orlog_model::{Clock, Commit, Destination, InputKind, InstanceKey, SLOTS, TenantId, Timestamp, WorkKind};
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, tenant};
+use orlog_testkit::runtime::{DEADLINE, TestRuntime, TestRuntimeConfig, tenant};
 use orlog_testkit::sagas::{order, order_key, order_placed};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -173,4 +173,93 @@ async fn items_that_wait_for_a_retry_leave_their_places_to_others() {
     runtime.wait_until("the other orders are done", |_| healthy.iter().all(is_done)).await;
     assert_eq!(charges_in_outbox(&runtime, tenant()), 12);
     runtime.crash().await;
+}
+
+/// Orders whose instances belong to the first of two shards.
+fn numbers_of_the_first_shard(runtime: &TestRuntime, count: usize) -> Vec<usize> {
+    let is_first = |number: &usize| runtime.slots().slot_of(&order_key(&tenant(), *number)).0 < SLOTS / 2;
+    (0..).filter(is_first).take(count).collect()
+}
+
+#[tokio::test]
+async fn released_shard_starts_no_attempt() {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let clock = SimClock::new(START);
+    let upstreams = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let time = Arc::clone(&clock) as Arc<dyn Clock>;
+    let mut config = TestRuntimeConfig::new(home.path().to_owned(), vec![order(TIMEOUT)], time);
+    config.shards = 2;
+    // Each attempt of the first orders fails, and is repeated after half an hour. The attempts of the
+    // others wait for the gate, one at a time.
+    let (gate, attempts) = (Arc::new(Semaphore::new(20)), Arc::new(Mutex::new(Vec::new())));
+    let half_hour = Backoff { initial: TIMEOUT / 2, max: TIMEOUT / 2, multiplier: 1 };
+    let policy =
+        Policy { backoff: half_hour, max_attempts: None, max_concurrency: 1, ..Policy::in_process() };
+    let (entered, opened) = (Arc::clone(&attempts), Arc::clone(&gate));
+    let function = FunctionProvider::new().effect("payments.charge", move |call| {
+        entered.lock().unwrap().push(call.idempotency_key);
+        let opened = Arc::clone(&opened);
+        async move {
+            opened.acquire().await.expect("it is never closed").forget();
+            match call.payload["plan"]["charge"].as_str() {
+                Some("down") => Err(ProviderError::unavailable("down", "it is down")),
+                _ => Ok(Value::Null),
+            }
+        }
+    });
+    let upstream = function.upstream("charges", policy).for_tenants(Some(BTreeSet::from([tenant()])));
+    config.more_upstreams = vec![upstream];
+    let runtime = config.start(&upstreams).await;
+    let numbers = numbers_of_the_first_shard(&runtime, 50);
+    let count = || attempts.lock().unwrap().len();
+    for (nth, number) in numbers.iter().enumerate() {
+        let plan = if nth < 20 { json!({ "charge": "down" }) } else { json!({}) };
+        let key = order_key(&tenant(), *number);
+        runtime.publish(&order_placed(&key, &plan, START)).await;
+        if nth == 19 {
+            runtime.wait_until("each of the first had an attempt", |_| count() == 20).await;
+        }
+    }
+    runtime
+        .wait_until("one attempt runs, 29 wait", |runtime| {
+            count() == 21 && charges_in_outbox(runtime, tenant()) == 50
+        })
+        .await;
+    let released = runtime.runtime.release_shard(0, Duration::from_millis(50)).await;
+    released.expect("the shard ran here").close().await.expect("the store is closed");
+    gate.add_permits(1_000);
+    clock.advance(2 * TIMEOUT);
+    let is_idle = |upstream: &UpstreamStatus| upstream.upstream != "charges" || upstream.in_flight == 0;
+    runtime
+        .wait_until("no attempt waits or runs", |runtime| {
+            runtime.catalog.upstream_statuses().iter().all(is_idle) && clock.sleepers() == 0
+        })
+        .await;
+    assert_eq!(count(), 21, "attempts after the release");
+    runtime.stop().await;
+}
+
+#[tokio::test]
+async fn attempt_in_flight_ends_within_the_handover_time() {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let (mut config, upstreams) = config(&home);
+    config.shards = 2;
+    let gate = Arc::new(Semaphore::new(0));
+    config.more_upstreams = vec![charges(Some(tenant()), Policy::in_process(), &gate, |_| Ok(Value::Null))];
+    let runtime = config.start(&upstreams).await;
+    let key = order_key(&tenant(), numbers_of_the_first_shard(&runtime, 1)[0]);
+    runtime.publish(&order_placed(&key, &json!({}), START)).await;
+    let is_running = |upstream: &UpstreamStatus| upstream.upstream == "charges" && upstream.in_flight == 1;
+    let runs = |runtime: &TestRuntime| runtime.catalog.upstream_statuses().iter().any(is_running);
+    runtime.wait_until("the attempt runs", runs).await;
+    let reader = runtime.reader();
+    let release = runtime.runtime.release_shard(0, DEADLINE);
+    let result = async {
+        let mut commits = reader.watch();
+        gate.add_permits(1);
+        commits.changed().await.expect("the result is stored");
+    };
+    let (released, ()) = tokio::join!(release, result);
+    released.expect("the shard ran here").close().await.expect("the store is closed");
+    runtime.stop().await;
 }

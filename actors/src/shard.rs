@@ -4,6 +4,7 @@ pub(crate) mod actor;
 pub(crate) mod armed_timers;
 pub(crate) mod committer;
 pub(crate) mod dead_letter_publisher;
+pub(crate) mod epoch;
 pub(crate) mod event_forwarder;
 pub(crate) mod event_source;
 pub(crate) mod fresh_queue;

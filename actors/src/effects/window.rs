@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use compact_str::CompactString;
-use orlog_effect::{Dispatcher, ExecutionProgress};
+use orlog_effect::{Dispatcher, ExecutionProgress, StopToken};
 use orlog_model::{OutboxKey, TenantId};
 use ractor::ActorRef;
 
+use crate::shard::epoch::ShardEpoch;
 use crate::telemetry::metrics::MailboxGuard;
 
 /// Maximum ratio of items that wait for their next attempt to the size of the window.
@@ -76,14 +77,21 @@ impl Window {
 pub(crate) struct WindowPlace {
     window: Arc<Window>,
     relay: ActorRef<RelayMessage>,
+    epoch: Arc<ShardEpoch>,
     is_waiting: AtomicBool,
 }
 
 impl WindowPlace {
     /// Enters the window, even if it is full.
-    pub(crate) fn enter(window: Arc<Window>, relay: ActorRef<RelayMessage>) -> Self {
+    pub(crate) fn enter(window: Arc<Window>, relay: ActorRef<RelayMessage>, epoch: &Arc<ShardEpoch>) -> Self {
         window.in_flight.fetch_add(1, Ordering::SeqCst);
-        Self { window, relay, is_waiting: AtomicBool::new(false) }
+        epoch.item_dispatched();
+        Self { window, relay, epoch: Arc::clone(epoch), is_waiting: AtomicBool::new(false) }
+    }
+
+    /// Returns the epoch in which the item was dispatched.
+    pub(crate) fn epoch(&self) -> &Arc<ShardEpoch> {
+        &self.epoch
     }
 
     fn leave(&self, count: &AtomicUsize) {
@@ -112,11 +120,16 @@ impl Dispatcher for WindowPlace {
         self.is_waiting.store(false, Ordering::SeqCst);
         self.leave(&self.window.waiting);
     }
+
+    fn stop_token(&self) -> Option<&StopToken> {
+        Some(self.epoch.ended())
+    }
 }
 
 impl Drop for WindowPlace {
     fn drop(&mut self) {
         let is_waiting = *self.is_waiting.get_mut();
+        self.epoch.item_dropped();
         self.leave(if is_waiting { &self.window.waiting } else { &self.window.in_flight });
     }
 }

@@ -20,6 +20,7 @@ use crate::instance::completion::{Completion, ControlReply};
 use crate::instance::mailbox::{Envelope, IdleState, Mailbox, PushResult, Wake};
 use crate::instance::program_registry::ProgramRegistry;
 use crate::runtime::limits::Limits;
+use crate::shard::epoch::ShardEpoch;
 use crate::shard::submission::{CommitterHandle, ShardUnavailable, Submission};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::tracer::Tracer;
@@ -35,6 +36,8 @@ pub(crate) struct InstanceRegistry {
     idle: Mutex<VecDeque<Arc<Mailbox>>>,
     /// The current incarnation; `None` while the shard is down.
     open: RwLock<Option<Arc<Incarnation>>>,
+    /// Epoch of the current or the last incarnation.
+    epoch: RwLock<Arc<ShardEpoch>>,
     /// Another process owns the shard.
     lost: AtomicBool,
     /// Number of incarnations so far.
@@ -76,6 +79,7 @@ impl InstanceRegistry {
             live: AtomicUsize::new(0),
             idle: Mutex::default(),
             open: RwLock::new(None),
+            epoch: RwLock::default(),
             lost: AtomicBool::new(false),
             incarnations: AtomicU64::new(0),
             subscriptions: Mutex::default(),
@@ -88,7 +92,13 @@ impl InstanceRegistry {
         self.close();
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         self.incarnations.fetch_add(1, Ordering::AcqRel);
+        *self.epoch.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
         *open = Some(Arc::new(incarnation));
+    }
+
+    /// Returns the epoch of the current or the last incarnation.
+    pub(crate) fn epoch(&self) -> Arc<ShardEpoch> {
+        Arc::clone(&self.epoch.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the number of the current incarnation.
@@ -96,8 +106,10 @@ impl InstanceRegistry {
         self.incarnations.load(Ordering::Acquire)
     }
 
-    /// Ends the incarnation: queued inputs are dropped without acknowledgement and delivered again.
+    /// Ends the incarnation and its epoch: queued inputs are dropped without acknowledgement and delivered
+    /// again.
     pub(crate) fn close(&self) {
+        self.epoch().end();
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
         self.mailboxes.retain(|_, mailbox| {
             mailbox.close();
@@ -122,8 +134,10 @@ impl InstanceRegistry {
             .map(|acker| acker.ack_floor())
     }
 
-    /// Records that another process owns the shard: it must not be restarted here.
+    /// Records that another process owns the shard: it must not be restarted here, and its attempts are
+    /// cancelled.
     pub(crate) fn mark_lost(&self) {
+        self.epoch().cancel();
         self.lost.store(true, Ordering::Release);
     }
 

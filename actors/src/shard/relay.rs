@@ -17,6 +17,7 @@ use crate::effects::provider_registry::ProviderRegistry;
 use crate::effects::window::{RelayMessage, WindowPlace};
 use crate::effects::work_dispatch::{DispatchSpan, WorkDispatch};
 use crate::instance::registry::InstanceRegistry;
+use crate::shard::epoch::ShardEpoch;
 use crate::shard::fresh_queue::FreshQueue;
 use crate::shard::fresh_rows::StoredWork;
 use crate::shard::outbox_queues::{OutboxQueues, Turn};
@@ -41,6 +42,7 @@ pub(crate) struct State {
     instances: Arc<InstanceRegistry>,
     providers: Arc<ProviderRegistry>,
     fresh: Arc<FreshQueue<StoredWork>>,
+    epoch: Arc<ShardEpoch>,
     queues: OutboxQueues,
     /// Highest item that was stored when the relay started. Items up to it may have had an attempt in
     /// flight at a crash.
@@ -74,6 +76,7 @@ impl Actor for RelayActor {
             "the relay stopped".to_owned()
         };
         Ok(State {
+            epoch: arguments.instances.epoch(),
             instances: arguments.instances,
             providers: arguments.providers,
             fresh: arguments.fresh,
@@ -92,6 +95,12 @@ impl Actor for RelayActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
+            // The next owner, or the next incarnation, reads the outbox.
+            RelayMessage::Wake(_)
+            | RelayMessage::Capacity(_)
+            | RelayMessage::Returned(..)
+            | RelayMessage::DispatchReturned
+                if state.epoch.ended().is_stopped() => {}
             RelayMessage::Wake(waited) => {
                 drop(waited);
                 state.dispatch_fresh(&myself)?;
@@ -123,7 +132,7 @@ impl State {
                 let destination = key.destination.clone();
                 let new_dispatch = new_dispatch(
                     &self.instances,
-                    WindowPlace::enter(window, myself.clone()),
+                    WindowPlace::enter(window, myself.clone(), &self.epoch),
                     (key, item),
                     progress,
                 );
@@ -148,7 +157,7 @@ impl State {
         while let Some(Turn { window, destination, items }) = self.queues.next_turn()? {
             let dispatches = items.into_iter().map(|row| {
                 let progress = ExecutionProgress { attempts: 0, in_doubt: row.0.sequence <= self.recovering };
-                let place = WindowPlace::enter(Arc::clone(&window), myself.clone());
+                let place = WindowPlace::enter(Arc::clone(&window), myself.clone(), &self.epoch);
                 new_dispatch(&self.instances, place, row, progress)
             });
             self.providers.route(&destination, dispatches.collect());

@@ -106,6 +106,8 @@ impl EffectExecution {
 pub(crate) enum NextStep {
     Finish(FinishedExecution),
     Retry(Duration),
+    /// The dispatcher stops its executions.
+    Stop,
 }
 
 /// Outcome of the execution with its facts.

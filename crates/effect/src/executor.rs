@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use orlog_model::{Clock, InDoubtPolicy, Timestamp, WorkItem, WorkOutcome};
-use tokio::sync::watch;
 
-use crate::dispatcher::{Dispatcher, WaitGuard};
+use crate::dispatcher::{Dispatcher, StopToken, WaitGuard, is_stopped};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
     attempts_exhausted, call_health, failure_code, final_result, not_started, probed_result, success,
@@ -30,7 +29,7 @@ pub struct EffectExecutor {
     clock: Arc<dyn Clock>,
     observer: Arc<dyn EffectObserver>,
     admission: Admission,
-    retired: watch::Sender<bool>,
+    retired: StopToken,
     serial: u64,
 }
 
@@ -52,8 +51,7 @@ impl EffectExecutor {
     ) -> Arc<Self> {
         let admission = Admission::new(&upstream.name, &upstream.policy, &clock, Arc::clone(&observer));
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let retired = watch::Sender::new(false);
-        Arc::new(Self { upstream, clock, observer, admission, retired, serial })
+        Arc::new(Self { upstream, clock, observer, admission, retired: StopToken::default(), serial })
     }
 
     /// Returns an id that distinguishes executors of one upstream: after a reload an old and a new one may
@@ -65,13 +63,13 @@ impl EffectExecutor {
 
     /// Retires the executor: attempts in flight finish, all other items move to its replacement.
     pub fn retire(&self) {
-        self.retired.send_replace(true);
+        self.retired.stop();
     }
 
     /// Returns whether it was retired.
     #[must_use]
     pub fn is_retired(&self) -> bool {
-        *self.retired.borrow()
+        self.retired.is_stopped()
     }
 
     /// Returns its upstream.
@@ -133,7 +131,6 @@ impl EffectExecutor {
         progress: ExecutionProgress,
         dispatcher: Option<&dyn Dispatcher>,
     ) -> Result<ExecutionResult, ExecutionProgress> {
-        let heed = dispatcher.is_some();
         let mut execution = EffectExecution {
             limits: self.upstream.policy.retry_limits(item),
             attempts: progress.attempts,
@@ -145,13 +142,13 @@ impl EffectExecutor {
         // A retry under an earlier executor did not subtract from the budget of this one.
         let mut retry_delay = (execution.attempts > 0).then_some(Duration::ZERO);
         loop {
-            if heed && self.is_retired() {
+            if dispatcher.is_some() && self.is_retired() || is_stopped(dispatcher) {
                 return Err(execution.progress());
             }
             if let Some(delay) = retry_delay.take() {
                 let _wait = dispatcher.map(WaitGuard::new);
                 let wait = self.wait_for_retry(item, &mut execution, delay);
-                if self.unless_retired(heed, wait).await.is_none() {
+                if self.unless_interrupted(dispatcher, wait).await.is_none() {
                     continue;
                 }
             }
@@ -159,8 +156,8 @@ impl EffectExecutor {
                 self.admission.deposit_first();
             }
             let admission = self.admission(item, &execution);
-            let Some(admitted) = self.unless_retired(heed, admission).await else { continue };
-            match self.step(item, &mut execution, admitted).await {
+            let Some(admitted) = self.unless_interrupted(dispatcher, admission).await else { continue };
+            match self.step(item, &mut execution, admitted, dispatcher).await {
                 NextStep::Finish(FinishedExecution { outcome, facts }) => {
                     return Ok(ExecutionResult {
                         outcome,
@@ -173,6 +170,7 @@ impl EffectExecutor {
                     execution.delay = Some(delay);
                     retry_delay = Some(delay);
                 }
+                NextStep::Stop => return Err(execution.progress()),
             }
         }
     }
@@ -193,17 +191,25 @@ impl EffectExecutor {
         }
     }
 
-    /// Runs a future; returns `None` if the executor is retired first. A future that is ready at once
-    /// always completes.
-    async fn unless_retired<T>(&self, heed: bool, work: impl Future<Output = T>) -> Option<T> {
-        let retirement = async {
-            // No error is possible: `self` owns the sender.
-            drop(self.retired.subscribe().wait_for(|retired| heed && *retired).await);
+    /// Runs a future; returns `None` if the executor is retired or the dispatcher stops it first. A future
+    /// that is ready at once always completes.
+    async fn unless_interrupted<T>(
+        &self,
+        dispatcher: Option<&dyn Dispatcher>,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let Some(dispatcher) = dispatcher else { return Some(work.await) };
+        let stop = async {
+            match dispatcher.stop_token() {
+                Some(token) => token.stopped().await,
+                None => std::future::pending().await,
+            }
         };
         tokio::select! {
             biased;
             out = work => Some(out),
-            () = retirement => None,
+            () = self.retired.stopped() => None,
+            () = stop => None,
         }
     }
 
@@ -213,12 +219,18 @@ impl EffectExecutor {
         item: &mut WorkItem,
         execution: &mut EffectExecution,
         admitted: Option<AdmissionPermit<'_>>,
+        dispatcher: Option<&dyn Dispatcher>,
     ) -> NextStep {
         let Some(admitted) = admitted else {
             return NextStep::Finish(self.finish_exhausted(item, execution, Exhausted::Time).await);
         };
-        if let Some(end) = self.resolve_in_doubt(item, execution).await {
+        if !is_stopped(dispatcher)
+            && let Some(end) = self.resolve_in_doubt(item, execution).await
+        {
             return NextStep::Finish(end);
+        }
+        if is_stopped(dispatcher) {
+            return NextStep::Stop;
         }
         execution.attempts += 1;
         let result = self.attempt(item, execution).await;

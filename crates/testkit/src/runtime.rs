@@ -68,6 +68,8 @@ pub struct TestRuntime {
     pub bus: Arc<dyn Bus>,
     /// Fake upstreams.
     pub upstreams: Arc<FakeUpstreams>,
+    /// Catalog of all upstreams.
+    pub catalog: Arc<Catalog>,
     embedded: Arc<Embedded>,
     slots: SlotAssigner,
 }
@@ -137,11 +139,11 @@ impl TestRuntimeConfig {
         upstreams.connect(Some(Arc::clone(&bus)));
         let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
         let all = [upstreams.upstreams(), self.more_upstreams.clone()].concat();
-        let catalog = Catalog::new(all, &self.clock, &observer);
+        let catalog = Arc::new(Catalog::new(all, &self.clock, &observer).expect("a valid catalog"));
         let dependencies = RuntimeDependencies {
             bus: Arc::clone(&bus),
             sources: vec![EventSource::embedded(Arc::clone(&bus))],
-            catalog: Arc::new(catalog.expect("a valid catalog")),
+            catalog: Arc::clone(&catalog),
             programs: Arc::new(ProgramRegistry::new(self.programs.iter().cloned())),
             clock: Arc::clone(&self.clock),
             shards: self.open_shards().await,
@@ -163,6 +165,7 @@ impl TestRuntimeConfig {
             runtime,
             bus,
             upstreams: Arc::clone(upstreams),
+            catalog,
             embedded,
             slots: self.store.slots.clone(),
         }
