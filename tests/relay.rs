@@ -2,9 +2,11 @@
 //! them.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use orlog_actors::CommitObserver;
 use orlog_effect::retry::Backoff;
 use orlog_effect::{FunctionProvider, Policy, ProviderError, Upstream, UpstreamStatus};
 use orlog_model::{Clock, Commit, Destination, InputKind, InstanceKey, SLOTS, TenantId, Timestamp, WorkKind};
@@ -16,6 +18,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 const TIMEOUT: Duration = Duration::from_hours(1);
+/// Number of orders that are started, and of timers that fire, within one deadline.
+const CHUNK: usize = 10_000;
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 fn config(home: &tempfile::TempDir) -> (TestRuntimeConfig, Arc<FakeUpstreams>) {
@@ -262,4 +266,82 @@ async fn attempt_in_flight_ends_within_the_handover_time() {
     let (released, ()) = tokio::join!(release, result);
     released.expect("the shard ran here").close().await.expect("the store is closed");
     runtime.stop().await;
+}
+
+/// Counts the commits of timers.
+#[derive(Default)]
+struct TimerCommits(AtomicU64);
+
+impl CommitObserver for TimerCommits {
+    fn on_commit(&self, commit: &Commit) {
+        let by_timer =
+            commit.history.as_ref().is_some_and(|entry| entry.origin.kind == Some(InputKind::Timer));
+        self.0.fetch_add(u64::from(by_timer), Ordering::SeqCst);
+    }
+}
+
+/// Returns the number of armed timers.
+fn armed(runtime: &TestRuntime) -> usize {
+    let armed = runtime.reader().timers_armed().expect("the store can be read");
+    usize::try_from(armed).expect("it fits")
+}
+
+/// Starts orders whose first step waits for its timeout.
+async fn place_waiting(runtime: &TestRuntime, count: usize) {
+    let plan = json!({ "reserve": "silent" });
+    for first in (0..count).step_by(CHUNK) {
+        let end = count.min(first + CHUNK);
+        place_for(runtime, &tenant(), first..end, &plan).await;
+        let waits = |runtime: &TestRuntime| armed(runtime) == end && runtime.outbox_depth() == 0;
+        runtime.wait_until("each order waits", waits).await;
+    }
+}
+
+/// Timers that became due while no process ran fire in order, a few at a time, and are read once.
+async fn fire_after_an_outage(count: usize, firing: usize) {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let clock = SimClock::new(START);
+    let upstreams = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let time = Arc::clone(&clock) as Arc<dyn Clock>;
+    let mut config = TestRuntimeConfig::new(home.path().to_owned(), vec![order(TIMEOUT)], time);
+    let runtime = config.start(&upstreams).await;
+    place_waiting(&runtime, count).await;
+    runtime.stop().await;
+    clock.advance(2 * TIMEOUT);
+    let commits = Arc::new(TimerCommits::default());
+    config.observer = Some(Arc::clone(&commits) as Arc<dyn CommitObserver>);
+    config.limits.max_firing_timers = firing;
+    let started = std::time::Instant::now();
+    let runtime = config.start(&upstreams).await;
+    let (most, live) = (AtomicU64::new(0), AtomicI64::new(0));
+    for left in (0..count).step_by(CHUNK).rev() {
+        let fired = |runtime: &TestRuntime| {
+            let metrics = runtime.runtime.metrics();
+            let firing = metrics.timers_fired().saturating_sub(commits.0.load(Ordering::SeqCst));
+            most.fetch_max(firing, Ordering::SeqCst);
+            live.fetch_max(metrics.live_instances(), Ordering::SeqCst);
+            armed(runtime) <= left
+        };
+        runtime.wait_until("the timers fire", fired).await;
+    }
+    let (most, live) = (most.into_inner(), live.into_inner());
+    let stats = runtime.reader().stats();
+    let scans = stats.scans.iter().find(|(table, _)| *table == "timer").map_or(0, |(_, scans)| *scans);
+    let took = started.elapsed();
+    println!("{count} timers in {took:?}: {most} at once, {live} live instances, {scans} scans");
+    assert!(most <= firing as u64, "{most} timers at once");
+    assert!(scans <= count as u64 / 1024 + 2, "{scans} scans for {count} timers");
+    assert_eq!(runtime.runtime.metrics().timers_fired(), count as u64);
+    runtime.stop().await;
+}
+
+#[tokio::test]
+async fn due_timers_after_an_outage_fire_a_few_at_a_time_and_are_read_once() {
+    fire_after_an_outage(1_200, 64).await;
+}
+
+#[tokio::test]
+#[ignore = "long; make stress"]
+async fn due_timers_after_an_outage_fire_a_few_at_a_time_and_are_read_once_long() {
+    fire_after_an_outage(400_000, 1_024).await;
 }

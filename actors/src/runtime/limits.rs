@@ -17,6 +17,8 @@ pub struct Limits {
     /// Maximum number of work items, and of timers, that wait in memory for the relay and the timer. Above
     /// it they read the store.
     pub max_fresh_rows: usize,
+    /// Maximum number of fired timers whose consequences are not durable yet.
+    pub max_firing_timers: usize,
     /// Maximum number of changes in one commit.
     pub max_group_commit: usize,
     /// Maximum number of instances with an actor; beyond this, idle instances are passivated.
@@ -34,6 +36,7 @@ impl Default for Limits {
             max_in_flight_per_instance: 256,
             max_in_flight_per_window: 1024,
             max_fresh_rows: 16_384,
+            max_firing_timers: 1024,
             max_group_commit: 1024,
             max_live_instances: 50_000,
             idle_timeout: Duration::from_secs(30),
@@ -73,6 +76,7 @@ impl Limits {
             ("limits.max_in_flight_per_instance", self.max_in_flight_per_instance),
             ("limits.max_in_flight_per_window", self.max_in_flight_per_window),
             ("limits.max_fresh_rows", self.max_fresh_rows),
+            ("limits.max_firing_timers", self.max_firing_timers),
             ("limits.max_group_commit", self.max_group_commit),
             ("limits.max_live_instances", self.max_live_instances),
             ("limits.max_attempts_per_input", self.max_attempts_per_input as usize),

@@ -1,5 +1,8 @@
 //! Timer actor: sleeps until the next timer is due. It never polls.
 //!
+//! Due timers fire in order. At most `max_firing_timers` fired timers wait for the commit of their
+//! consequences, so that an outage of any length leaves no burst in memory.
+//!
 //! The committer hands over the timers of durable commits in memory; the store is read at start, after
 //! an overflow of that queue, and when the timers in memory have fired.
 
@@ -7,6 +10,7 @@ use std::sync::Arc;
 
 use orlog_model::{Input, InstanceKey, Timer as Row, TimerFired, Timestamp};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::abort_on_drop::AbortOnDrop;
 use crate::instance::completion::Completion;
@@ -36,6 +40,8 @@ pub(crate) enum Message {
     Wake(MailboxGuard),
     /// The next timer is due.
     Alarm,
+    /// More timers can fire.
+    Capacity,
     /// A watching task ended.
     Ended(String),
 }
@@ -46,6 +52,10 @@ pub(crate) struct State {
     fresh: Arc<FreshQueue<TimerChange>>,
     armed: ArmedTimers,
     alarm: Option<ScheduledWake>,
+    /// Places of fired timers.
+    firing: Arc<Semaphore>,
+    /// Waits for places while due timers have none.
+    blocked: Option<AbortOnDrop>,
     _watch: AbortOnDrop,
     _alive: LiveActorGuard,
 }
@@ -77,7 +87,17 @@ impl Actor for TimerActor {
             "the timer stopped".to_owned()
         };
         let watch = AbortOnDrop::spawn(&myself, watch, Message::Ended);
-        Ok(State { instances, fresh, armed, alarm: None, _watch: watch, _alive: alive })
+        let firing = Arc::new(Semaphore::new(instances.context.limits.max_firing_timers));
+        Ok(State {
+            instances,
+            fresh,
+            armed,
+            alarm: None,
+            firing,
+            blocked: None,
+            _watch: watch,
+            _alive: alive,
+        })
     }
 
     async fn handle(
@@ -93,9 +113,12 @@ impl Actor for TimerActor {
             }
             // Cleared even if the clock is slightly early: then the wake-up is scheduled again.
             Message::Alarm => state.alarm = None,
+            Message::Capacity => state.blocked = None,
             Message::Ended(reason) => return Err(reason.into()),
         }
-        state.fire_due()?;
+        if state.blocked.is_none() {
+            state.fire_due(&myself)?;
+        }
         state.set_alarm(&myself);
         Ok(())
     }
@@ -110,16 +133,40 @@ impl State {
         batch.rows.into_iter().for_each(|change| self.armed.apply(change));
     }
 
-    /// Fires due timers. A fired timer stays in the store until its consequences are durable.
-    fn fire_due(&mut self) -> Result<(), ActorProcessingErr> {
+    /// Fires due timers while there are places. A fired timer stays in the store until its consequences
+    /// are durable.
+    fn fire_due(&mut self, myself: &ActorRef<Message>) -> Result<(), ActorProcessingErr> {
         let now = self.instances.context.clock.now();
         loop {
             while self.armed.needs_page() {
                 self.read_page()?;
             }
-            let Some((key, row)) = self.armed.pop_due(now) else { return Ok(()) };
-            fire(&self.instances, &key, row, now);
+            if self.armed.next_due().is_none_or(|due| due > now) {
+                return Ok(());
+            }
+            let Ok(place) = Arc::clone(&self.firing).try_acquire_owned() else {
+                self.blocked = Some(self.wait_for_places(myself));
+                return Ok(());
+            };
+            if let Some((key, row)) = self.armed.pop_due(now) {
+                fire(&self.instances, &key, row, (now, place));
+            }
         }
+    }
+
+    /// Waits until half of the places are free, so that the actor is not woken for each of them.
+    fn wait_for_places(&self, myself: &ActorRef<Message>) -> AbortOnDrop {
+        let (firing, actor) = (Arc::clone(&self.firing), myself.clone());
+        let half = self.instances.context.limits.max_firing_timers.div_ceil(2);
+        let half = u32::try_from(half).unwrap_or(u32::MAX);
+        let wait = async move {
+            // No error is possible: the semaphore is never closed.
+            drop(firing.acquire_many(half).await);
+            // An error means that the timer actor has already stopped.
+            drop(actor.cast(Message::Capacity));
+            std::future::pending().await
+        };
+        AbortOnDrop::spawn(myself, wait, Message::Ended)
     }
 
     fn read_page(&mut self) -> Result<(), ActorProcessingErr> {
@@ -133,7 +180,7 @@ impl State {
 
     /// Schedules a wake-up for the next timer.
     fn set_alarm(&mut self, myself: &ActorRef<Message>) {
-        let next = self.armed.next_due();
+        let next = self.armed.next_due().filter(|_| self.blocked.is_none());
         if self.alarm.as_ref().map(|alarm| alarm.at) == next {
             return;
         }
@@ -151,11 +198,16 @@ impl State {
     }
 }
 
-fn fire(instances: &Arc<InstanceRegistry>, key: &InstanceKey, row: Row, now: Timestamp) {
+fn fire(
+    instances: &Arc<InstanceRegistry>,
+    key: &InstanceKey,
+    row: Row,
+    (now, place): (Timestamp, OwnedSemaphorePermit),
+) {
     let metrics = &instances.context.metrics;
     metrics.timers_fired.inc();
     metrics.timer_late_seconds.observe(now.duration_since(row.due).as_secs_f64());
     let fired = TimerFired { name: row.name, token: row.token, due: row.due };
     // An error means that the shard is shutting down; the next timer actor reads the row again.
-    drop(instances.deliver(key, Envelope::new(Input::Timer(fired), Completion::None)));
+    drop(instances.deliver(key, Envelope::new(Input::Timer(fired), Completion::Timer(place))));
 }
