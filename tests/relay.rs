@@ -345,3 +345,25 @@ async fn due_timers_after_an_outage_fire_a_few_at_a_time_and_are_read_once() {
 async fn due_timers_after_an_outage_fire_a_few_at_a_time_and_are_read_once_long() {
     fire_after_an_outage(400_000, 1_024).await;
 }
+
+#[tokio::test]
+async fn clock_set_back_delays_no_timer() {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let clock = SimClock::new(START);
+    let upstreams = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let time = Arc::clone(&clock) as Arc<dyn Clock>;
+    let config = TestRuntimeConfig::new(home.path().to_owned(), vec![order(TIMEOUT)], time);
+    let runtime = config.start(&upstreams).await;
+    place_for(&runtime, &tenant(), 0..1, &json!({ "reserve": "silent" })).await;
+    clock.due_within(TIMEOUT).await;
+    clock.set_back(Duration::from_hours(24));
+    // Armed after the clock was set: due in an hour of the new time.
+    place_for(&runtime, &tenant(), 1..2, &json!({ "reserve": "silent" })).await;
+    runtime.wait_until("both wait", |runtime| armed(runtime) == 2 && runtime.outbox_depth() == 0).await;
+    let second = Duration::from_secs(1);
+    clock.advance(TIMEOUT.saturating_sub(second));
+    assert_eq!(runtime.runtime.metrics().timers_fired(), 0);
+    clock.advance(second);
+    runtime.wait_until("each timer has fired", |runtime| armed(runtime) == 0).await;
+    runtime.stop().await;
+}

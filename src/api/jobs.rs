@@ -189,7 +189,7 @@ pub(super) async fn claim(
     let wait = Duration::from_secs(claim_body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS).min(MAX_WAIT_SECONDS));
     let claimed = tokio::select! {
         biased;
-        claimed = board.claim(clock, &request, max_jobs, terms, clock.now().saturating_add(wait)) => claimed,
+        claimed = board.claim(clock, &request, max_jobs, terms, wait) => claimed,
         // The process is shutting down and would wait for this response.
         () = api.app.drained() => Vec::new(),
     };
@@ -213,9 +213,9 @@ pub(super) async fn heartbeat(
     body: Body,
 ) -> Result<Json<HeartbeatResponse>, Problem> {
     let (job, report) = (id(&job)?, read::<HeartbeatBody>(&api, &headers, body).await?);
-    let now = api.app.clock.now();
+    let clock = api.app.clock.as_ref();
     let until = on_boards(&api, |board, terms| {
-        board.heartbeat(&tenant, job, report.claim, now.saturating_add(terms.heartbeat_ttl))
+        board.heartbeat(clock, &tenant, (job, report.claim), terms.heartbeat_ttl)
     })?;
     Ok(Json(HeartbeatResponse { expires_at: until.to_string() }))
 }

@@ -156,7 +156,10 @@ impl State {
     fn dispatch_turns(&mut self, myself: &ActorRef<RelayMessage>) -> Result<(), orlog_store::Error> {
         while let Some(Turn { window, destination, items }) = self.queues.next_turn()? {
             let dispatches = items.into_iter().map(|row| {
-                let progress = ExecutionProgress { attempts: 0, in_doubt: row.0.sequence <= self.recovering };
+                let progress = ExecutionProgress {
+                    in_doubt: row.0.sequence <= self.recovering,
+                    ..ExecutionProgress::default()
+                };
                 let place = WindowPlace::enter(Arc::clone(&window), myself.clone(), &self.epoch);
                 new_dispatch(&self.instances, place, row, progress)
             });

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use orlog_model::{Input, InstanceKey, Timer as Row, TimerFired, Timestamp};
+use orlog_model::{Input, InstanceKey, SteadyTime, Timer as Row, TimerFired, Timestamp};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -16,7 +16,7 @@ use crate::abort_on_drop::AbortOnDrop;
 use crate::instance::completion::Completion;
 use crate::instance::mailbox::Envelope;
 use crate::instance::registry::InstanceRegistry;
-use crate::shard::armed_timers::{ArmedTimers, TimerChange};
+use crate::shard::armed_timers::{ArmedTimers, Now, TimerChange};
 use crate::shard::fresh_queue::FreshQueue;
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard, MailboxGuard};
 
@@ -61,7 +61,7 @@ pub(crate) struct State {
 }
 
 struct ScheduledWake {
-    at: Timestamp,
+    at: (SteadyTime, Timestamp),
     _task: AbortOnDrop,
 }
 
@@ -130,28 +130,29 @@ impl State {
         if batch.rescan {
             self.armed.reset();
         }
-        batch.rows.into_iter().for_each(|change| self.armed.apply(change));
+        let now = self.now();
+        batch.rows.into_iter().for_each(|change| self.armed.apply(change, now));
     }
 
     /// Fires due timers while there are places. A fired timer stays in the store until its consequences
     /// are durable.
     fn fire_due(&mut self, myself: &ActorRef<Message>) -> Result<(), ActorProcessingErr> {
-        let now = self.instances.context.clock.now();
+        let now = self.now();
         loop {
             while self.armed.needs_page() {
                 self.read_page()?;
-            }
-            if self.armed.next_due().is_none_or(|due| due > now) {
-                return Ok(());
             }
             let Ok(place) = Arc::clone(&self.firing).try_acquire_owned() else {
                 self.blocked = Some(self.wait_for_places(myself));
                 return Ok(());
             };
-            if let Some((key, row)) = self.armed.pop_due(now) {
-                fire(&self.instances, &key, row, (now, place));
-            }
+            let Some((key, row)) = self.armed.pop_due(now) else { return Ok(()) };
+            fire(&self.instances, &key, row, place);
         }
+    }
+
+    fn now(&self) -> Now {
+        Now::read(self.instances.context.clock.as_ref())
     }
 
     /// Waits until half of the places are free, so that the actor is not woken for each of them.
@@ -174,7 +175,7 @@ impl State {
         let after = after.as_ref().map(|(key, row)| (key, row));
         let page = self.instances.context.reader.timers_after(after, PAGE)?;
         let is_last = page.len() < PAGE;
-        self.armed.extend(page, is_last);
+        self.armed.extend(page, is_last, self.now());
         Ok(())
     }
 
@@ -184,27 +185,25 @@ impl State {
         if self.alarm.as_ref().map(|alarm| alarm.at) == next {
             return;
         }
-        self.alarm = next.map(|at| {
+        self.alarm = next.map(|(latest, due)| {
             let clock = Arc::clone(&self.instances.context.clock);
             let actor = myself.clone();
             let task = async move {
-                clock.sleep_until(at).await;
+                tokio::select! {
+                    () = clock.sleep_until_due(due) => {}
+                    () = clock.sleep_until(latest) => {}
+                }
                 // An error means that the timer actor has already stopped.
                 drop(actor.cast(Message::Alarm));
                 std::future::pending().await
             };
-            ScheduledWake { at, _task: AbortOnDrop::spawn(myself, task, Message::Ended) }
+            ScheduledWake { at: (latest, due), _task: AbortOnDrop::spawn(myself, task, Message::Ended) }
         });
     }
 }
 
-fn fire(
-    instances: &Arc<InstanceRegistry>,
-    key: &InstanceKey,
-    row: Row,
-    (now, place): (Timestamp, OwnedSemaphorePermit),
-) {
-    let metrics = &instances.context.metrics;
+fn fire(instances: &Arc<InstanceRegistry>, key: &InstanceKey, row: Row, place: OwnedSemaphorePermit) {
+    let (metrics, now) = (&instances.context.metrics, instances.context.clock.now());
     metrics.timers_fired.inc();
     metrics.timer_late_seconds.observe(now.duration_since(row.due).as_secs_f64());
     let fired = TimerFired { name: row.name, token: row.token, due: row.due };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{Fact, Failure, IN_DOUBT, Timestamp, TraceParent, Work, WorkItem, WorkOutcome};
+use orlog_model::{Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, Work, WorkItem, WorkOutcome};
 
 use crate::limits::breaker::{BreakerState, CallHealth};
 use crate::observer::AttemptOutcome;
@@ -16,6 +16,8 @@ pub struct ExecutionProgress {
     pub attempts: u32,
     /// Whether an earlier attempt is in doubt.
     pub in_doubt: bool,
+    /// Deadline, from the first executor of this process; `None`: not known yet, or no deadline.
+    pub deadline: Option<SteadyTime>,
 }
 
 /// Result of the execution of a work item.
@@ -53,7 +55,7 @@ pub(crate) struct EffectExecution {
 
 impl EffectExecution {
     pub(crate) fn progress(&self) -> ExecutionProgress {
-        ExecutionProgress { attempts: self.attempts, in_doubt: self.in_doubt }
+        ExecutionProgress { attempts: self.attempts, in_doubt: self.in_doubt, deadline: self.limits.deadline }
     }
 
     /// Returns the outcome of an attempt in doubt that is not retried.
@@ -96,7 +98,7 @@ impl EffectExecution {
         backoff: &Backoff,
         tried: FailedAttempt,
         item: &WorkItem,
-        now: Timestamp,
+        now: SteadyTime,
     ) -> RetryDecision {
         retry::decide_retry(backoff, tried, self.limits, now, &mut self.rng(item))
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{Clock, InDoubtPolicy, Timestamp, WorkItem, WorkOutcome};
+use orlog_model::{Clock, InDoubtPolicy, SteadyTime, WorkItem, WorkOutcome};
 
 use crate::dispatcher::{Dispatcher, StopToken, WaitGuard, is_stopped};
 use crate::effect_execution::{
@@ -20,7 +20,7 @@ use crate::limits::admission::{Admission, AdmissionPermit};
 use crate::observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
 use crate::provider;
 use crate::provider::{Attempt, ProbeResult, ProviderError, Reply, TransientCause};
-use crate::retry::{Exhausted, FailedAttempt, RetryDecision};
+use crate::retry::{Exhausted, FailedAttempt, RetryDecision, RetryLimits};
 use crate::upstream::{Upstream, UpstreamStatus};
 
 /// Executor of one upstream, shared by all its callers.
@@ -102,7 +102,7 @@ impl EffectExecutor {
     /// Executes an item whose earlier attempt may have been in flight when the process stopped: it probes
     /// the provider for the result first.
     pub async fn resume(&self, item: &WorkItem) -> ExecutionResult {
-        self.run_to_completion(item.clone(), ExecutionProgress { attempts: 0, in_doubt: true }).await
+        self.run_to_completion(item.clone(), ExecutionProgress { in_doubt: true, ..Default::default() }).await
     }
 
     /// Continues after another executor. If this one is retired meanwhile, it returns the progress as soon
@@ -132,7 +132,7 @@ impl EffectExecutor {
         dispatcher: Option<&dyn Dispatcher>,
     ) -> Result<ExecutionResult, ExecutionProgress> {
         let mut execution = EffectExecution {
-            limits: self.upstream.policy.retry_limits(item),
+            limits: self.retry_limits(item, progress),
             attempts: progress.attempts,
             delay: None,
             in_doubt: progress.in_doubt,
@@ -175,12 +175,20 @@ impl EffectExecutor {
         }
     }
 
+    /// Returns the limits of an item. The deadline is converted once in a process: a wall clock that is set
+    /// back later does not extend it.
+    fn retry_limits(&self, item: &WorkItem, progress: ExecutionProgress) -> RetryLimits {
+        let policy = &self.upstream.policy;
+        let deadline = || policy.deadline(item).map(|deadline| self.clock.steady_at(deadline));
+        RetryLimits { max_attempts: policy.max_attempts(item), deadline: progress.deadline.or_else(deadline) }
+    }
+
     /// Waits for the delay of a retry, then until the retry budget allows it or the deadline has passed.
     async fn wait_for_retry(&self, item: &WorkItem, execution: &mut EffectExecution, mut delay: Duration) {
-        let deadline = execution.limits.deadline.unwrap_or(Timestamp::MAX);
+        let deadline = execution.limits.deadline.unwrap_or(SteadyTime::MAX);
         loop {
-            self.clock.sleep_until(self.clock.now().saturating_add(delay).min(deadline)).await;
-            let now = self.clock.now();
+            self.clock.sleep_until(self.clock.steady().saturating_add(delay).min(deadline)).await;
+            let now = self.clock.steady();
             let Err(available) = self.admission.withdraw_retry(now) else { return };
             if now >= deadline {
                 return;
@@ -241,7 +249,7 @@ impl EffectExecutor {
     /// Waits for the admission of an attempt; `None` if the deadline passes first.
     async fn admission(&self, item: &WorkItem, execution: &EffectExecution) -> Option<AdmissionPermit<'_>> {
         let deadline = execution.limits.deadline;
-        if deadline.is_some_and(|deadline| self.clock.now() >= deadline) {
+        if deadline.is_some_and(|deadline| self.clock.steady() >= deadline) {
             return None;
         }
         self.before(deadline, self.admission.admit(&item.instance.tenant)).await
@@ -282,13 +290,13 @@ impl EffectExecutor {
     }
 
     /// Returns the timeout of one attempt and its end time; `None`: never.
-    fn time_for_one(&self, deadline: Option<Timestamp>) -> (Duration, Option<Timestamp>) {
+    fn time_for_one(&self, deadline: Option<SteadyTime>) -> (Duration, Option<SteadyTime>) {
         let allowed = self.upstream.policy.attempt_timeout;
         if deadline.is_none() && allowed == Duration::MAX {
             return (allowed, None);
         }
-        let now = self.clock.now();
-        let until = now.saturating_add(allowed).min(deadline.unwrap_or(Timestamp::MAX));
+        let now = self.clock.steady();
+        let until = now.saturating_add(allowed).min(deadline.unwrap_or(SteadyTime::MAX));
         (until.duration_since(now), Some(until))
     }
 
@@ -308,7 +316,8 @@ impl EffectExecutor {
         execution.in_doubt |= trouble == TransientCause::ResponseLost;
         execution.last = Some(failure);
         let tried = FailedAttempt { attempts: execution.attempts, delay: execution.delay, retry_after };
-        match execution.next_attempt(&self.upstream.policy.backoff_for(item), tried, item, self.clock.now()) {
+        let backoff = self.upstream.policy.backoff_for(item);
+        match execution.next_attempt(&backoff, tried, item, self.clock.steady()) {
             RetryDecision::Retry(delay) => NextStep::Retry(delay),
             RetryDecision::Abandon(reason) => {
                 NextStep::Finish(self.finish_exhausted(item, execution, reason).await)
@@ -374,7 +383,7 @@ impl EffectExecutor {
     }
 
     /// Runs a future unless `until` comes first. A future that is ready at once arms no timer.
-    async fn before<T>(&self, until: Option<Timestamp>, work: impl Future<Output = T>) -> Option<T> {
+    async fn before<T>(&self, until: Option<SteadyTime>, work: impl Future<Output = T>) -> Option<T> {
         let Some(until) = until else { return Some(work.await) };
         tokio::select! {
             biased;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use orlog_model::Timestamp;
+use orlog_model::SteadyTime;
 
 /// Maximum delay that an upstream can request with `Retry-After`; a greater one is reduced to it.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
@@ -46,7 +46,7 @@ pub struct RetryLimits {
     /// Maximum number of attempts; `None`: unlimited.
     pub max_attempts: Option<u32>,
     /// No attempt starts at or after this time; `None`: no deadline.
-    pub deadline: Option<Timestamp>,
+    pub deadline: Option<SteadyTime>,
 }
 
 /// Decision after a failed attempt.
@@ -76,7 +76,7 @@ pub fn decide_retry(
     backoff: &Backoff,
     tried: FailedAttempt,
     limits: RetryLimits,
-    now: Timestamp,
+    now: SteadyTime,
     rng: &mut Rng,
 ) -> RetryDecision {
     if limits.max_attempts.is_some_and(|max| tried.attempts >= max) {
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+    const NOW: SteadyTime = SteadyTime::from_millis(1_000_000);
 
     fn tried(attempts: u32) -> FailedAttempt {
         FailedAttempt { attempts, delay: None, retry_after: None }

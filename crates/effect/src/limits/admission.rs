@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlog_model::{Clock, TenantId, Timestamp};
+use orlog_model::{Clock, SteadyTime, TenantId};
 use tokio::sync::Mutex as Queue;
 
 use crate::limits::breaker::{BreakerState, CallHealth};
@@ -76,7 +76,7 @@ impl Admission {
     ///
     /// # Errors
     /// If the budget is empty: the time at which a retry is available without first attempts, if any.
-    pub(crate) fn withdraw_retry(&self, now: Timestamp) -> Result<(), Option<Timestamp>> {
+    pub(crate) fn withdraw_retry(&self, now: SteadyTime) -> Result<(), Option<SteadyTime>> {
         self.with_budget(|budget| budget.withdraw(now)).unwrap_or(Ok(()))
     }
 
@@ -138,7 +138,7 @@ impl RateLimitQueue {
     /// Waits until the rate limiter admits. The first waiter holds the limiter; the others wait for it.
     async fn pass(&self, clock: &dyn Clock) {
         let mut meter = self.meter.lock().await;
-        while let Err(until) = meter.admit(clock.now()) {
+        while let Err(until) = meter.admit(clock.steady()) {
             clock.sleep_until(until).await;
         }
     }
