@@ -70,6 +70,8 @@ struct ClaimedJobView {
     claim_count: u32,
     /// Expiry of the claim unless a heartbeat extends it.
     expires_at: String,
+    /// Recommended interval of heartbeats. Each heartbeat extends the claim by its full duration.
+    heartbeat_interval_seconds: f64,
     /// Deadline of the whole effect.
     deadline: Option<String>,
     effect: String,
@@ -215,7 +217,7 @@ pub(super) async fn heartbeat(
     let (job, report) = (id(&job)?, read::<HeartbeatBody>(&api, &headers, body).await?);
     let clock = api.app.clock.as_ref();
     let until = on_boards(&api, |board, terms| {
-        board.heartbeat(clock, &tenant, (job, report.claim), terms.heartbeat_ttl)
+        board.heartbeat(clock, &tenant, (job, report.claim), terms.claim_ttl)
     })?;
     Ok(Json(HeartbeatResponse { expires_at: until.to_string() }))
 }
@@ -270,7 +272,7 @@ pub(super) async fn complete(
 }
 
 fn job(claimed: ClaimedJob) -> ClaimedJobView {
-    let ClaimedJob { item, claim, claim_count: number, expires_at: until } = claimed;
+    let ClaimedJob { item, claim, claim_count: number, expires_at: until, heartbeat_interval } = claimed;
     let effect = item.work.label();
     let payload = match item.work {
         Work::Effect(effect) => effect.payload,
@@ -285,6 +287,7 @@ fn job(claimed: ClaimedJob) -> ClaimedJobView {
         claim,
         claim_count: number,
         expires_at: until.to_string(),
+        heartbeat_interval_seconds: heartbeat_interval.as_secs_f64(),
         deadline: item.deadline.map(|deadline| deadline.to_string()),
         effect,
         payload,

@@ -24,26 +24,10 @@ use uuid::Uuid;
 use crate::job_logs::{JobLogs, LogLine};
 use crate::provider;
 use crate::provider::{ProviderError, Reply};
+use crate::worker::claim_options::ClaimOptions;
 
 /// Number of stored results that identify duplicates.
 const REMEMBERED: usize = 10_000;
-
-/// Durations of claims, and the default batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClaimOptions {
-    /// Duration of a new claim.
-    pub claim_ttl: Duration,
-    /// Duration after a heartbeat.
-    pub heartbeat_ttl: Duration,
-    /// Maximum number of jobs per claim request if the worker specifies none.
-    pub max_batch: usize,
-}
-
-impl Default for ClaimOptions {
-    fn default() -> Self {
-        Self { claim_ttl: Duration::from_mins(5), heartbeat_ttl: Duration::from_mins(2), max_batch: 1 }
-    }
-}
 
 /// Claim request of a worker.
 #[derive(Clone, Debug)]
@@ -67,6 +51,8 @@ pub struct ClaimedJob {
     pub claim_count: u32,
     /// Expiry of the claim.
     pub expires_at: Timestamp,
+    /// Recommended interval of heartbeats.
+    pub heartbeat_interval: Duration,
 }
 
 /// Public view of a job.
@@ -314,6 +300,7 @@ impl State {
         let now = clock.steady();
         self.give_back(now);
         let until = now.saturating_add(terms.claim_ttl);
+        let terms = (until, clock.wall_at(until), terms.heartbeat_interval);
         let (mut claimed, mut expiry) = (Vec::new(), None::<SteadyTime>);
         for id in self.order.values() {
             if claimed.len() == limit {
@@ -324,7 +311,7 @@ impl State {
                 Some(active) if active.until > now => {
                     expiry = Some(expiry.map_or(active.until, |first| first.min(active.until)));
                 }
-                Some(_) | None => claimed.push(job.give(request, until, clock.wall_at(until))),
+                Some(_) | None => claimed.push(job.give(request, terms)),
             }
         }
         (claimed, expiry)
@@ -364,11 +351,16 @@ impl BoardJob {
         matches!(effect.in_doubt, None | Some(InDoubtPolicy::Retry))
     }
 
-    fn give(&mut self, request: &ClaimRequest, until: SteadyTime, expires_at: Timestamp) -> ClaimedJob {
+    fn give(
+        &mut self,
+        request: &ClaimRequest,
+        (until, expires_at, heartbeat_interval): (SteadyTime, Timestamp, Duration),
+    ) -> ClaimedJob {
         let claim = Uuid::new_v4();
         self.claims += 1;
         self.claim = Some(Claim { id: claim, worker: request.worker.clone(), until });
-        ClaimedJob { item: self.item.clone(), claim, claim_count: self.claims, expires_at }
+        let (item, claim_count) = (self.item.clone(), self.claims);
+        ClaimedJob { item, claim, claim_count, expires_at, heartbeat_interval }
     }
 }
 
@@ -555,5 +547,21 @@ mod tests {
         clock.advance(ClaimOptions::default().claim_ttl);
         let next = claim(&board, &clock).await;
         assert_eq!((next.item.id, next.claim_count), (claimed.item.id, 2));
+    }
+
+    #[tokio::test]
+    async fn worker_that_beats_at_the_recommended_interval_keeps_its_claim() {
+        let (board, clock, options) =
+            (Arc::new(JobBoard::default()), SimClock::new(START), ClaimOptions::default());
+        let _job = posted(&board, 1);
+        let claimed = claim(&board, &clock).await;
+        assert_eq!(claimed.heartbeat_interval, Duration::from_mins(2));
+        for _ in 0..10 {
+            clock.advance(claimed.heartbeat_interval);
+            assert_eq!(now_or_none(&board, &clock, "acme"), 0, "another worker gets the job");
+            let job = (claimed.item.id, claimed.claim);
+            let until = board.heartbeat(clock.as_ref(), &acme(), job, options.claim_ttl);
+            assert_eq!(until, Ok(clock.now().saturating_add(Duration::from_mins(5))));
+        }
     }
 }
