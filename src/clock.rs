@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
-use orlog_model::{Clock, Timestamp};
+use orlog_model::{Clock, SteadyTime, Timestamp};
 
-/// Interval at which a sleep rereads the clock, so that it detects when the clock was set.
-const POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// Start of the steady clock.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Clock of the host.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,18 +21,19 @@ impl Clock for SystemClock {
         Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
-    fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            loop {
-                let left = at.duration_since(self.now());
-                if left.is_zero() {
-                    return;
-                }
-                tokio::time::sleep(left.min(POLL_INTERVAL)).await;
-            }
-        })
+    fn steady(&self) -> SteadyTime {
+        SteadyTime::default().saturating_add(START.elapsed())
+    }
+
+    fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        // Longer than any process; a sleep without end would overflow.
+        let left = at.duration_since(self.steady()).min(LONGEST_SLEEP);
+        Box::pin(tokio::time::sleep(left))
     }
 }
+
+/// Maximum duration of one sleep.
+const LONGEST_SLEEP: Duration = Duration::from_hours(24 * 365 * 10);
 
 /// Current time on both clocks of the host, with full precision. Converts an [`Instant`] to a
 /// wall-clock time. Never used for decisions.
@@ -73,9 +75,10 @@ mod tests {
     #[tokio::test]
     async fn sleep_ends_at_its_deadline() {
         let clock = SystemClock;
-        let at = clock.now().saturating_add(Duration::from_millis(5));
+        let at = clock.steady().saturating_add(Duration::from_millis(5));
         clock.sleep_until(at).await;
-        assert!(clock.now() >= at);
-        clock.sleep_until(Timestamp::from_millis(0)).await;
+        assert!(clock.steady() >= at);
+        clock.sleep_until(SteadyTime::default()).await;
+        clock.sleep_until_due(Timestamp::from_millis(0)).await;
     }
 }

@@ -106,10 +106,11 @@ mod http {
 
 mod worker {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use orlog_effect::worker::{ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, WorkerProvider};
     use orlog_effect::{ProviderError, Reply};
-    use orlog_model::{Clock, EffectName, TenantId, Timestamp};
+    use orlog_model::{Clock, EffectName, TenantId};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite;
     use orlog_testkit::provider_suite::{ProviderFixture, START, UpstreamResponse, UpstreamScript};
@@ -121,7 +122,7 @@ mod worker {
         let request = ClaimRequest { tenant, effects: vec![effect], worker: "w".to_owned() };
         loop {
             for claimed in job_board
-                .claim(clock.as_ref() as &dyn Clock, &request, 1, ClaimOptions::default(), Timestamp::MAX)
+                .claim(clock.as_ref() as &dyn Clock, &request, 1, ClaimOptions::default(), Duration::MAX)
                 .await
             {
                 tokio::spawn(see_through(Arc::clone(&job_board), Arc::clone(&script), claimed));
@@ -154,7 +155,8 @@ mod worker {
     /// Sends heartbeats until the claim is lost.
     async fn lost(job_board: &JobBoard, claimed: &ClaimedJob) {
         let (tenant, job) = (&claimed.item.instance.tenant, claimed.item.id);
-        while job_board.heartbeat(tenant, job, claimed.claim, claimed.expires_at).is_ok() {
+        let clock = SimClock::new(START);
+        while job_board.heartbeat(clock.as_ref(), tenant, (job, claimed.claim), Duration::ZERO).is_ok() {
             tokio::task::yield_now().await;
         }
     }

@@ -41,7 +41,8 @@ async fn simulate(seed: u64, count: usize) {
     setup.shards = rng.u16(1..3);
     setup.limits.max_group_commit = [1, 3, 1024][rng.usize(..3)];
     setup.limits.max_live_instances = [2, 1000][rng.usize(..2)];
-    setup.limits.max_in_flight_per_destination = [1, 4096][rng.usize(..2)];
+    setup.limits.max_in_flight_per_window = [1, 4096][rng.usize(..2)];
+    setup.limits.max_fresh_rows = [1, 7, 16_384][rng.usize(..3)];
     let faults = Faults {
         lost_responses: rng.u8(..30),
         lost_acks: rng.u8(..40),

@@ -276,6 +276,7 @@ impl State {
         tracing::warn!(shard = index, "shard lost to another process; stopped");
         self.remove_child(index);
         running.instances.close();
+        running.instances.epoch().cancel();
         let loses = self.arguments.loses.clone();
         tokio::spawn(async move {
             if let Err(error) = running.close().await {

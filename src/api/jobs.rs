@@ -70,6 +70,8 @@ struct ClaimedJobView {
     claim_count: u32,
     /// Expiry of the claim unless a heartbeat extends it.
     expires_at: String,
+    /// Recommended interval of heartbeats. Each heartbeat extends the claim by its full duration.
+    heartbeat_interval_seconds: f64,
     /// Deadline of the whole effect.
     deadline: Option<String>,
     effect: String,
@@ -189,7 +191,7 @@ pub(super) async fn claim(
     let wait = Duration::from_secs(claim_body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS).min(MAX_WAIT_SECONDS));
     let claimed = tokio::select! {
         biased;
-        claimed = board.claim(clock, &request, max_jobs, terms, clock.now().saturating_add(wait)) => claimed,
+        claimed = board.claim(clock, &request, max_jobs, terms, wait) => claimed,
         // The process is shutting down and would wait for this response.
         () = api.app.drained() => Vec::new(),
     };
@@ -213,9 +215,9 @@ pub(super) async fn heartbeat(
     body: Body,
 ) -> Result<Json<HeartbeatResponse>, Problem> {
     let (job, report) = (id(&job)?, read::<HeartbeatBody>(&api, &headers, body).await?);
-    let now = api.app.clock.now();
+    let clock = api.app.clock.as_ref();
     let until = on_boards(&api, |board, terms| {
-        board.heartbeat(&tenant, job, report.claim, now.saturating_add(terms.heartbeat_ttl))
+        board.heartbeat(clock, &tenant, (job, report.claim), terms.claim_ttl)
     })?;
     Ok(Json(HeartbeatResponse { expires_at: until.to_string() }))
 }
@@ -270,7 +272,7 @@ pub(super) async fn complete(
 }
 
 fn job(claimed: ClaimedJob) -> ClaimedJobView {
-    let ClaimedJob { item, claim, claim_count: number, expires_at: until } = claimed;
+    let ClaimedJob { item, claim, claim_count: number, expires_at: until, heartbeat_interval } = claimed;
     let effect = item.work.label();
     let payload = match item.work {
         Work::Effect(effect) => effect.payload,
@@ -285,6 +287,7 @@ fn job(claimed: ClaimedJob) -> ClaimedJobView {
         claim,
         claim_count: number,
         expires_at: until.to_string(),
+        heartbeat_interval_seconds: heartbeat_interval.as_secs_f64(),
         deadline: item.deadline.map(|deadline| deadline.to_string()),
         effect,
         payload,

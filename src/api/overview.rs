@@ -6,7 +6,7 @@ pub(crate) mod counts;
 
 use axum::Json;
 use axum::extract::State;
-use orlog_model::{Destination, WorkKind};
+use orlog_model::{Destination, TenantId, WorkKind};
 use orlog_store::{CountKey, UnchangedInstance};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -163,18 +163,18 @@ pub(super) async fn overview(
     Tenant(tenant): Tenant,
 ) -> Result<Json<Overview>, Problem> {
     let counts = counts::counts(&api, &tenant).await.map(|counted| OverviewCounts::of(&counted));
-    let overview = api.read(move |app| read_overview(app, counts));
+    let overview = api.read(move |app| read_overview(app, &tenant, counts));
     overview.await.map(Json)
 }
 
-fn read_overview(app: &App, counts: Option<OverviewCounts>) -> Result<Overview, Problem> {
+fn read_overview(app: &App, tenant: &TenantId, counts: Option<OverviewCounts>) -> Result<Overview, Problem> {
     let (runtime, health) = (&app.runtime, app.runtime.health());
     let metrics = runtime.metrics();
     let (mut outbox, mut next_timer, mut destinations) = (0, None, Vec::new());
     for reader in runtime.readers() {
         outbox += reader.outbox_depth()?;
         next_timer = next_timer.into_iter().chain(reader.next_timer()?).min();
-        for destination in reader.outbox_destinations()?.into_iter().take(MAX_DESTINATIONS) {
+        for destination in reader.tenant_destinations(tenant)?.into_iter().take(MAX_DESTINATIONS) {
             let oldest = reader.outbox(&destination, 0, 1)?.pop();
             destinations.extend(oldest.map(|(_, item)| (item.created_at, destination)));
         }

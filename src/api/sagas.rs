@@ -217,7 +217,7 @@ pub(super) async fn show(
 /// Returns the work of one instance in the outbox, and whether the whole outbox was scanned.
 fn outbox(reader: &Reader, key: &InstanceKey) -> Result<(Vec<(OutboxKey, WorkItem)>, bool), Problem> {
     let (mut work, mut remaining) = (Vec::new(), OUTBOX_SCAN);
-    for destination in reader.outbox_destinations()? {
+    for destination in reader.tenant_destinations(&key.tenant)? {
         let rows = reader.outbox(&destination, 0, remaining + 1)?;
         let whole = rows.len() <= remaining;
         remaining -= rows.len().min(remaining);

@@ -18,11 +18,12 @@ pub(super) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
         limits: orlog_actors::Limits {
             max_in_flight_per_ingester: limits.max_in_flight_per_ingester,
             max_in_flight_per_instance: limits.max_in_flight_per_instance,
-            max_in_flight_per_destination: limits.max_in_flight_per_destination,
+            max_in_flight_per_window: limits.max_in_flight_per_window,
             max_group_commit: limits.max_group_commit,
             max_live_instances: limits.max_live_instances,
             idle_timeout: limits.idle_timeout,
             max_attempts_per_input: limits.max_attempts_per_input,
+            ..orlog_actors::Limits::default()
         },
         intensity: orlog_actors::RestartIntensity {
             max_restarts: limits.max_restarts,

@@ -143,7 +143,7 @@ impl App {
     ) -> Result<BTreeMap<InstanceKey, Vec<(OutboxKey, WorkItem)>>, ReplayError> {
         let mut waiting: BTreeMap<InstanceKey, Vec<_>> = BTreeMap::new();
         for reader in self.runtime.readers() {
-            for destination in reader.outbox_destinations()? {
+            for destination in reader.tenant_destinations(&order.tenant)? {
                 let mut after = 0;
                 loop {
                     let page = reader.outbox(&destination, after, PAGE)?;
@@ -151,7 +151,7 @@ impl App {
                     after = last.sequence;
                     for (location, item) in page {
                         let of = &item.instance;
-                        if of.tenant == order.tenant && of.saga == order.saga {
+                        if of.saga == order.saga {
                             waiting.entry(of.clone()).or_default().push((location, item));
                         }
                     }

@@ -217,7 +217,7 @@ pub struct LimitsConfig {
     /// Maximum queued inputs of one instance before consumption pauses.
     pub max_in_flight_per_instance: usize,
     /// Maximum dispatched and uncompleted work items of one destination.
-    pub max_in_flight_per_destination: usize,
+    pub max_in_flight_per_window: usize,
     /// Maximum transitions in one commit.
     pub max_group_commit: usize,
     /// Maximum number of instances in memory.
@@ -239,7 +239,7 @@ impl Default for LimitsConfig {
         Self {
             max_in_flight_per_ingester: 8192,
             max_in_flight_per_instance: 256,
-            max_in_flight_per_destination: 4096,
+            max_in_flight_per_window: 1024,
             max_group_commit: 1024,
             max_live_instances: 50_000,
             idle_timeout: Duration::from_secs(30),

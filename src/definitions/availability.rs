@@ -1,7 +1,7 @@
 //! Validation that every effect, command and saga of a definition is available.
 
 use orlog_effect::Catalog;
-use orlog_model::{Destination, WorkKind};
+use orlog_model::WorkKind;
 use orlog_program::{Action, Diagnostic};
 
 use super::files::LoadedDefinition;
@@ -46,10 +46,12 @@ fn trouble(action: &Action, catalog: &Catalog) -> Option<(String, String)> {
     match action {
         Action::Effect { name, .. } => missing_executor(name.as_str(), catalog),
         Action::Command { aggregate_type, name, .. } => {
-            let destination = Destination { kind: WorkKind::Command, name: aggregate_type.as_str().into() };
             let message = format!("the command {aggregate_type}.{name} cannot be sent: {NO_GATEWAY}");
             let suggestion = "add [gateway] with its base_url to the configuration".to_owned();
-            catalog.executor_for_destination(&destination).is_none().then_some((message, suggestion))
+            catalog
+                .executor_for_name(WorkKind::Command, aggregate_type.as_str())
+                .is_none()
+                .then_some((message, suggestion))
         }
         Action::Job(job) => missing_executor(&format!("job.{}", job.kind), catalog),
         Action::Wait(_)
@@ -61,8 +63,7 @@ fn trouble(action: &Action, catalog: &Catalog) -> Option<(String, String)> {
 }
 
 fn missing_executor(effect: &str, catalog: &Catalog) -> Option<(String, String)> {
-    let destination = Destination { kind: WorkKind::Effect, name: effect.into() };
-    if catalog.executor_for_destination(&destination).is_some() {
+    if catalog.executor_for_name(WorkKind::Effect, effect).is_some() {
         return None;
     }
     let likeness = |name: &str| strsim::jaro_winkler(effect, name);

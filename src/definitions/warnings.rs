@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orlog_effect::Catalog;
-use orlog_model::{Destination, InDoubtPolicy, SagaName, WorkKind};
+use orlog_model::{InDoubtPolicy, SagaName, WorkKind};
 use orlog_program::{Action, Program};
 use orlog_store::PinCounts;
 
@@ -85,9 +85,7 @@ fn missing<'a>(
     context: &'a WarningContext<'_>,
 ) -> impl Iterator<Item = (String, String)> + 'a {
     let manifest = program.manifest();
-    let performs = |kind, name: &str| {
-        context.catalog.executor_for_destination(&Destination { kind, name: name.into() }).is_some()
-    };
+    let performs = |kind, name: &str| context.catalog.executor_for_name(kind, name).is_some();
     let effects = manifest.effects.iter().filter(move |effect| !performs(WorkKind::Effect, effect.as_str()));
     let effects = effects.map(|effect| {
         let requirement = format!("the effect {effect}, which no upstream executes any more");
@@ -131,8 +129,7 @@ fn unknown_outcomes(definition: &LoadedDefinition, catalog: &Catalog) -> Option<
         _ => None,
     });
     let cannot_probe = |effect: &&str| {
-        let destination = Destination { kind: WorkKind::Effect, name: (*effect).into() };
-        let executor = catalog.executor_for_destination(&destination);
+        let executor = catalog.executor_for_name(WorkKind::Effect, effect);
         executor.is_some_and(|executor| !executor.upstream().provider.can_probe())
     };
     let effects: BTreeSet<_> = effects.filter(cannot_probe).collect();

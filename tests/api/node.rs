@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use orlog::config::{Config, TenantMode, TenantsConfig};
 use orlog::{App, AppOverrides, SystemClock};
 use orlog_effect::{Attempt, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream};
-use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
+use orlog_model::{Clock, SteadyTime, TenantId, Timestamp, WorkItem};
 use orlog_program::Program;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -67,7 +67,11 @@ impl Clock for BreakableClock {
         SystemClock.now()
     }
 
-    fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn steady(&self) -> SteadyTime {
+        SystemClock.steady()
+    }
+
+    fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         SystemClock.sleep_until(at)
     }
 }

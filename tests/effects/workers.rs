@@ -1,8 +1,10 @@
 //! External workers: claims, crashes, late and duplicate results; and a worker in Python.
 
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
+use orlog_model::Timestamp;
 use serde_json::{Value, json};
 
 use crate::node::{Dirs, Node, TIMEOUT};
@@ -38,7 +40,19 @@ async fn worker_claims_logs_heartbeats_and_completes_once() {
     let claim = &job["claim"];
     let (status, _) = post(&node, &at(&job, "logs"), &json!({ "claim": claim, "log": ["half way"] })).await;
     assert_eq!(status, StatusCode::NO_CONTENT);
-    assert_eq!(post(&node, &at(&job, "heartbeat"), &json!({ "claim": claim })).await.0, StatusCode::OK);
+    assert_eq!(job["heartbeat_interval_seconds"], json!(120.0));
+    // A heartbeat extends the claim by its full duration, also when some of it has passed.
+    let (claimed_at, full) = (node.app.clock.now(), Duration::from_mins(5));
+    loop {
+        let now = node.app.clock.now();
+        let (status, extended) = post(&node, &at(&job, "heartbeat"), &json!({ "claim": claim })).await;
+        assert_eq!(status, StatusCode::OK);
+        let until = Timestamp::parse(extended["expires_at"].as_str().unwrap()).unwrap();
+        assert!(until >= now.saturating_add(full).saturating_sub(Duration::from_millis(10)), "{until}");
+        if now.duration_since(claimed_at) > Duration::from_millis(50) {
+            break;
+        }
+    }
     let (_, seen) = node.ask(Method::GET, "acme", "/v1/work", &Value::Null).await;
     assert_eq!(
         (&seen["items"][0]["worker"], &seen["items"][0]["log"][0]["text"]),

@@ -109,12 +109,19 @@ async fn run_dispatch(own: Arc<ProviderContext>, mut dispatch: WorkDispatch, gua
     let progress = dispatch.progress;
     // If the task is aborted, an attempt may have been in flight.
     dispatch.progress.in_doubt = true;
-    let done = match own.executor.continue_from(&mut dispatch.item, progress).await {
+    let epoch = Arc::clone(dispatch.place.epoch());
+    let result = tokio::select! {
+        biased;
+        result = own.executor.continue_from(&mut dispatch.item, progress, &dispatch.place) => result,
+        () = epoch.cancelled() => return,
+    };
+    let done = match result {
         Ok(done) => done,
+        Err(_) if epoch.ended().is_stopped() => return,
         Err(progress) => {
             dispatch.progress = progress;
             drop(guard);
-            let destination = dispatch.item.work.destination();
+            let destination = dispatch.key.destination.clone();
             return own.registry.route(&destination, vec![dispatch]);
         }
     };

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use compact_str::CompactString;
 use orlog_effect::{Catalog, CatalogChange, EffectExecutor};
 use orlog_model::{Destination, WorkKind};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::effects::publisher;
+use crate::effects::window::WindowKey;
 use crate::effects::work_dispatch::{InFlightItems, WorkDispatch};
 use crate::telemetry::metrics::{ActorKind, MailboxGuard};
 
@@ -54,24 +56,26 @@ impl ProviderRegistry {
                 .map(|publisher| publisher.cast(publisher::Message::Dispatches(dispatches, waiting)));
             return drop(sent);
         }
-        let mut groups: BTreeMap<u64, Vec<WorkDispatch>> = BTreeMap::new();
-        for dispatch in dispatches {
-            if let Some(executor) = self.catalog.executor_for(&dispatch.item) {
-                groups.entry(executor.id()).or_default().push(dispatch);
-            } else {
-                let done = orlog_effect::ExecutionResult::without_attempt(
-                    self.catalog.unroutable_outcome(&dispatch.item),
-                );
-                dispatch.complete(done, false);
-            }
-        }
+        let Some(executor) = self.catalog.executor_for(destination) else {
+            return dispatches.into_iter().for_each(|dispatch| {
+                let outcome = self.catalog.unroutable_outcome(&dispatch.item);
+                dispatch.complete(orlog_effect::ExecutionResult::without_attempt(outcome), false);
+            });
+        };
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
-        for (serial, dispatches) in groups {
-            let provider = present.providers.get(&serial).map(|(_, provider)| provider);
-            if let (Some(provider), Some(waiting)) = (provider, waiting(ActorKind::Provider, &dispatches)) {
-                drop(provider.cast(ProviderMessage::Dispatch(dispatches, waiting)));
-            }
+        let provider = present.providers.get(&executor.id()).map(|(_, provider)| provider);
+        if let (Some(provider), Some(waiting)) = (provider, waiting(ActorKind::Provider, &dispatches)) {
+            drop(provider.cast(ProviderMessage::Dispatch(dispatches, waiting)));
         }
+    }
+
+    /// Returns the window of a destination and its weight.
+    pub(crate) fn window(&self, destination: &Destination) -> (WindowKey, usize) {
+        let executor = self.catalog.executor_for(destination);
+        let upstream = executor.as_ref().map(|executor| executor.upstream());
+        let name = upstream.map_or_else(CompactString::default, |upstream| upstream.name.as_str().into());
+        let weight = upstream.map_or(1, |upstream| upstream.policy.tenant_limits.weight(&destination.tenant));
+        ((destination.tenant.clone(), name), weight as usize)
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {

@@ -96,6 +96,7 @@ async fn publish_all(
 ) -> String {
     let mut dispatches = Vec::new();
     while waiting.recv_many(&mut dispatches, MAX_BATCH).await > 0 {
+        dispatches.retain(|(dispatch, _)| !dispatch.place.epoch().ended().is_stopped());
         publish(&*bus, dispatches.drain(..).map(|(dispatch, _)| dispatch).collect()).await;
     }
     "all senders are dropped".to_owned()

@@ -1,40 +1,21 @@
 //! A dispatched work item. It is completed with an outcome, or returned to the relay.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use orlog_effect::{self as effect, ExecutionProgress};
 use orlog_model::{Change, DeadLetter, Input, OutboxKey, TraceParent, WorkItem, WorkResult};
-use ractor::ActorRef;
 use uuid::Uuid;
 
+use crate::effects::window::{RelayMessage, WindowPlace};
 use crate::instance::completion::Completion;
 use crate::instance::mailbox::Envelope;
 use crate::instance::registry::InstanceRegistry;
 use crate::shard::submission::{ShardUnavailable, Submission};
-use crate::telemetry::metrics::{ActorKind, MailboxGuard};
+use crate::telemetry::metrics::ActorKind;
 use crate::telemetry::tracer::{ExecutedBy, FinishedWork};
-
-/// Messages of the relay.
-pub(crate) enum RelayMessage {
-    /// The outbox may have new items, or a destination may have capacity.
-    Wake(MailboxGuard),
-    /// A dispatched item was returned unfinished, with its execution progress.
-    Returned(OutboxKey, ExecutionProgress, MailboxGuard),
-    /// The task that watches the store ended.
-    Ended(String),
-}
-
-/// In-flight window of a destination.
-#[derive(Default)]
-pub(crate) struct DestinationWindow {
-    pub(crate) in_flight: AtomicUsize,
-    /// The relay stopped at the limit and requires a wake-up when capacity is available.
-    pub(crate) starved: AtomicBool,
-}
 
 /// A dispatched work item. If it is dropped without [`WorkDispatch::complete`], it returns to the
 /// relay.
@@ -45,8 +26,7 @@ pub(crate) struct WorkDispatch {
     pub(crate) progress: ExecutionProgress,
     pub(crate) key: OutboxKey,
     pub(crate) instances: Arc<InstanceRegistry>,
-    pub(crate) relay: ActorRef<RelayMessage>,
-    pub(crate) window: Arc<DestinationWindow>,
+    pub(crate) place: WindowPlace,
     pub(crate) concluded: bool,
     /// Span data, if the item is traced.
     pub(crate) span: Option<DispatchSpan>,
@@ -114,14 +94,11 @@ impl WorkDispatch {
 
 impl Drop for WorkDispatch {
     fn drop(&mut self) {
-        self.window.in_flight.fetch_sub(1, Ordering::AcqRel);
-        let waiting = || self.instances.context.metrics.messages_enqueued(ActorKind::Relay, 1);
-        // An error means that the relay is gone; the next one reads the outbox from the start.
-        if !self.concluded {
-            drop(self.relay.cast(RelayMessage::Returned(self.key.clone(), self.progress, waiting())));
-        } else if self.window.starved.swap(false, Ordering::AcqRel) {
-            drop(self.relay.cast(RelayMessage::Wake(waiting())));
+        if self.concluded {
+            return;
         }
+        let waiting = self.instances.context.metrics.messages_enqueued(ActorKind::Relay, 1);
+        self.place.send(RelayMessage::Returned(self.key.clone(), self.progress, waiting));
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use orlog_model::Status;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::runtime::control_result::{ControlError, ControlResult};
 use crate::shard::stream_progress::StreamProgress;
@@ -17,6 +17,8 @@ pub(crate) enum Completion {
     None,
     /// Acknowledgement of a bus message.
     Ack(Arc<SharedAck>),
+    /// Place of a fired timer; dropping it frees the place.
+    Timer(OwnedSemaphorePermit),
     /// Reply to an API caller, with the result when it is known.
     Reply(oneshot::Sender<ControlReply>, Option<ControlReply>),
 }
@@ -37,7 +39,7 @@ impl Completion {
     pub(crate) fn with_reply(self, response: impl FnOnce() -> ControlReply) -> Self {
         match self {
             Completion::Reply(reply, _) => Completion::Reply(reply, Some(response())),
-            Completion::None | Completion::Ack(_) => self,
+            Completion::None | Completion::Ack(_) | Completion::Timer(_) => self,
         }
     }
 
@@ -64,6 +66,7 @@ impl Completion {
                     ack.stream.acker.ack(ack.sequence);
                 }
             }
+            Completion::Timer(place) => drop(place),
             // An error means that the caller is gone.
             Completion::Reply(reply, response) => {
                 drop(reply.send(response.unwrap_or(Err(ControlError::Unavailable))));

@@ -19,6 +19,7 @@ use crate::instance::completion::{Completion, ControlReply};
 use crate::instance::mailbox::{Envelope, IdleState, Mailbox, PushResult, Wake};
 use crate::instance::program_registry::ProgramRegistry;
 use crate::runtime::limits::Limits;
+use crate::shard::epoch::ShardEpoch;
 use crate::shard::stream_progress::StreamProgress;
 use crate::shard::submission::{CommitterHandle, ShardUnavailable, Submission};
 use crate::telemetry::metrics::Metrics;
@@ -35,6 +36,8 @@ pub(crate) struct InstanceRegistry {
     idle: Mutex<VecDeque<Arc<Mailbox>>>,
     /// The current incarnation; `None` while the shard is down.
     open: RwLock<Option<Arc<Incarnation>>>,
+    /// Epoch of the current or the last incarnation.
+    epoch: RwLock<Arc<ShardEpoch>>,
     /// Another process owns the shard.
     lost: AtomicBool,
     /// The shard was released and does not open again.
@@ -84,6 +87,7 @@ impl InstanceRegistry {
             live: AtomicUsize::new(0),
             idle: Mutex::default(),
             open: RwLock::new(None),
+            epoch: RwLock::default(),
             lost: AtomicBool::new(false),
             released: AtomicBool::new(false),
             incarnations: AtomicU64::new(0),
@@ -99,6 +103,7 @@ impl InstanceRegistry {
         self.close();
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         self.incarnations.fetch_add(1, Ordering::AcqRel);
+        *self.epoch.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
         *open = (!self.is_released()).then(|| Arc::new(incarnation));
     }
 
@@ -113,13 +118,20 @@ impl InstanceRegistry {
         self.released.load(Ordering::Acquire)
     }
 
+    /// Returns the epoch of the current or the last incarnation.
+    pub(crate) fn epoch(&self) -> Arc<ShardEpoch> {
+        Arc::clone(&self.epoch.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Returns the number of the current incarnation.
     pub(crate) fn incarnation_number(&self) -> u64 {
         self.incarnations.load(Ordering::Acquire)
     }
 
-    /// Ends the incarnation: queued inputs are dropped without acknowledgement and delivered again.
+    /// Ends the incarnation and its epoch: queued inputs are dropped without acknowledgement and delivered
+    /// again.
     pub(crate) fn close(&self) {
+        self.epoch().end();
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
         self.mailboxes.retain(|_, mailbox| {
             mailbox.close();
@@ -202,8 +214,10 @@ impl InstanceRegistry {
         streams.iter().find(|progress| progress.stream() == stream).map(|progress| progress.acker.ack_floor())
     }
 
-    /// Records that another process owns the shard: it must not be restarted here.
+    /// Records that another process owns the shard: it must not be restarted here, and its attempts are
+    /// cancelled.
     pub(crate) fn mark_lost(&self) {
+        self.epoch().cancel();
         self.lost.store(true, Ordering::Release);
     }
 

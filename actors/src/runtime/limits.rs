@@ -1,6 +1,6 @@
 //! Limits of the runtime.
 //!
-//! Mailboxes are unbounded, so sources limit in-flight messages: ingesters, relay destinations and
+//! Mailboxes are unbounded, so sources limit in-flight messages: ingesters, relay windows and
 //! providers. The number of live instances is also limited.
 
 use std::time::Duration;
@@ -12,8 +12,13 @@ pub struct Limits {
     pub max_in_flight_per_ingester: usize,
     /// Maximum number of queued inputs of one instance before the ingester stops reading.
     pub max_in_flight_per_instance: usize,
-    /// Maximum number of work items of one destination that are dispatched and not completed.
-    pub max_in_flight_per_destination: usize,
+    /// Maximum number of work items of one tenant at one upstream that are dispatched and not completed.
+    pub max_in_flight_per_window: usize,
+    /// Maximum number of work items, and of timers, that wait in memory for the relay and the timer. Above
+    /// it they read the store.
+    pub max_fresh_rows: usize,
+    /// Maximum number of fired timers whose consequences are not durable yet.
+    pub max_firing_timers: usize,
     /// Maximum number of changes in one commit.
     pub max_group_commit: usize,
     /// Maximum number of instances with an actor; beyond this, idle instances are passivated.
@@ -29,7 +34,9 @@ impl Default for Limits {
         Self {
             max_in_flight_per_ingester: 8192,
             max_in_flight_per_instance: 256,
-            max_in_flight_per_destination: 4096,
+            max_in_flight_per_window: 1024,
+            max_fresh_rows: 16_384,
+            max_firing_timers: 1024,
             max_group_commit: 1024,
             max_live_instances: 50_000,
             idle_timeout: Duration::from_secs(30),
@@ -67,7 +74,9 @@ impl Limits {
         let bounds = [
             ("limits.max_in_flight_per_ingester", self.max_in_flight_per_ingester),
             ("limits.max_in_flight_per_instance", self.max_in_flight_per_instance),
-            ("limits.max_in_flight_per_destination", self.max_in_flight_per_destination),
+            ("limits.max_in_flight_per_window", self.max_in_flight_per_window),
+            ("limits.max_fresh_rows", self.max_fresh_rows),
+            ("limits.max_firing_timers", self.max_firing_timers),
             ("limits.max_group_commit", self.max_group_commit),
             ("limits.max_live_instances", self.max_live_instances),
             ("limits.max_attempts_per_input", self.max_attempts_per_input as usize),

@@ -80,28 +80,33 @@ impl Runtime {
         started.map_err(RuntimeError::Start)
     }
 
-    /// Releases a shard: stops its ingestion, waits up to `grace` for in-flight work, and stops it. With a
-    /// grace of zero the shard ends at once, even if the supervisor is busy with another shard. After
-    /// this call nothing is committed. The next owner repeats interrupted work under the same ids. Returns
-    /// `None` if the shard does not run here.
+    /// Releases a shard: ends its epoch, so that no attempt starts, and stops its ingestion. Work in flight gets up
+    /// to `grace`; then its attempts are cancelled and the shard stops. With a grace of zero the shard ends
+    /// at once, even if the supervisor is busy with another shard. After this call nothing is committed. The
+    /// next owner repeats interrupted work under the same ids. Returns `None` if the shard does not run here.
     pub async fn release_shard(&self, index: u16, grace: Duration) -> Option<ReleasedShard> {
         let shard = self.shards.get(index)?;
+        let epoch = shard.instances.epoch();
+        epoch.end();
         // Errors here and below mean that it has already stopped.
         if !grace.is_zero() {
             let (done, quiet) = oneshot::channel();
             drop(self.root.cast(root::Message::QuiesceShard(index, done)));
             let rests = async {
                 quiet.await.ok();
-                while !shard.is_idle() {
+                while !shard.has_settled() {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
             };
             drop(tokio::time::timeout(grace, rests).await);
         }
+        epoch.cancel();
         shard.instances.release();
         let (done, stopped) = oneshot::channel();
         drop(self.root.cast(root::Message::Stop(index, done)));
         stopped.await.ok();
+        // The shard may have crashed and restarted meanwhile.
+        shard.instances.epoch().cancel();
         Some(ReleasedShard(shard))
     }
 

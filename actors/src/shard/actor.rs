@@ -20,6 +20,8 @@ use crate::shard::committer::CommitObserver;
 use crate::shard::committer::{self, CommitterActor, SharedWriter};
 use crate::shard::dead_letter_publisher::{self, DeadLetterEncoder, DeadLetterPublisherActor};
 use crate::shard::event_source::EventSource;
+use crate::shard::fresh_queue::FreshQueue;
+use crate::shard::fresh_rows::FreshRows;
 use crate::shard::ingester::{self, IngesterActor};
 use crate::shard::relay::{self, RelayActor};
 use crate::shard::submission::{CommitterHandle, Submission};
@@ -77,12 +79,20 @@ impl Actor for ShardActor {
     ) -> Result<State, ActorProcessingErr> {
         let me = myself.get_cell();
         let instances = Arc::clone(&arguments.instances);
-        let (committing, committer) = start_committer(&arguments, me.clone()).await?;
+        let capacity = instances.context.limits.max_fresh_rows;
+        let (work, timers) = (Arc::new(FreshQueue::new(capacity)), Arc::new(FreshQueue::new(capacity)));
+        let fresh = FreshRows::new(Arc::clone(&work), Arc::clone(&timers));
+        let (committing, committer) = start_committer(&arguments, fresh, me.clone()).await?;
         let start = saga_starter(&instances, committer.clone(), me.clone());
         instances.open(Incarnation { committer, start });
-        let relaying = relay::Arguments { instances: Arc::clone(&instances), providers: arguments.providers };
+        let relaying = relay::Arguments {
+            instances: Arc::clone(&instances),
+            providers: arguments.providers,
+            fresh: work,
+        };
         let (relay, _) = Actor::spawn_linked(None, RelayActor, relaying, me.clone()).await?;
-        let (timer, _) = Actor::spawn_linked(None, TimerActor, Arc::clone(&instances), me.clone()).await?;
+        let firing = timer::Arguments { instances: Arc::clone(&instances), fresh: timers };
+        let (timer, _) = Actor::spawn_linked(None, TimerActor, firing, me.clone()).await?;
         let publishing = dead_letter_publisher::Arguments {
             instances: Arc::clone(&instances),
             bus: Arc::clone(&arguments.bus),
@@ -197,6 +207,7 @@ fn saga_starter(instances: &Arc<InstanceRegistry>, committer: CommitterHandle, m
 
 async fn start_committer(
     arguments: &Arguments,
+    fresh: FreshRows,
     me: ActorCell,
 ) -> Result<(ActorId, CommitterHandle), ActorProcessingErr> {
     let (started, committer) = oneshot::channel();
@@ -204,6 +215,7 @@ async fn start_committer(
         writer: Arc::clone(&arguments.writer),
         instances: Arc::clone(&arguments.instances),
         observer: arguments.observer.clone(),
+        fresh,
         started,
     };
     let (actor, _) = Actor::spawn_linked(None, CommitterActor, committing, me).await?;

@@ -24,6 +24,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use crate::instance::completion::Completion;
 use crate::instance::mailbox::Mailbox;
 use crate::instance::registry::InstanceRegistry;
+use crate::shard::fresh_rows::FreshRows;
 use crate::shard::stream_progress::StreamProgress;
 use crate::shard::submission::{CommitterHandle, CommitterRequest, Submission};
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard, Metrics, TenantCache};
@@ -56,6 +57,7 @@ pub(crate) struct Arguments {
     pub(crate) writer: SharedWriter,
     pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
+    pub(crate) fresh: FreshRows,
     /// Receives the committer handle when the committer runs and the store is verified.
     pub(crate) started: oneshot::Sender<CommitterHandle>,
 }
@@ -105,6 +107,8 @@ impl Actor for CommitterActor {
             instances: arguments.instances,
             stop: Arc::clone(&stop),
             observer: arguments.observer,
+            sequences: Vec::new(),
+            fresh: arguments.fresh,
         };
         let ready = (arguments.started, CommitterHandle::new(requests.clone()));
         std::thread::Builder::new().name("orlog-committer".to_owned()).spawn(move || {
@@ -136,6 +140,9 @@ struct CommitterThread {
     instances: Arc<InstanceRegistry>,
     stop: Arc<AtomicBool>,
     observer: Option<Arc<dyn CommitObserver>>,
+    /// Outbox sequences of the work items of the group.
+    sequences: Vec<u64>,
+    fresh: FreshRows,
 }
 
 /// The part of a submission that is processed after the commit.
@@ -216,7 +223,7 @@ impl CommitterThread {
         streams.iter().for_each(|stream| stream.committed(position));
         self.complete(&gathered.changes, &mut gathered.completions);
         self.trace(gathered, started, ended);
-        gathered.changes.clear();
+        self.fresh.hand_over(gathered.changes.drain(..), self.sequences.drain(..));
     }
 
     /// Makes the group durable. Returns `false` if a stop is requested while the store is full; then no
@@ -245,6 +252,7 @@ impl CommitterThread {
                 error => return Err(self.failed(&error)),
             }
         }
+        self.sequences.extend_from_slice(self.state.writer.work_sequences());
         if self.metrics.set_store_full(false) {
             tracing::info!("store has free space again");
         }

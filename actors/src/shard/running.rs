@@ -35,8 +35,14 @@ impl RunningShard {
     /// the outbox.
     pub(crate) fn is_idle(&self) -> bool {
         let reader = &self.instances.context.reader;
+        self.has_settled() && reader.outbox_depth().is_ok_and(|depth| depth == 0)
+    }
+
+    /// Returns true if nothing is in flight; the outbox may have work items.
+    pub(crate) fn has_settled(&self) -> bool {
+        let reader = &self.instances.context.reader;
         self.instances.is_idle()
-            && reader.outbox_depth().is_ok_and(|depth| depth == 0)
+            && self.instances.epoch().dispatched() == 0
             && reader.unpublished_dead_letters(0, 1).is_ok_and(|dead_letters| dead_letters.is_empty())
     }
 

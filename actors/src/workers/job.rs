@@ -72,7 +72,7 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
     if is_decided(shared, &item, in_doubt).await {
         return job.ack.ack().await;
     }
-    let Some(executor) = shared.catalog.executor_for(&item) else {
+    let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
         // Another worker may have an executor for this tenant.
         return job.ack.nak_with_delay(NAK_DELAY).await;
     };
@@ -128,19 +128,20 @@ fn is_for_later(shared: &WorkerPoolState, executor: &EffectExecutor, item: &Work
     let is_open = matches!(condition.breaker, Some(BreakerState::Open | BreakerState::HalfOpen))
         && condition.in_flight > 0;
     let retry_at = shared.clock.now().saturating_add(open_duration);
-    let has_time = policy.retry_limits(item).deadline.is_none_or(|deadline| retry_at < deadline);
+    let has_time = policy.deadline(item).is_none_or(|deadline| retry_at < deadline);
     let may_redeliver = effect(item).in_doubt.unwrap_or(policy.in_doubt) == InDoubtPolicy::Retry;
     (is_open && has_time && may_redeliver).then_some(open_duration)
 }
 
 /// Executes the effect; after a reload, with its new executor.
 async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) -> ExecutionResult {
-    let (started, mut progress) = (Instant::now(), ExecutionProgress { attempts: 0, in_doubt });
+    let (started, mut progress) =
+        (Instant::now(), ExecutionProgress { in_doubt, ..ExecutionProgress::default() });
     loop {
-        let Some(executor) = shared.catalog.executor_for(item) else {
+        let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
             return ExecutionResult::without_attempt(shared.catalog.unroutable_outcome(item));
         };
-        match executor.continue_from(item, progress).await {
+        match executor.continue_from(item, progress, &()).await {
             Ok(done) => {
                 let outcomes = shared.metrics.effects.outcomes(&executor.upstream().name);
                 outcomes.count(&done.outcome, started.elapsed());

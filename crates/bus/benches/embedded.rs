@@ -9,7 +9,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use orlog_bus::embedded::{Durability, Options};
 use orlog_bus::{Acker, Bus, Embedded, Message, Subscription};
-use orlog_model::{Clock, Timestamp};
+use orlog_model::{Clock, SteadyTime, Timestamp};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -28,7 +28,11 @@ impl Clock for FixedClock {
         Timestamp::from_millis(1_700_000_000_000)
     }
 
-    fn sleep_until(&self, _: Timestamp) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn steady(&self) -> SteadyTime {
+        SteadyTime::from_millis(self.now().as_millis())
+    }
+
+    fn sleep_until(&self, _: SteadyTime) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::pending())
     }
 }

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{
-    Clock, Destination, EffectName, Failure, InstanceKey, TenantId, Work, WorkItem, WorkKind, WorkOutcome,
+    Clock, Destination, EffectName, Failure, InstanceKey, TenantId, WorkItem, WorkKind, WorkOutcome,
 };
 use serde_json::Value;
 
 use crate::effect_execution::ExecutionResult;
-use crate::executor::{EffectExecutor, UpstreamStatus};
+use crate::executor::EffectExecutor;
 use crate::job_logs::JobLog;
 use crate::observer::EffectObserver;
-use crate::upstream::{Upstream, UpstreamScope};
+use crate::upstream::{Upstream, UpstreamScope, UpstreamStatus};
 use crate::worker::{ClaimOptions, JobBoard};
 
 /// Error for conflicting upstreams.
@@ -160,39 +160,38 @@ impl Catalog {
     /// Returns an executor of the destination for at least one tenant; `None`: there is none. The bus
     /// handles facts.
     #[must_use]
-    pub fn executor_for_destination(&self, destination: &Destination) -> Option<Arc<EffectExecutor>> {
-        match destination.kind {
+    pub fn executor_for_name(&self, kind: WorkKind, name: &str) -> Option<Arc<EffectExecutor>> {
+        let table = self.table();
+        match kind {
             WorkKind::Effect => {
-                let table = self.table();
-                let own =
-                    table.effects.get(destination.name.as_str()).and_then(|executors| executors.first());
+                let own = table.effects.get(name).and_then(|executors| executors.first());
                 own.or(table.fallback.as_ref()).cloned()
             }
-            WorkKind::Command => self.table().gateway.clone(),
+            WorkKind::Command => table.gateway.clone(),
             WorkKind::Fact | WorkKind::Saga => None,
         }
     }
 
-    /// Returns the executor of a work item; an upstream that names the tenant has precedence over one for
-    /// all tenants.
+    /// Returns the executor of the work items of a destination; an upstream that names the tenant has
+    /// precedence over one for all tenants.
     #[must_use]
-    pub fn executor_for(&self, item: &WorkItem) -> Option<Arc<EffectExecutor>> {
-        match &item.work {
-            Work::Effect(effect) => {
-                let table = self.table();
-                let mut executors = table.effects.get(effect.name.as_str()).into_iter().flatten();
-                let own = executors.find(|executor| serves(executor, &item.instance.tenant));
+    pub fn executor_for(&self, destination: &Destination) -> Option<Arc<EffectExecutor>> {
+        let table = self.table();
+        match destination.kind {
+            WorkKind::Effect => {
+                let mut executors = table.effects.get(destination.name.as_str()).into_iter().flatten();
+                let own = executors.find(|executor| serves(executor, &destination.tenant));
                 own.or(table.fallback.as_ref()).cloned()
             }
-            Work::Command(_) => self.table().gateway.clone(),
-            Work::Fact(_) | Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => None,
+            WorkKind::Command => table.gateway.clone(),
+            WorkKind::Fact | WorkKind::Saga => None,
         }
     }
 
     /// Executes a work item until it has a result. Work without an executor fails at once with the code
     /// `effect_unknown` or `no_gateway`.
     pub async fn execute(&self, item: &WorkItem) -> ExecutionResult {
-        match self.executor_for(item) {
+        match self.executor_for(&item.destination()) {
             Some(executor) => executor.execute(item).await,
             None => ExecutionResult::without_attempt(self.unroutable_outcome(item)),
         }

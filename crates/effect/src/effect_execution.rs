@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use orlog_model::{Fact, Failure, Timestamp, TraceParent, Work, WorkItem, WorkOutcome};
+use orlog_model::{Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, Work, WorkItem, WorkOutcome};
 
-use crate::limits::breaker::CallHealth;
+use crate::limits::breaker::{BreakerState, CallHealth};
 use crate::observer::AttemptOutcome;
 use crate::provider::{ProbeResult, ProviderError, Reply, TransientCause};
 use crate::retry::{self, Backoff, FailedAttempt, RetryDecision, RetryLimits};
@@ -16,6 +16,8 @@ pub struct ExecutionProgress {
     pub attempts: u32,
     /// Whether an earlier attempt is in doubt.
     pub in_doubt: bool,
+    /// Deadline, from the first executor of this process; `None`: not known yet, or no deadline.
+    pub deadline: Option<SteadyTime>,
 }
 
 /// Result of the execution of a work item.
@@ -53,7 +55,20 @@ pub(crate) struct EffectExecution {
 
 impl EffectExecution {
     pub(crate) fn progress(&self) -> ExecutionProgress {
-        ExecutionProgress { attempts: self.attempts, in_doubt: self.in_doubt }
+        ExecutionProgress { attempts: self.attempts, in_doubt: self.in_doubt, deadline: self.limits.deadline }
+    }
+
+    /// Returns the outcome of an attempt in doubt that is not retried.
+    pub(crate) fn unknown(&mut self, item: &WorkItem, upstream: &str) -> WorkOutcome {
+        let last = self.last.take().map_or_else(
+            || "the process stopped while an attempt was in flight".to_owned(),
+            |last| format!("{}: {}", last.code, last.message),
+        );
+        let message = format!(
+            "unknown whether {upstream} executed the effect under the key {}; not retried: {last}",
+            item.id
+        );
+        WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
     }
 
     /// Records the span of the last attempt. A remote span is accepted only if it belongs to the same
@@ -63,6 +78,19 @@ impl EffectExecution {
         self.trace = theirs.or_else(|| own.cloned());
     }
 
+    /// Returns the delay of a retry without budget; it counts as the delay before the next attempt.
+    pub(crate) fn budget_delay(&mut self, backoff: &Backoff, item: &WorkItem) -> Duration {
+        let delay = retry::draw_delay(backoff, self.delay, &mut self.rng(item));
+        self.delay = Some(delay);
+        delay
+    }
+
+    fn rng(&self, item: &WorkItem) -> fastrand::Rng {
+        let (high, low) = item.id.as_u64_pair();
+        let attempts = u64::from(self.attempts).rotate_right(16);
+        fastrand::Rng::with_seed(high.rotate_left(17) ^ low ^ attempts)
+    }
+
     /// Decides about a retry. The jitter is derived from the item and the attempt number: items differ, and
     /// repeated runs have equal delays.
     pub(crate) fn next_attempt(
@@ -70,11 +98,9 @@ impl EffectExecution {
         backoff: &Backoff,
         tried: FailedAttempt,
         item: &WorkItem,
-        now: Timestamp,
+        now: SteadyTime,
     ) -> RetryDecision {
-        let (high, low) = item.id.as_u64_pair();
-        let seed = high.rotate_left(17) ^ low ^ u64::from(tried.attempts).rotate_right(16);
-        retry::decide_retry(backoff, tried, self.limits, now, &mut fastrand::Rng::with_seed(seed))
+        retry::decide_retry(backoff, tried, self.limits, now, &mut self.rng(item))
     }
 }
 
@@ -82,6 +108,8 @@ impl EffectExecution {
 pub(crate) enum NextStep {
     Finish(FinishedExecution),
     Retry(Duration),
+    /// The dispatcher stops its executions.
+    Stop,
 }
 
 /// Outcome of the execution with its facts.
@@ -129,6 +157,17 @@ pub(crate) fn probed_result(item: &WorkItem, probe: ProbeResult) -> Option<Finis
         ProbeResult::Failed(error) => final_result(error).ok(),
         ProbeResult::NotDone | ProbeResult::Unknown => None,
     }
+}
+
+/// Returns the failure of an item whose deadline has passed before its first attempt.
+pub(crate) fn not_started(upstream: &str, breaker: Option<(BreakerState, u64)>) -> Failure {
+    let reason = match breaker {
+        Some((BreakerState::Open | BreakerState::HalfOpen, _)) => {
+            format!("the breaker of {upstream} is open")
+        }
+        Some((BreakerState::Closed, _)) | None => format!("{upstream} was never called"),
+    };
+    Failure { code: "deadline_passed".to_owned(), message: format!("deadline exceeded: {reason}") }
 }
 
 pub(crate) fn attempts_exhausted(last: Failure, attempts: u32) -> Failure {

@@ -9,20 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{Clock, Failure, IN_DOUBT, InDoubtPolicy, Timestamp, WorkItem, WorkOutcome};
-use tokio::sync::watch;
+use orlog_model::{Clock, InDoubtPolicy, SteadyTime, WorkItem, WorkOutcome};
 
+use crate::dispatcher::{Dispatcher, StopToken, WaitGuard, is_stopped};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
-    attempts_exhausted, call_health, failure_code, final_result, probed_result, success,
+    attempts_exhausted, call_health, failure_code, final_result, not_started, probed_result, success,
 };
-use crate::limits::admission::{Admission, AdmissionPermit, AdmissionRequest};
-use crate::limits::breaker::BreakerState;
+use crate::limits::admission::{Admission, AdmissionPermit};
 use crate::observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
 use crate::provider;
 use crate::provider::{Attempt, ProbeResult, ProviderError, Reply, TransientCause};
-use crate::retry::{FailedAttempt, RetryDecision};
-use crate::upstream::Upstream;
+use crate::retry::{FailedAttempt, RetryDecision, RetryLimits};
+use crate::upstream::{Upstream, UpstreamStatus};
 
 /// Executor of one upstream, shared by all its callers.
 pub struct EffectExecutor {
@@ -30,25 +29,8 @@ pub struct EffectExecutor {
     clock: Arc<dyn Clock>,
     observer: Arc<dyn EffectObserver>,
     admission: Admission,
-    retired: watch::Sender<bool>,
+    retired: StopToken,
     serial: u64,
-}
-
-/// Current status of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamStatus {
-    /// Name of the upstream.
-    pub upstream: String,
-    /// State of its breaker; `None` without one.
-    pub breaker: Option<BreakerState>,
-    /// Number of times that its breaker has opened since the process started.
-    pub breaker_open_count: u64,
-    /// Items with a permit: attempts in flight, and items that wait for the breaker.
-    pub in_flight: usize,
-    /// Retries that its budget allows now; `None`: unlimited.
-    pub remaining_retries: Option<u64>,
-    /// Served tenants; `None`: all tenants.
-    pub tenants: Option<Vec<String>>,
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -69,8 +51,7 @@ impl EffectExecutor {
     ) -> Arc<Self> {
         let admission = Admission::new(&upstream.name, &upstream.policy, &clock, Arc::clone(&observer));
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let retired = watch::Sender::new(false);
-        Arc::new(Self { upstream, clock, observer, admission, retired, serial })
+        Arc::new(Self { upstream, clock, observer, admission, retired: StopToken::default(), serial })
     }
 
     /// Returns an id that distinguishes executors of one upstream: after a reload an old and a new one may
@@ -82,13 +63,13 @@ impl EffectExecutor {
 
     /// Retires the executor: attempts in flight finish, all other items move to its replacement.
     pub fn retire(&self) {
-        self.retired.send_replace(true);
+        self.retired.stop();
     }
 
     /// Returns whether it was retired.
     #[must_use]
     pub fn is_retired(&self) -> bool {
-        *self.retired.borrow()
+        self.retired.is_stopped()
     }
 
     /// Returns its upstream.
@@ -121,7 +102,7 @@ impl EffectExecutor {
     /// Executes an item whose earlier attempt may have been in flight when the process stopped: it probes
     /// the provider for the result first.
     pub async fn resume(&self, item: &WorkItem) -> ExecutionResult {
-        self.run_to_completion(item.clone(), ExecutionProgress { attempts: 0, in_doubt: true }).await
+        self.run_to_completion(item.clone(), ExecutionProgress { in_doubt: true, ..Default::default() }).await
     }
 
     /// Continues after another executor. If this one is retired meanwhile, it returns the progress as soon
@@ -133,12 +114,13 @@ impl EffectExecutor {
         &self,
         item: &mut WorkItem,
         progress: ExecutionProgress,
+        dispatcher: &dyn Dispatcher,
     ) -> Result<ExecutionResult, ExecutionProgress> {
-        self.run(item, progress, true).await
+        self.run(item, progress, Some(dispatcher)).await
     }
 
     async fn run_to_completion(&self, mut item: WorkItem, progress: ExecutionProgress) -> ExecutionResult {
-        self.run(&mut item, progress, false)
+        self.run(&mut item, progress, None)
             .await
             .expect("an executor returns progress only if retirement is respected")
     }
@@ -147,23 +129,35 @@ impl EffectExecutor {
         &self,
         item: &mut WorkItem,
         progress: ExecutionProgress,
-        heed: bool,
+        dispatcher: Option<&dyn Dispatcher>,
     ) -> Result<ExecutionResult, ExecutionProgress> {
         let mut execution = EffectExecution {
-            limits: self.upstream.policy.retry_limits(item),
+            limits: self.retry_limits(item, progress),
             attempts: progress.attempts,
             delay: None,
             in_doubt: progress.in_doubt,
             last: None,
             trace: item.trace.clone(),
         };
+        // A retry under an earlier executor did not subtract from the budget of this one.
+        let mut retry_delay = (execution.attempts > 0).then_some(Duration::ZERO);
         loop {
-            if heed && self.is_retired() {
+            if dispatcher.is_some() && self.is_retired() || is_stopped(dispatcher) {
                 return Err(execution.progress());
             }
+            if let Some(delay) = retry_delay.take() {
+                let _wait = dispatcher.map(WaitGuard::new);
+                let wait = self.wait_for_retry(item, &mut execution, delay);
+                if self.unless_interrupted(dispatcher, wait).await.is_none() {
+                    continue;
+                }
+            }
+            if execution.attempts == 0 {
+                self.admission.deposit_first();
+            }
             let admission = self.admission(item, &execution);
-            let Some(admitted) = self.unless_retired(heed, admission).await else { continue };
-            match self.step(item, &mut execution, admitted).await {
+            let Some(admitted) = self.unless_interrupted(dispatcher, admission).await else { continue };
+            match self.step(item, &mut execution, admitted, dispatcher).await {
                 NextStep::Finish(FinishedExecution { outcome, facts }) => {
                     return Ok(ExecutionResult {
                         outcome,
@@ -174,24 +168,56 @@ impl EffectExecutor {
                 }
                 NextStep::Retry(delay) => {
                     execution.delay = Some(delay);
-                    let over = self.clock.sleep_until(self.clock.now().saturating_add(delay));
-                    self.unless_retired(heed, over).await;
+                    retry_delay = Some(delay);
                 }
+                NextStep::Stop => return Err(execution.progress()),
             }
         }
     }
 
-    /// Runs a future; returns `None` if the executor is retired first. A future that is ready at once
-    /// always completes.
-    async fn unless_retired<T>(&self, heed: bool, work: impl Future<Output = T>) -> Option<T> {
-        let retirement = async {
-            // No error is possible: `self` owns the sender.
-            drop(self.retired.subscribe().wait_for(|retired| heed && *retired).await);
+    /// Returns the limits of an item. The deadline is converted once in a process: a wall clock that is set
+    /// back later does not extend it.
+    fn retry_limits(&self, item: &WorkItem, progress: ExecutionProgress) -> RetryLimits {
+        let policy = &self.upstream.policy;
+        let deadline = || policy.deadline(item).map(|deadline| self.clock.steady_at(deadline));
+        RetryLimits { max_attempts: policy.max_attempts(item), deadline: progress.deadline.or_else(deadline) }
+    }
+
+    /// Waits for the delay of a retry, then until the retry budget allows it or the deadline has passed.
+    async fn wait_for_retry(&self, item: &WorkItem, execution: &mut EffectExecution, mut delay: Duration) {
+        let deadline = execution.limits.deadline.unwrap_or(SteadyTime::MAX);
+        loop {
+            self.clock.sleep_until(self.clock.steady().saturating_add(delay).min(deadline)).await;
+            let now = self.clock.steady();
+            let Err(available) = self.admission.withdraw_retry(now) else { return };
+            if now >= deadline {
+                return;
+            }
+            // Items without budget do not wait in order: the items of one tenant would delay all others.
+            delay = execution.budget_delay(&self.upstream.policy.backoff_for(item), item);
+            delay = delay.max(available.map_or(Duration::ZERO, |available| available.duration_since(now)));
+        }
+    }
+
+    /// Runs a future; returns `None` if the executor is retired or the dispatcher stops it first. A future
+    /// that is ready at once always completes.
+    async fn unless_interrupted<T>(
+        &self,
+        dispatcher: Option<&dyn Dispatcher>,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let Some(dispatcher) = dispatcher else { return Some(work.await) };
+        let stop = async {
+            match dispatcher.stop_token() {
+                Some(token) => token.stopped().await,
+                None => std::future::pending().await,
+            }
         };
         tokio::select! {
             biased;
             out = work => Some(out),
-            () = retirement => None,
+            () = self.retired.stopped() => None,
+            () = stop => None,
         }
     }
 
@@ -201,12 +227,18 @@ impl EffectExecutor {
         item: &mut WorkItem,
         execution: &mut EffectExecution,
         admitted: Option<AdmissionPermit<'_>>,
+        dispatcher: Option<&dyn Dispatcher>,
     ) -> NextStep {
         let Some(admitted) = admitted else {
             return NextStep::Finish(self.finish_exhausted(item, execution).await);
         };
-        if let Some(end) = self.resolve_in_doubt(item, execution).await {
+        if !is_stopped(dispatcher)
+            && let Some(end) = self.resolve_in_doubt(item, execution).await
+        {
             return NextStep::Finish(end);
+        }
+        if is_stopped(dispatcher) {
+            return NextStep::Stop;
         }
         execution.attempts += 1;
         let result = self.attempt(item, execution).await;
@@ -217,11 +249,10 @@ impl EffectExecutor {
     /// Waits for the admission of an attempt; `None` if the deadline passes first.
     async fn admission(&self, item: &WorkItem, execution: &EffectExecution) -> Option<AdmissionPermit<'_>> {
         let deadline = execution.limits.deadline;
-        if deadline.is_some_and(|deadline| self.clock.now() >= deadline) {
+        if deadline.is_some_and(|deadline| self.clock.steady() >= deadline) {
             return None;
         }
-        let asker = AdmissionRequest { tenant: &item.instance.tenant, retries: execution.attempts > 0 };
-        self.before(deadline, self.admission.admit(asker)).await
+        self.before(deadline, self.admission.admit(&item.instance.tenant)).await
     }
 
     async fn attempt(
@@ -259,13 +290,13 @@ impl EffectExecutor {
     }
 
     /// Returns the timeout of one attempt and its end time; `None`: never.
-    fn time_for_one(&self, deadline: Option<Timestamp>) -> (Duration, Option<Timestamp>) {
+    fn time_for_one(&self, deadline: Option<SteadyTime>) -> (Duration, Option<SteadyTime>) {
         let allowed = self.upstream.policy.attempt_timeout;
         if deadline.is_none() && allowed == Duration::MAX {
             return (allowed, None);
         }
-        let now = self.clock.now();
-        let until = now.saturating_add(allowed).min(deadline.unwrap_or(Timestamp::MAX));
+        let now = self.clock.steady();
+        let until = now.saturating_add(allowed).min(deadline.unwrap_or(SteadyTime::MAX));
         (until.duration_since(now), Some(until))
     }
 
@@ -285,7 +316,8 @@ impl EffectExecutor {
         execution.in_doubt |= trouble == TransientCause::ResponseLost;
         execution.last = Some(failure);
         let tried = FailedAttempt { attempts: execution.attempts, delay: execution.delay, retry_after };
-        match execution.next_attempt(&self.upstream.policy.backoff_for(item), tried, item, self.clock.now()) {
+        let backoff = self.upstream.policy.backoff_for(item);
+        match execution.next_attempt(&backoff, tried, item, self.clock.steady()) {
             RetryDecision::Retry(delay) => NextStep::Retry(delay),
             RetryDecision::Abandon => NextStep::Finish(self.finish_exhausted(item, execution).await),
         }
@@ -297,10 +329,10 @@ impl EffectExecutor {
         if let Some(end) = self.resolve_in_doubt(item, execution).await {
             return end;
         }
-        let failure = execution
-            .last
-            .take()
-            .map_or_else(|| self.not_started(), |last| attempts_exhausted(last, execution.attempts));
+        let failure = execution.last.take().map_or_else(
+            || not_started(&self.upstream.name, self.admission.breaker()),
+            |last| attempts_exhausted(last, execution.attempts),
+        );
         let outcome = if execution.in_doubt {
             WorkOutcome::TimedOut { failure }
         } else {
@@ -320,8 +352,9 @@ impl EffectExecutor {
         }
         match self.probe(item).await {
             ProbeResult::NotDone => execution.in_doubt = false,
-            ProbeResult::Unknown if self.leaves_in_doubt(item) => {
-                let unknown = self.unknown(item, execution);
+            // The saga decides whether it asks an operator.
+            ProbeResult::Unknown if self.upstream.policy.in_doubt(item) != InDoubtPolicy::Retry => {
+                let unknown = execution.unknown(item, &self.upstream.name);
                 return Some(self.report_outcome(item, unknown).await);
             }
             ProbeResult::Unknown => {}
@@ -336,39 +369,6 @@ impl EffectExecutor {
         probed_result(item, result).unwrap_or_else(|| outcome.into())
     }
 
-    /// Returns whether an attempt in doubt prevents retries. The saga decides whether it asks an operator
-    /// then.
-    fn leaves_in_doubt(&self, item: &WorkItem) -> bool {
-        match self.upstream.policy.in_doubt(item) {
-            InDoubtPolicy::Retry => false,
-            InDoubtPolicy::Fail | InDoubtPolicy::Ask => true,
-        }
-    }
-
-    fn unknown(&self, item: &WorkItem, execution: &mut EffectExecution) -> WorkOutcome {
-        let name = &self.upstream.name;
-        let last = execution.last.take().map_or_else(
-            || "the process stopped while an attempt was in flight".to_owned(),
-            |last| format!("{}: {}", last.code, last.message),
-        );
-        let message = format!(
-            "unknown whether {name} executed the effect under the key {}; not retried: {last}",
-            item.id
-        );
-        WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
-    }
-
-    fn not_started(&self) -> Failure {
-        let name = &self.upstream.name;
-        let reason = match self.admission.breaker() {
-            Some((BreakerState::Open | BreakerState::HalfOpen, _)) => {
-                format!("the breaker of {name} is open")
-            }
-            Some((BreakerState::Closed, _)) | None => format!("{name} was never called"),
-        };
-        Failure { code: "deadline_passed".to_owned(), message: format!("deadline exceeded: {reason}") }
-    }
-
     /// Probes the provider for the result of earlier attempts, within the attempt timeout.
     async fn probe(&self, item: &WorkItem) -> ProbeResult {
         let (_, until) = self.time_for_one(None);
@@ -376,7 +376,7 @@ impl EffectExecutor {
     }
 
     /// Runs a future unless `until` comes first. A future that is ready at once arms no timer.
-    async fn before<T>(&self, until: Option<Timestamp>, work: impl Future<Output = T>) -> Option<T> {
+    async fn before<T>(&self, until: Option<SteadyTime>, work: impl Future<Output = T>) -> Option<T> {
         let Some(until) = until else { return Some(work.await) };
         tokio::select! {
             biased;

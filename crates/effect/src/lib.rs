@@ -6,6 +6,7 @@
 
 pub mod catalog;
 pub mod config;
+mod dispatcher;
 mod duration;
 mod effect_execution;
 pub mod egress;
@@ -32,8 +33,9 @@ pub mod worker;
 
 pub use catalog::{Catalog, CatalogChange};
 pub use config::{EffectsConfig, GatewayConfig, HttpConfig};
+pub use dispatcher::{Dispatcher, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
-pub use executor::{EffectExecutor, UpstreamStatus};
+pub use executor::EffectExecutor;
 pub use function::{FunctionCall, FunctionProvider, SyncFunctionCall};
 pub use gateway::{HttpGateway, gateway_message};
 pub use http::Http;
@@ -45,4 +47,4 @@ pub use provider::{
 pub use response_rules::{ResponseClass, ResponseRule};
 pub use script::ScriptProvider;
 pub use sql::SqlProvider;
-pub use upstream::{Upstream, UpstreamScope};
+pub use upstream::{Upstream, UpstreamScope, UpstreamStatus};

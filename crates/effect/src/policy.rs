@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use orlog_model::{InDoubtPolicy, TenantId, Work, WorkItem};
+use orlog_model::{InDoubtPolicy, TenantId, Timestamp, Work, WorkItem};
 
 use crate::limits::breaker;
 use crate::limits::rate::RateLimit;
-use crate::retry::{Backoff, RetryLimits};
+use crate::retry::Backoff;
 use crate::retry_budget;
 
 /// Policy of one upstream, for all its effects.
@@ -50,7 +50,9 @@ pub struct TenantLimits {
 }
 
 impl TenantLimits {
-    pub(crate) fn weight(&self, tenant: &TenantId) -> u32 {
+    /// Returns the weight of a tenant.
+    #[must_use]
+    pub fn weight(&self, tenant: &TenantId) -> u32 {
         self.weights.get(tenant).map_or(1, |weight| weight.get())
     }
 }
@@ -142,16 +144,20 @@ impl Policy {
         }
     }
 
-    /// Returns the retry limits of an item: hints of the item have precedence over the policy.
+    /// Returns the maximum number of attempts for an item: hints of the item have precedence over the
+    /// policy.
+    pub(crate) fn max_attempts(&self, item: &WorkItem) -> Option<u32> {
+        retry(item).map_or(self.max_attempts, |hint| hint.max_attempts)
+    }
+
+    /// Returns the deadline of an item; `None`: it has none.
     #[must_use]
-    pub fn retry_limits(&self, item: &WorkItem) -> RetryLimits {
-        let attempts = retry(item).map_or(self.max_attempts, |hint| hint.max_attempts);
+    pub fn deadline(&self, item: &WorkItem) -> Option<Timestamp> {
         let own = self.deadline.map(|deadline| item.created_at.saturating_add(deadline));
-        let deadline = match (own, item.deadline) {
+        match (own, item.deadline) {
             (Some(own), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.or(theirs),
-        };
-        RetryLimits { max_attempts: attempts, deadline }
+        }
     }
 
     /// Returns the backoff of an item.

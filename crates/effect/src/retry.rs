@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use orlog_model::Timestamp;
+use orlog_model::SteadyTime;
 
 /// Maximum delay that an upstream can request with `Retry-After`; a greater one is reduced to it.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
@@ -46,7 +46,7 @@ pub struct RetryLimits {
     /// Maximum number of attempts; `None`: unlimited.
     pub max_attempts: Option<u32>,
     /// No attempt starts at or after this time; `None`: no deadline.
-    pub deadline: Option<Timestamp>,
+    pub deadline: Option<SteadyTime>,
 }
 
 /// Decision after a failed attempt.
@@ -67,14 +67,14 @@ pub fn decide_retry(
     backoff: &Backoff,
     tried: FailedAttempt,
     limits: RetryLimits,
-    now: Timestamp,
+    now: SteadyTime,
     rng: &mut Rng,
 ) -> RetryDecision {
     if limits.max_attempts.is_some_and(|max| tried.attempts >= max) {
         return RetryDecision::Abandon;
     }
     let remaining = limits.deadline.map_or(Duration::MAX, |deadline| deadline.duration_since(now));
-    let own = draw(backoff, tried.delay, rng).min((remaining / 2).max(first(backoff)));
+    let own = draw_delay(backoff, tried.delay, rng).min((remaining / 2).max(first(backoff)));
     let delay = match tried.retry_after.map(|requested| requested.min(LONGEST_RETRY_AFTER)) {
         Some(requested) if requested > own => {
             requested + between(Duration::ZERO, first(backoff).min(requested / 10), rng)
@@ -84,7 +84,8 @@ pub fn decide_retry(
     if delay >= remaining { RetryDecision::Abandon } else { RetryDecision::Retry(delay) }
 }
 
-fn draw(backoff: &Backoff, previous: Option<Duration>, rng: &mut Rng) -> Duration {
+/// Draws the delay that follows `previous`.
+pub(crate) fn draw_delay(backoff: &Backoff, previous: Option<Duration>, rng: &mut Rng) -> Duration {
     let first = first(backoff);
     let widest = previous.unwrap_or(first).saturating_mul(backoff.multiplier);
     between(first, widest.clamp(first, backoff.max.max(first)), rng)
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+    const NOW: SteadyTime = SteadyTime::from_millis(1_000_000);
 
     fn tried(attempts: u32) -> FailedAttempt {
         FailedAttempt { attempts, delay: None, retry_after: None }

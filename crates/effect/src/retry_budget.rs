@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use orlog_model::Timestamp;
+use orlog_model::SteadyTime;
 
 /// Parameters of a retry budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Default for RetryBudgetOptions {
 pub struct RetryBudget {
     options: RetryBudgetOptions,
     balance: u64,
-    at: Timestamp,
+    at: SteadyTime,
 }
 
 const WHOLE: u64 = 1000;
@@ -43,7 +43,7 @@ impl RetryBudget {
     /// Creates a full budget.
     #[must_use]
     pub fn new(options: RetryBudgetOptions) -> Self {
-        Self { options, balance: capacity(options), at: Timestamp::from_millis(i64::MIN) }
+        Self { options, balance: capacity(options), at: SteadyTime::from_millis(i64::MIN) }
     }
 
     /// Returns the number of available retries.
@@ -64,7 +64,7 @@ impl RetryBudget {
     ///
     /// # Errors
     /// If none is available: the time at which one is available without further deposits; `None`: never.
-    pub fn withdraw(&mut self, now: Timestamp) -> Result<(), Option<Timestamp>> {
+    pub fn withdraw(&mut self, now: SteadyTime) -> Result<(), Option<SteadyTime>> {
         let flow = u64::from(self.options.min_per_second);
         if now > self.at {
             let passed = u64::try_from(now.duration_since(self.at).as_millis()).unwrap_or(u64::MAX);
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+    const NOW: SteadyTime = SteadyTime::from_millis(1_000_000);
 
     #[test]
     fn budget_falls_back_to_the_minimum_rate() {

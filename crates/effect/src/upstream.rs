@@ -6,6 +6,7 @@ use std::sync::Arc;
 use orlog_model::{EffectName, TenantId};
 
 use crate::job_logs::JobLogs;
+use crate::limits::breaker::BreakerState;
 use crate::policy::Policy;
 use crate::provider::Provider;
 use crate::worker::{ClaimOptions, JobBoard};
@@ -29,6 +30,23 @@ pub struct Upstream {
     pub board: Option<(Arc<JobBoard>, ClaimOptions)>,
     /// Logs of its jobs, if they write logs.
     pub job_logs: Option<Arc<JobLogs>>,
+}
+
+/// Current status of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamStatus {
+    /// Name of the upstream.
+    pub upstream: String,
+    /// State of its breaker; `None` without one.
+    pub breaker: Option<BreakerState>,
+    /// Number of times that its breaker has opened since the process started.
+    pub breaker_open_count: u64,
+    /// Items with a permit: attempts in flight, and items that wait for the breaker.
+    pub in_flight: usize,
+    /// Retries that its budget allows now; `None`: unlimited.
+    pub remaining_retries: Option<u64>,
+    /// Served tenants; `None`: all tenants.
+    pub tenants: Option<Vec<String>>,
 }
 
 /// Work that an upstream executes.

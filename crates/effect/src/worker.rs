@@ -5,6 +5,7 @@
 //! under the same idempotency key. The job itself is not durable. After a crash of this process it is
 //! posted again from the outbox, and the worker of an earlier claim may still complete it.
 
+mod claim_options;
 mod job_board;
 
 use std::sync::Arc;
@@ -12,9 +13,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orlog_model::{Work, WorkItem};
 
-pub use job_board::{
-    ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobResult, JobView, ResultAck,
-};
+pub use claim_options::ClaimOptions;
+pub use job_board::{ClaimLost, ClaimRequest, ClaimedJob, JobBoard, JobResult, JobView, ResultAck};
 
 pub use crate::job_logs::LogLine;
 use crate::provider::{Attempt, Provider, ProviderError, Reply};

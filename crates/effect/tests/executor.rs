@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orlog_effect::limits::breaker::{self, BreakerState};
 use orlog_effect::limits::rate::RateLimit;
+use orlog_effect::retry::Backoff;
 use orlog_effect::retry_budget;
 use orlog_effect::{
     Attempt, AttemptOutcome, AttemptReport, Catalog, EffectExecutor, EffectObserver, ExecutionProgress,
@@ -447,13 +448,14 @@ async fn retired_executor_returns_queued_work_and_finishes_running_work() {
         stage(Policy { breaker: Some(breaker), ..Policy::default() }, ProbeResult::Unknown, lost);
     let item = item(&name(), 1);
     let mut first = item.clone();
-    let mut waiting = std::pin::pin!(executor.continue_from(&mut first, ExecutionProgress::default()));
+    let mut waiting = std::pin::pin!(executor.continue_from(&mut first, ExecutionProgress::default(), &()));
     assert!(futures::poll!(&mut waiting).is_pending());
     executor.retire();
-    assert_eq!((waiting.await, calls()), (Err(ExecutionProgress { attempts: 1, in_doubt: true }), 1));
-    let late =
-        executor.continue_from(&mut item.clone(), ExecutionProgress { attempts: 4, in_doubt: false }).await;
-    assert_eq!(late, Err(ExecutionProgress { attempts: 4, in_doubt: false }));
+    let progress = waiting.await.expect_err("it was retired");
+    assert_eq!((progress.attempts, progress.in_doubt, calls()), (1, true, 1));
+    let progress = ExecutionProgress { attempts: 4, ..ExecutionProgress::default() };
+    let late = executor.continue_from(&mut item.clone(), progress, &()).await;
+    assert_eq!(late.map_err(|progress| (progress.attempts, progress.in_doubt)), Err((4, false)));
 }
 
 #[tokio::test]
@@ -491,7 +493,7 @@ async fn ten_thousand_effects_complete_within_the_retry_budget() {
     let arriving = items.iter().zip(0u64..).map(|(item, n)| {
         let (clock, executor) = (Arc::clone(&clock), Arc::clone(&executor));
         async move {
-            clock.sleep_until(START.saturating_add(Duration::from_millis(n * 1000 / rate))).await;
+            clock.sleep_until_due(START.saturating_add(Duration::from_millis(n * 1000 / rate))).await;
             executor.execute(item).await
         }
     });
@@ -501,4 +503,53 @@ async fn ten_thousand_effects_complete_within_the_retry_budget() {
         (u64::from(attempts.load(Ordering::SeqCst)), clock.now().duration_since(START).as_secs() + 1);
     assert_eq!(keys.lock().unwrap().len(), 10_000);
     assert!(attempts <= 10_000 + 2_000 + 50 * seconds + 100, "{attempts} attempts in {seconds} s");
+}
+
+/// Sets the clock back by an hour as soon as a task sleeps, and returns the time that `work` took.
+async fn time_with_a_clock_set_back(
+    clock: &SimClock,
+    work: impl Future<Output = ExecutionResult>,
+) -> Duration {
+    let start = clock.steady();
+    let mut work = std::pin::pin!(work);
+    assert!(futures::poll!(&mut work).is_pending(), "nothing waits");
+    clock.set_back(Duration::from_hours(1));
+    run_with_clock(clock, work).await;
+    clock.steady().duration_since(start)
+}
+
+#[tokio::test]
+async fn clock_set_back_delays_no_retry_breaker_timeout_or_deadline() {
+    let second = Duration::from_secs(1);
+    let constant = Backoff { initial: second, max: second, multiplier: 1 };
+    let second_works = |n| if n == 1 { unhealthy(n) } else { Ok(Reply::default()) };
+    let policy = Policy { backoff: constant, ..Policy::default() };
+    let (clock, executor, _) = stage(policy.clone(), ProbeResult::Unknown, second_works);
+    let work = item(&name(), 1);
+    assert_eq!(time_with_a_clock_set_back(&clock, executor.execute(&work)).await, second, "backoff");
+
+    let breaker =
+        breaker::BreakerOptions { failure_threshold: 1, rate: None, open_duration: Duration::from_secs(2) };
+    let open = Policy { breaker: Some(breaker), ..policy.clone() };
+    let (clock, executor, _) = stage(open, ProbeResult::Unknown, second_works);
+    assert_eq!(time_with_a_clock_set_back(&clock, executor.execute(&work)).await, 2 * second, "breaker");
+
+    let rate = RateLimit { count: NonZeroU32::MIN, per: Duration::from_secs(3), burst: NonZeroU32::MIN };
+    let limited = Policy { rate: Some(rate), ..policy.clone() };
+    let (clock, executor, _) = stage(limited, ProbeResult::Unknown, |_| Ok(Reply::default()));
+    executor.execute(&work).await;
+    assert_eq!(time_with_a_clock_set_back(&clock, executor.execute(&work)).await, 3 * second, "rate");
+
+    let deadline = Policy { deadline: Some(Duration::from_secs(30)), ..policy.clone() };
+    let (clock, executor, _) = stage(deadline, ProbeResult::Unknown, unhealthy);
+    let time = time_with_a_clock_set_back(&clock, executor.execute(&work)).await;
+    assert!(time <= 30 * second, "deadline: {time:?}");
+
+    let never =
+        FunctionProvider::new().effect("payments.charge", |_| std::future::pending::<Result<Value, _>>());
+    let timeout = Policy { attempt_timeout: Duration::from_secs(5), max_attempts: Some(1), ..policy };
+    let clock = SimClock::new(START);
+    let executor =
+        EffectExecutor::new(never.upstream("payments", timeout), Arc::clone(&clock) as Arc<dyn Clock>);
+    assert_eq!(time_with_a_clock_set_back(&clock, executor.execute(&work)).await, 5 * second, "timeout");
 }

@@ -173,7 +173,8 @@ fn event(kind_of: &str, millis: i64) -> Input {
 }
 
 fn outcome(work_id: uuid::Uuid) -> Input {
-    let destination = Destination { kind: WorkKind::Effect, name: "payments.charge".into() };
+    let destination =
+        Destination { kind: WorkKind::Effect, tenant: key().tenant, name: "payments.charge".into() };
     Input::WorkResult(WorkResult {
         work_id,
         requested_at: at(2_000),

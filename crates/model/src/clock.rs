@@ -76,15 +76,83 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// Point in time on a clock that is never set: milliseconds since an arbitrary start. Valid only within
+/// one process. Durations are measured with it; [`Timestamp`] is for stored and displayed times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SteadyTime(i64);
+
+impl SteadyTime {
+    /// Latest representable time; as a deadline it means never.
+    pub const MAX: Self = Self(i64::MAX);
+
+    /// Creates a time from milliseconds since the start.
+    #[must_use]
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Returns the milliseconds since the start.
+    #[must_use]
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// Adds `duration`, up to [`SteadyTime::MAX`]. Fractions of a millisecond are dropped.
+    #[must_use]
+    pub fn saturating_add(self, duration: Duration) -> Self {
+        let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(millis))
+    }
+
+    /// Returns the duration since `earlier`; zero if `earlier` is not earlier.
+    #[must_use]
+    pub fn duration_since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
 /// Source of the current time. Code that requires the time uses this trait; tests provide their own
 /// clock.
 pub trait Clock: Send + Sync + 'static {
-    /// Returns the current time.
+    /// Returns the current wall-clock time. It can go backwards when the clock of the host is set.
     fn now(&self) -> Timestamp;
 
+    /// Returns the current time of a clock that is never set.
+    fn steady(&self) -> SteadyTime;
+
     /// Resolves at `at` or as soon as possible after it; immediately if `at` is in the past.
-    fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Resolves when the wall clock reaches `due`, or when the time that remained at the call has passed.
+    fn sleep_until_due(&self, due: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            let end = self.steady_at(due);
+            loop {
+                let left = due.duration_since(self.now()).min(end.duration_since(self.steady()));
+                if left.is_zero() {
+                    return;
+                }
+                self.sleep_until(self.steady().saturating_add(left.min(REREAD_INTERVAL))).await;
+            }
+        })
+    }
+
+    /// Returns the time at which `due` is reached if the wall clock is not set meanwhile.
+    fn steady_at(&self, due: Timestamp) -> SteadyTime {
+        if due == Timestamp::MAX {
+            return SteadyTime::MAX;
+        }
+        self.steady().saturating_add(due.duration_since(self.now()))
+    }
+
+    /// Returns the wall-clock time of a later `at` if the wall clock is not set meanwhile.
+    fn wall_at(&self, at: SteadyTime) -> Timestamp {
+        self.now().saturating_add(at.duration_since(self.steady()))
+    }
 }
+
+/// Interval at which a long sleep rereads the wall clock, so that it detects that the clock was set forward.
+const REREAD_INTERVAL: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,7 @@ mod transition;
 mod work;
 mod workflow;
 
-pub use clock::{Clock, Timestamp, TimestampError};
+pub use clock::{Clock, SteadyTime, Timestamp, TimestampError};
 pub use commit::{
     Change, CheckpointKey, Commit, HistoryEntry, InputOrigin, InstanceReplacement, StreamPosition, Timer,
 };

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     ChildResult, CorrelationId, EffectName, EventId, EventType, Failure, InstanceKey, Name, SagaName,
-    Timestamp, TraceParent,
+    TenantId, Timestamp, TraceParent,
 };
 
 /// Work that a program requests. It is dispatched after the requesting transition is durable.
@@ -173,12 +173,14 @@ pub enum WorkKind {
     Saga,
 }
 
-/// Destination of work: kind and name. Work of one destination is dispatched in order and blocks no
-/// other destination.
+/// Destination of work: kind, tenant and name. Work of one destination is dispatched in order and blocks
+/// no other destination.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Destination {
     /// Kind of the work.
     pub kind: WorkKind,
+    /// Tenant of the requesting instance.
+    pub tenant: TenantId,
     /// Aggregate type, effect name or saga name; empty for facts.
     pub name: CompactString,
 }
@@ -215,6 +217,23 @@ pub struct WorkItem {
     pub created_at: Timestamp,
 }
 
+impl WorkItem {
+    /// Returns the destination of the work item.
+    #[must_use]
+    pub fn destination(&self) -> Destination {
+        let name = match &self.work {
+            Work::Command(c) => c.aggregate_type.as_str(),
+            Work::Effect(e) => e.name.as_str(),
+            Work::Fact(_) => "",
+            Work::StartChild(s) => s.saga.as_str(),
+            Work::CancelChild(s) => s.saga.as_str(),
+            Work::NotifyParent(e) => e.to.saga.as_str(),
+        };
+        let (kind, tenant) = (self.work.kind(), self.instance.tenant.clone());
+        Destination { kind, tenant, name: CompactString::from(name) }
+    }
+}
+
 impl Work {
     /// Returns the kind of the work.
     #[must_use]
@@ -225,20 +244,6 @@ impl Work {
             Work::Fact(_) => WorkKind::Fact,
             Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => WorkKind::Saga,
         }
-    }
-
-    /// Returns the destination of the work.
-    #[must_use]
-    pub fn destination(&self) -> Destination {
-        let name = match self {
-            Work::Command(c) => c.aggregate_type.as_str(),
-            Work::Effect(e) => e.name.as_str(),
-            Work::Fact(_) => "",
-            Work::StartChild(s) => s.saga.as_str(),
-            Work::CancelChild(s) => s.saga.as_str(),
-            Work::NotifyParent(e) => e.to.saga.as_str(),
-        };
-        Destination { kind: self.kind(), name: CompactString::from(name) }
     }
 
     /// Returns the display label: `inventory.ReserveStock`, `payments.charge`, `OrderCompleted`,

@@ -31,7 +31,11 @@ fn key(number: u64) -> InstanceKey {
 }
 
 fn destination() -> Destination {
-    Destination { kind: WorkKind::Effect, name: "payments.charge".into() }
+    Destination {
+        kind: WorkKind::Effect,
+        tenant: TenantId::new("acme").expect("valid"),
+        name: "payments.charge".into(),
+    }
 }
 
 fn transition(number: u64) -> Commit {

@@ -176,10 +176,8 @@ impl Model {
         self.applied.extend(commit.dedupe_key.map(|id| (bucket, commit.key.clone(), id)));
         for item in &commit.work {
             self.sequence += 1;
-            self.outbox.insert(
-                OutboxKey { destination: item.work.destination(), sequence: self.sequence },
-                item.clone(),
-            );
+            self.outbox
+                .insert(OutboxKey { destination: item.destination(), sequence: self.sequence }, item.clone());
         }
         for timer in &commit.disarm {
             self.timers.remove(&(timer.due, commit.key.clone(), timer.token));

@@ -47,7 +47,11 @@ fn group(number: u64) -> Vec<Change> {
 }
 
 fn destination() -> Destination {
-    Destination { kind: WorkKind::Effect, name: "payments.charge".into() }
+    Destination {
+        kind: WorkKind::Effect,
+        tenant: TenantId::new("acme").expect("valid"),
+        name: "payments.charge".into(),
+    }
 }
 
 /// Completes the oldest work item.

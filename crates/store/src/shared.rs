@@ -1,6 +1,7 @@
 //! State shared by the writer, the readers and the background threads of a store.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) flush_failure: Mutex<Option<String>>,
     pub(crate) flushes: TimedCounter,
     fsyncs: AtomicDurationHistogram,
+    /// Range scans of each table.
+    scans: [AtomicU64; Table::ALL.len()],
     /// Tables; `None` after the store is closed.
     tables: RwLock<Option<MergedTables>>,
     position: watch::Sender<u64>,
@@ -62,6 +65,7 @@ impl Shared {
             flush_failure: Mutex::new(None),
             flushes: TimedCounter::default(),
             fsyncs: AtomicDurationHistogram::default(),
+            scans: std::array::from_fn(|_| AtomicU64::new(0)),
             position: watch::Sender::new(tables.state().position),
             tables: RwLock::new(Some(tables)),
             poison: Mutex::new(None),
@@ -101,6 +105,7 @@ impl Shared {
         range: &KeyRange,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
+        self.scans[table as usize].fetch_add(1, Ordering::Relaxed);
         let mut next = (!range.is_empty()).then(|| range.start.clone());
         while let Some(from) = next.take() {
             let mut remaining = ROWS_PER_LOCK;
@@ -205,6 +210,11 @@ impl Shared {
             flush_failure: lock(&self.flush_failure).clone(),
             dedupe_window: self.keys.window(),
             replication: self.meter.as_ref().map(|meter| meter.read()),
+            scans: Table::ALL
+                .iter()
+                .zip(&self.scans)
+                .map(|(table, scans)| (table.name(), scans.load(Ordering::Relaxed)))
+                .collect(),
             ..Stats::default()
         };
         // A closed store has no further statistics. The disk stays inside the lock, so that closing releases

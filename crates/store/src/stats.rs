@@ -32,6 +32,8 @@ pub struct Stats {
     pub flush_failure: Option<String>,
     /// Minimum time for which dedupe keys are stored.
     pub dedupe_window: Duration,
+    /// Range scans of each table since the store was opened.
+    pub scans: Vec<(&'static str, u64)>,
     /// Tables on disk; empty in memory.
     pub tables: Vec<TableStats>,
     /// Statistics of the log; `None` for a store without a log.

@@ -31,6 +31,8 @@ struct ChangeTranslator<'a> {
     tables: &'a MergedTables,
     keys: &'a KeyEncoder,
     record: &'a mut RecordWriter,
+    /// Sequences of the work items of the group.
+    work: &'a mut Vec<u64>,
     store_state: StoreState,
     bucket: i64,
     /// Outbox rows that this group deletes; each counts once.
@@ -40,23 +42,25 @@ struct ChangeTranslator<'a> {
     trimmed: Option<FeedOffset>,
 }
 
-/// Writes the row operations of a group into `record` and returns the state of the store after it.
-/// Changes nothing else.
+/// Writes the row operations of a group into `record` and the outbox sequences of its work items into
+/// `work`. Returns the state of the store after the group. Changes nothing else.
 pub(crate) fn translate(
     group: &[Change],
     now: Timestamp,
     (tables, keys, feeding): (&MergedTables, &KeyEncoder, FeedWriter),
-    record: &mut RecordWriter,
+    (record, work): (&mut RecordWriter, &mut Vec<u64>),
 ) -> Result<StoreState, Error> {
     let mut store_state = *tables.state();
     store_state.position += 1;
     store_state.latest = store_state.latest.max(now);
     let bucket = keys.bucket(store_state.latest);
     record.clear();
+    work.clear();
     let mut translation = ChangeTranslator {
         tables,
         keys,
         record,
+        work,
         store_state,
         bucket,
         completed: BTreeSet::new(),
@@ -217,8 +221,9 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     fn add_work(&mut self, item: &WorkItem) -> Result<(), Error> {
-        let outbox_key = OutboxKey { destination: item.work.destination(), sequence: self.next_sequence() };
+        let outbox_key = OutboxKey { destination: item.destination(), sequence: self.next_sequence() };
         self.store_state.outbox_depth += 1;
+        self.work.push(outbox_key.sequence);
         self.record.put(KeyPresence::Absent, Table::Outbox, &keys::outbox(&outbox_key), |buffer| {
             encode(buffer, item);
         })

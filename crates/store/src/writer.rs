@@ -27,6 +27,8 @@ use crate::translate::translate;
 pub struct Writer {
     shared: Arc<Shared>,
     record: RecordWriter,
+    /// Outbox sequences of the work items of the last group.
+    work: Vec<u64>,
     feeding: FeedWriter,
     /// Location on disk; `None` in memory.
     home: Option<StoreHome>,
@@ -109,7 +111,7 @@ pub fn open_replicated(
 pub fn open_in_memory(options: Options) -> (Writer, Reader) {
     let feeding = FeedWriter::new(options.feed);
     let shared = Arc::new(Shared::new(MergedTables::new(None, StoreState::NONE), options, None));
-    let writer = Writer { shared, record: RecordWriter::default(), feeding, home: None };
+    let writer = Writer { shared, record: RecordWriter::default(), work: Vec::new(), feeding, home: None };
     let reader = writer.reader();
     (writer, reader)
 }
@@ -132,9 +134,9 @@ impl Writer {
         self.shared.check_writable()?;
         let frozen = self.shared.wait_for_memtable_space()?;
         let shared = &self.shared;
-        let (record, feeding) = (&mut self.record, self.feeding);
+        let (output, feeding) = ((&mut self.record, &mut self.work), self.feeding);
         let store_state =
-            shared.read(|tables| translate(group, now, (tables, &shared.keys, feeding), record))?;
+            shared.read(|tables| translate(group, now, (tables, &shared.keys, feeding), output))?;
         let record = Bytes::copy_from_slice(self.record.finish(&store_state));
         let at = match &mut self.home {
             Some(home) => shared.record_failure(home.write(shared, store_state.position, &record))?,
@@ -155,6 +157,13 @@ impl Writer {
             Some((at, record)) => self.show(at, &record, false),
             None => Ok(self.shared.state().position),
         }
+    }
+
+    /// Returns the outbox sequences of the work items of the last committed group, in the order of its
+    /// changes. With their destinations they are the outbox keys, so that a caller need not read the rows.
+    #[must_use]
+    pub fn work_sequences(&self) -> &[u64] {
+        &self.work
     }
 
     fn show(&mut self, at: RecordPosition, record: &Bytes, frozen: bool) -> Result<u64, Error> {
@@ -240,7 +249,8 @@ impl StoreHome {
         let shared = Arc::new(Shared::new(tables, self.options.clone(), meter));
         self.start(&shared, opened)?;
         let feeding = FeedWriter::new(self.options.feed);
-        let writer = Writer { shared, record: RecordWriter::default(), feeding, home: Some(self) };
+        let writer =
+            Writer { shared, record: RecordWriter::default(), work: Vec::new(), feeding, home: Some(self) };
         let reader = writer.reader();
         Ok((writer, reader))
     }

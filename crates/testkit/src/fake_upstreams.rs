@@ -182,7 +182,7 @@ impl FakeUpstreams {
         let tag = payload["tag"].as_str().expect("every payload of the test sagas contains its tag");
         let behavior = FakeBehavior::of(&payload["plan"], tag);
         if behavior == FakeBehavior::Slow {
-            self.clock.sleep_until(self.clock.now().saturating_add(SLOW)).await;
+            self.clock.sleep_until(self.clock.steady().saturating_add(SLOW)).await;
         }
         let mut log = self.log();
         let attempts = log.attempts.entry(key).or_default();

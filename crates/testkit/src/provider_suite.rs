@@ -214,7 +214,7 @@ impl ProviderScenario {
         let within = async {
             tokio::select! {
                 biased;
-                done = self.executor.continue_from(&mut item, progress) => done.expect("the upstream is not retired"),
+                done = self.executor.continue_from(&mut item, progress, &()) => done.expect("the upstream is not retired"),
                 () = self.advance_time(observed) => unreachable!("time advances without end"),
             }
         };
@@ -372,7 +372,7 @@ pub async fn dropping_cancels_and_releases_the_permit(fixture: ProviderFixture) 
 pub async fn crash_between_call_and_result_resumes_with_the_same_key(fixture: ProviderFixture) {
     let scenario = ProviderScenario::new(fixture, [UpstreamResponse::NoResponse, done()], policy());
     scenario.abandon(1).await;
-    let in_doubt = ExecutionProgress { attempts: 0, in_doubt: true };
+    let in_doubt = ExecutionProgress { in_doubt: true, ..ExecutionProgress::default() };
     assert_eq!(scenario.resume(1, in_doubt).await, ended(1));
     assert_eq!(scenario.fixture.script.requested_keys(), scenario.keys(1, 2));
 }
@@ -386,7 +386,7 @@ pub async fn unresolvable_doubt_is_not_retried_when_forbidden(fixture: ProviderF
     );
     scenario.abandon(1).await;
     let ExecutionResult { outcome, attempts, .. } =
-        scenario.resume(1, ExecutionProgress { attempts: 0, in_doubt: true }).await;
+        scenario.resume(1, ExecutionProgress { in_doubt: true, ..ExecutionProgress::default() }).await;
     assert!(
         matches!(&outcome, WorkOutcome::TimedOut { failure } if failure.code == "in_doubt"),
         "{outcome:?}"

@@ -17,7 +17,7 @@ use orlog_actors::{
 };
 use orlog_bus::Bus;
 use orlog_bus::embedded::{Embedded, Options as BusOptions};
-use orlog_effect::{Catalog, EffectObserver, NoopObserver};
+use orlog_effect::{Catalog, EffectObserver, NoopObserver, Upstream};
 use orlog_journal::{Disk, LocalDisk};
 use orlog_model::{Clock, EventId, InstanceKey, SLOTS, SlotAssigner, TenantId};
 use orlog_program::Program;
@@ -56,6 +56,8 @@ pub struct TestRuntimeConfig {
     pub observer: Option<Arc<dyn CommitObserver>>,
     /// Bus faults and their seed.
     pub faults: Option<(Faults, u64)>,
+    /// Upstreams in addition to the fake ones.
+    pub more_upstreams: Vec<Upstream>,
 }
 
 /// Running test runtime.
@@ -66,6 +68,8 @@ pub struct TestRuntime {
     pub bus: Arc<dyn Bus>,
     /// Fake upstreams.
     pub upstreams: Arc<FakeUpstreams>,
+    /// Catalog of all upstreams.
+    pub catalog: Arc<Catalog>,
     embedded: Arc<Embedded>,
     slots: SlotAssigner,
 }
@@ -115,6 +119,7 @@ impl TestRuntimeConfig {
             disk: Arc::new(LocalDisk),
             observer: None,
             faults: None,
+            more_upstreams: Vec::new(),
         }
     }
 
@@ -133,11 +138,12 @@ impl TestRuntimeConfig {
         };
         upstreams.connect(Some(Arc::clone(&bus)));
         let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
-        let catalog = Catalog::new(upstreams.upstreams(), &self.clock, &observer);
+        let all = [upstreams.upstreams(), self.more_upstreams.clone()].concat();
+        let catalog = Arc::new(Catalog::new(all, &self.clock, &observer).expect("a valid catalog"));
         let dependencies = RuntimeDependencies {
             bus: Arc::clone(&bus),
             sources: vec![EventSource::embedded(Arc::clone(&bus))],
-            catalog: Arc::new(catalog.expect("a valid catalog")),
+            catalog: Arc::clone(&catalog),
             programs: Arc::new(ProgramRegistry::new(self.programs.iter().cloned())),
             clock: Arc::clone(&self.clock),
             shards: self.open_shards().await,
@@ -159,6 +165,7 @@ impl TestRuntimeConfig {
             runtime,
             bus,
             upstreams: Arc::clone(upstreams),
+            catalog,
             embedded,
             slots: self.store.slots.clone(),
         }

@@ -1,4 +1,4 @@
-//! Clock that advances only on request of a test.
+//! Clock that advances only on request of a test. Its wall clock can be set back.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use orlog_model::{Clock, Timestamp};
+use orlog_model::{Clock, SteadyTime, Timestamp};
 use tokio::sync::Notify;
 
 /// Simulated time. Sleepers wake in the order of their due times; sleepers with equal due times wake in
@@ -21,7 +21,10 @@ pub struct SimClock {
 }
 
 struct State {
+    /// Wall-clock time, as if it was never set back; the steady time has the same number.
     now: Timestamp,
+    /// Time by which the wall clock was set back.
+    set_back: Duration,
     sleepers: BTreeMap<(Timestamp, u64), Waker>,
     next: u64,
 }
@@ -30,13 +33,18 @@ impl SimClock {
     /// Creates a clock with the time `start`.
     #[must_use]
     pub fn new(start: Timestamp) -> Arc<Self> {
-        let state = State { now: start, sleepers: BTreeMap::new(), next: 0 };
+        let state = State { now: start, set_back: Duration::ZERO, sleepers: BTreeMap::new(), next: 0 };
         Arc::new(Self { state: Mutex::new(state), slept: Notify::new() })
+    }
+
+    /// Sets the wall clock back. Sleepers sleep as long as before.
+    pub fn set_back(&self, duration: Duration) {
+        self.lock().set_back += duration;
     }
 
     /// Advances by `duration` and wakes due sleepers.
     pub fn advance(&self, duration: Duration) {
-        let at = self.now().saturating_add(duration);
+        let at = self.lock().now.saturating_add(duration);
         self.advance_to(at);
     }
 
@@ -77,7 +85,7 @@ impl SimClock {
             let mut slept = std::pin::pin!(self.slept.notified());
             slept.as_mut().enable();
             match self.next_due() {
-                Some(due) if due <= self.now().saturating_add(span) => return due,
+                Some(due) if due <= self.lock().now.saturating_add(span) => return due,
                 Some(_) | None => slept.await,
             }
         }
@@ -102,11 +110,22 @@ impl SimClock {
 
 impl Clock for SimClock {
     fn now(&self) -> Timestamp {
-        self.lock().now
+        let state = self.lock();
+        state.now.saturating_sub(state.set_back)
     }
 
-    fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(SleepFuture { clock: self, due: at, sequence: None })
+    fn steady(&self) -> SteadyTime {
+        SteadyTime::from_millis(self.lock().now.as_millis())
+    }
+
+    fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let due = Timestamp::from_millis(at.as_millis());
+        Box::pin(SleepFuture { clock: self, due, sequence: None })
+    }
+
+    /// The wall clock is never set forward, so one sleep is sufficient.
+    fn sleep_until_due(&self, due: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.sleep_until(self.steady_at(due))
     }
 }
 
@@ -158,7 +177,7 @@ mod tests {
             .map(|millis| {
                 let (clock, order) = (Arc::clone(&clock), Arc::clone(&order));
                 tokio::spawn(async move {
-                    clock.sleep_until(START.saturating_add(Duration::from_millis(millis))).await;
+                    clock.sleep_until_due(START.saturating_add(Duration::from_millis(millis))).await;
                     order.lock().unwrap().push(millis);
                 })
             })
@@ -176,11 +195,11 @@ mod tests {
     #[tokio::test]
     async fn dropped_sleep_is_removed_and_past_deadline_resolves_immediately() {
         let clock = SimClock::new(START);
-        let mut sleep = clock.sleep_until(Timestamp::MAX);
+        let mut sleep = clock.sleep_until(SteadyTime::MAX);
         assert!(futures::poll!(&mut sleep).is_pending());
         assert_eq!((clock.sleepers(), clock.next_due()), (1, None));
         drop(sleep);
         assert_eq!(clock.sleepers(), 0);
-        clock.sleep_until(START).await;
+        clock.sleep_until_due(START).await;
     }
 }

@@ -2,10 +2,15 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use orlog_model::{Clock, Timestamp};
+use orlog_model::{Clock, SteadyTime, Timestamp};
+
+/// Start of the steady clock.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// Maximum duration of one sleep.
+const LONGEST_SLEEP: Duration = Duration::from_hours(24 * 365);
 
 /// Real time.
 #[derive(Clone, Copy, Debug)]
@@ -26,15 +31,12 @@ impl Clock for WallClock {
         Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
-    fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            loop {
-                let remaining = at.duration_since(self.now());
-                if remaining.is_zero() {
-                    return;
-                }
-                tokio::time::sleep(remaining).await;
-            }
-        })
+    fn steady(&self) -> SteadyTime {
+        SteadyTime::default().saturating_add(START.elapsed())
+    }
+
+    fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let left = at.duration_since(self.steady()).min(LONGEST_SLEEP);
+        Box::pin(tokio::time::sleep(left))
     }
 }

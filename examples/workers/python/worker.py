@@ -6,7 +6,6 @@ import json, os, signal, socket, sys, threading, urllib.error, urllib.request
 
 URL = os.environ.get("ORLOG_URL", "http://127.0.0.1:7070")
 TENANT = os.environ.get("ORLOG_TENANT", "")
-HEARTBEAT = float(os.environ.get("WORKER_HEARTBEAT_SECONDS", "30"))
 stopping = threading.Event()
 
 
@@ -24,7 +23,7 @@ def execute(job, log):
 
 
 def send_heartbeats(job, ended):
-    while not ended.wait(HEARTBEAT):
+    while not ended.wait(job["heartbeat_interval_seconds"]):
         post(f"/v1/work/jobs/{job['job']}/heartbeat", {"claim": job["claim"]})
 
 

@@ -89,11 +89,11 @@ pub(in crate::api) struct JobPage {
     responses((status = 200, description = "Jobs by upstream, oldest first", body = JobPage))
 )]
 pub(in crate::api) async fn list(State(api): State<ApiState>, Tenant(tenant): Tenant) -> Json<JobPage> {
-    let now = api.app.clock.now();
+    let clock = api.app.clock.as_ref();
     let boards = api.app.catalog.job_boards().into_iter();
     let items = boards.flat_map(|(board, _, executor)| {
         let upstream = executor.upstream().name.clone();
-        board.list(&tenant, now).into_iter().map(move |seen| JobView {
+        board.list(clock, &tenant).into_iter().map(move |seen| JobView {
             job: seen.item.id,
             upstream: upstream.clone(),
             effect: seen.item.work.label(),

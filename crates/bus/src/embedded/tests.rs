@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use orlog_model::{StreamPosition, Timestamp};
+use orlog_model::{SteadyTime, StreamPosition, Timestamp};
 use tempfile::TempDir;
 
 use super::*;
@@ -25,7 +25,11 @@ impl Clock for ManualClock {
         Timestamp::from_millis(self.0.load(Ordering::Relaxed))
     }
 
-    fn sleep_until(&self, _: Timestamp) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn steady(&self) -> SteadyTime {
+        SteadyTime::from_millis(self.now().as_millis())
+    }
+
+    fn sleep_until(&self, _: SteadyTime) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::pending())
     }
 }

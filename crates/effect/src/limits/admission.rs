@@ -1,15 +1,14 @@
-//! Admission of an attempt: retry budget, rate of the tenant, concurrency permit, rate of the upstream,
-//! breaker.
+//! Admission of an attempt: rate of the tenant, concurrency permit, rate of the upstream, breaker.
 //!
-//! The order ensures that an item that waits for its own tenant rate or the budget holds no permit that
-//! others could use. Every wait is first come, first served, costs one timer for all waiting items, and
-//! is cancelled by dropping it.
+//! The order ensures that an item that waits for its own tenant rate holds no permit that others could
+//! use. Tenants get permits, and thereby the rate of the upstream, in fair order. Every wait costs one
+//! timer for all waiting items, and is cancelled by dropping it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlog_model::{Clock, TenantId, Timestamp};
-use tokio::sync::{Mutex as Queue, Notify};
+use orlog_model::{Clock, SteadyTime, TenantId};
+use tokio::sync::Mutex as Queue;
 
 use crate::limits::breaker::{BreakerState, CallHealth};
 use crate::limits::breaker_gate::{BreakerGate, BreakerPermit};
@@ -21,7 +20,7 @@ use crate::retry_budget::RetryBudget;
 
 pub(crate) struct Admission {
     clock: Arc<dyn Clock>,
-    budget: Option<RetryBudgetQueue>,
+    budget: Option<Mutex<RetryBudget>>,
     tenant_rate: Option<RateLimit>,
     tenants: Mutex<BTreeMap<TenantId, Arc<RateLimitQueue>>>,
     concurrency: Arc<ConcurrencyLimiter>,
@@ -44,14 +43,6 @@ impl AdmissionPermit<'_> {
     }
 }
 
-/// Request for admission.
-#[derive(Clone, Copy)]
-pub(crate) struct AdmissionRequest<'a> {
-    pub(crate) tenant: &'a TenantId,
-    /// Whether it is a retry of the item.
-    pub(crate) retries: bool,
-}
-
 impl Admission {
     pub(crate) fn new(
         upstream: &str,
@@ -61,10 +52,14 @@ impl Admission {
     ) -> Self {
         Self {
             clock: Arc::clone(clock),
-            budget: policy.retry_budget.map(RetryBudgetQueue::new),
+            budget: policy.retry_budget.map(|options| Mutex::new(RetryBudget::new(options))),
             tenant_rate: policy.tenant_limits.rate,
             tenants: Mutex::default(),
-            concurrency: ConcurrencyLimiter::new(policy.max_concurrency, policy.tenant_limits.clone()),
+            concurrency: ConcurrencyLimiter::new(
+                policy.max_concurrency,
+                policy.tenant_limits.clone(),
+                policy.rate.is_some(),
+            ),
             rate: policy.rate.map(RateLimitQueue::new),
             breaker: policy
                 .breaker
@@ -72,21 +67,28 @@ impl Admission {
         }
     }
 
-    /// Waits for all limits.
-    pub(crate) async fn admit(&self, asker: AdmissionRequest<'_>) -> AdmissionPermit<'_> {
-        if let Some(budget) = &self.budget {
-            if asker.retries {
-                budget.withdraw(self.clock.as_ref()).await;
-            } else {
-                budget.deposit();
-            }
-        }
+    /// Adds the share of a first attempt to the retry budget.
+    pub(crate) fn deposit_first(&self) {
+        self.with_budget(RetryBudget::deposit);
+    }
+
+    /// Subtracts a retry from the retry budget.
+    ///
+    /// # Errors
+    /// If the budget is empty: the time at which a retry is available without first attempts, if any.
+    pub(crate) fn withdraw_retry(&self, now: SteadyTime) -> Result<(), Option<SteadyTime>> {
+        self.with_budget(|budget| budget.withdraw(now)).unwrap_or(Ok(()))
+    }
+
+    /// Waits for all limits of an attempt, except the retry budget.
+    pub(crate) async fn admit(&self, tenant: &TenantId) -> AdmissionPermit<'_> {
         if let Some(rate) = self.tenant_rate {
-            self.tenant(asker.tenant, rate).pass(self.clock.as_ref()).await;
+            self.tenant(tenant, rate).pass(self.clock.as_ref()).await;
         }
-        let permit = self.concurrency.acquire(asker.tenant).await;
+        let mut permit = self.concurrency.acquire(tenant).await;
         if let Some(metered) = &self.rate {
             metered.pass(self.clock.as_ref()).await;
+            permit.end_turn();
         }
         let pass = match &self.breaker {
             Some(gate) => Some(gate.acquire().await),
@@ -104,7 +106,12 @@ impl Admission {
     }
 
     pub(crate) fn remaining_retries(&self) -> Option<u64> {
-        self.budget.as_ref().map(RetryBudgetQueue::retries)
+        self.with_budget(|budget| budget.available())
+    }
+
+    fn with_budget<T>(&self, act: impl FnOnce(&mut RetryBudget) -> T) -> Option<T> {
+        let budget = self.budget.as_ref()?;
+        Some(act(&mut budget.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     fn tenant(&self, tenant: &TenantId, rate: RateLimit) -> Arc<RateLimitQueue> {
@@ -131,52 +138,8 @@ impl RateLimitQueue {
     /// Waits until the rate limiter admits. The first waiter holds the limiter; the others wait for it.
     async fn pass(&self, clock: &dyn Clock) {
         let mut meter = self.meter.lock().await;
-        while let Err(until) = meter.admit(clock.now()) {
+        while let Err(until) = meter.admit(clock.steady()) {
             clock.sleep_until(until).await;
         }
-    }
-}
-
-/// Retry budget with a queue before it.
-struct RetryBudgetQueue {
-    budget: Mutex<RetryBudget>,
-    turn: Queue<()>,
-    filled: Notify,
-}
-
-impl RetryBudgetQueue {
-    fn new(options: crate::retry_budget::RetryBudgetOptions) -> Self {
-        Self { budget: Mutex::new(RetryBudget::new(options)), turn: Queue::new(()), filled: Notify::new() }
-    }
-
-    fn deposit(&self) {
-        if self.with(RetryBudget::deposit) {
-            self.filled.notify_one();
-        }
-    }
-
-    async fn withdraw(&self, clock: &dyn Clock) {
-        let _turn = self.turn.lock().await;
-        while let Err(until) = self.with(|budget| budget.withdraw(clock.now())) {
-            tokio::select! {
-                () = self.filled.notified() => {}
-                () = at(clock, until) => {}
-            }
-        }
-    }
-
-    fn retries(&self) -> u64 {
-        self.with(|budget| budget.available())
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut RetryBudget) -> T) -> T {
-        act(&mut self.budget.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-async fn at(clock: &dyn Clock, until: Option<Timestamp>) {
-    match until {
-        Some(until) => clock.sleep_until(until).await,
-        None => std::future::pending().await,
     }
 }

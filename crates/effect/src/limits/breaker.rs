@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use orlog_model::Timestamp;
+use orlog_model::SteadyTime;
 
 /// Thresholds and open duration of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub enum BreakerDecision {
     /// Allowed; return the token with the health of the result.
     Allow(CallToken),
     /// Not before this time; `None`: not before the state changes.
-    Wait(Option<Timestamp>),
+    Wait(Option<SteadyTime>),
 }
 
 /// Token of one call.
@@ -104,7 +104,7 @@ pub struct Breaker {
 #[derive(Clone, Debug)]
 enum Phase {
     Closed(Window),
-    Open { until: Timestamp },
+    Open { until: SteadyTime },
     HalfOpen { probing: bool },
 }
 
@@ -132,7 +132,7 @@ impl Breaker {
     }
 
     /// Requests admission at `now`.
-    pub fn admit(&mut self, now: Timestamp) -> BreakerDecision {
+    pub fn admit(&mut self, now: SteadyTime) -> BreakerDecision {
         match &mut self.phase {
             Phase::Closed(_) => self.go(),
             Phase::Open { until } if now < *until => BreakerDecision::Wait(Some(*until)),
@@ -149,7 +149,7 @@ impl Breaker {
     }
 
     /// Records the result of a call at `now`.
-    pub fn record(&mut self, ticket: CallToken, health: CallHealth, now: Timestamp) {
+    pub fn record(&mut self, ticket: CallToken, health: CallHealth, now: SteadyTime) {
         if ticket.generation != self.generation {
             return;
         }
@@ -170,7 +170,7 @@ impl Breaker {
         BreakerDecision::Allow(CallToken { generation: self.generation })
     }
 
-    fn open(&mut self, now: Timestamp) {
+    fn open(&mut self, now: SteadyTime) {
         self.opened += 1;
         self.change(Phase::Open { until: now.saturating_add(self.options.open_duration) });
     }
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    const START: Timestamp = Timestamp::from_millis(0);
+    const START: SteadyTime = SteadyTime::from_millis(0);
     const OPEN_FOR: Duration = Duration::from_secs(5);
 
     fn breaker(failures: u32) -> Breaker {
@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[track_caller]
-    fn go(breaker: &mut Breaker, now: Timestamp) -> CallToken {
+    fn go(breaker: &mut Breaker, now: SteadyTime) -> CallToken {
         match breaker.admit(now) {
             BreakerDecision::Allow(ticket) => ticket,
             BreakerDecision::Wait(until) => panic!("rejected until {until:?}"),
         }
     }
 
-    fn record_call(breaker: &mut Breaker, health: CallHealth, now: Timestamp) {
+    fn record_call(breaker: &mut Breaker, health: CallHealth, now: SteadyTime) {
         let ticket = go(breaker, now);
         breaker.record(ticket, health, now);
     }

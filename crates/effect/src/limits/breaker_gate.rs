@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use orlog_model::{Clock, Timestamp};
+use orlog_model::{Clock, SteadyTime};
 use tokio::sync::Notify;
 
 use crate::limits::breaker::{Breaker, BreakerDecision, BreakerOptions, BreakerState, CallHealth, CallToken};
@@ -34,7 +34,7 @@ impl BreakerGate {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            match self.update(|breaker| breaker.admit(self.clock.now())) {
+            match self.update(|breaker| breaker.admit(self.clock.steady())) {
                 BreakerDecision::Allow(ticket) => return BreakerPermit { gate: self, ticket: Some(ticket) },
                 BreakerDecision::Wait(None) => changed.await,
                 BreakerDecision::Wait(Some(until)) => self.wait(until, changed).await,
@@ -47,7 +47,7 @@ impl BreakerGate {
         (breaker.state(), breaker.open_count())
     }
 
-    async fn wait(&self, until: Timestamp, changed: impl Future<Output = ()>) {
+    async fn wait(&self, until: SteadyTime, changed: impl Future<Output = ()>) {
         tokio::select! {
             () = changed => {}
             () = self.clock.sleep_until(until) => {}
@@ -55,7 +55,7 @@ impl BreakerGate {
     }
 
     fn record(&self, ticket: CallToken, health: CallHealth) {
-        self.update(|breaker| breaker.record(ticket, health, self.clock.now()));
+        self.update(|breaker| breaker.record(ticket, health, self.clock.steady()));
         if health == CallHealth::Unknown {
             self.changed.notify_waiters();
         }

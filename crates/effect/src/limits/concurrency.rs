@@ -1,5 +1,6 @@
 //! Concurrency limits of an upstream: in total and per tenant; waiting requests are admitted in fair
-//! order.
+//! order. If the upstream has a rate, one request at a time has its turn to wait for it, so that the
+//! rate is also shared in fair order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +15,15 @@ use crate::policy::TenantLimits;
 pub(crate) struct ConcurrencyLimiter {
     capacity: usize,
     share: TenantLimits,
+    /// A permit contains a turn, and one request at a time has it.
+    takes_turns: bool,
     state: Mutex<State>,
 }
 
 struct State {
     free: usize,
+    /// A request has its turn.
+    is_turn_taken: bool,
     waiting: FairQueue<oneshot::Sender<ConcurrencyPermit>>,
     /// Permits in use by tenant; maintained only if tenants have a limit.
     acquired: BTreeMap<TenantId, usize>,
@@ -29,20 +34,27 @@ pub(crate) struct ConcurrencyPermit {
     /// `None` after it was returned.
     limiter: Option<Arc<ConcurrencyLimiter>>,
     tenant: Option<TenantId>,
+    has_turn: bool,
 }
 
 impl ConcurrencyLimiter {
-    pub(crate) fn new(capacity: usize, share: TenantLimits) -> Arc<Self> {
+    pub(crate) fn new(capacity: usize, share: TenantLimits, takes_turns: bool) -> Arc<Self> {
         let capacity = capacity.max(1);
-        let state = State { free: capacity, waiting: FairQueue::default(), acquired: BTreeMap::new() };
-        Arc::new(Self { capacity, share, state: Mutex::new(state) })
+        let state = State {
+            free: capacity,
+            is_turn_taken: false,
+            waiting: FairQueue::default(),
+            acquired: BTreeMap::new(),
+        };
+        Arc::new(Self { capacity, share, takes_turns, state: Mutex::new(state) })
     }
 
     /// Waits for a permit. Dropping the future leaves the queue.
     pub(crate) async fn acquire(self: &Arc<Self>, tenant: &TenantId) -> ConcurrencyPermit {
         let turn = {
             let mut state = self.lock();
-            if state.free > 0 && state.waiting.is_empty() && self.may(&state, tenant) {
+            if state.free > 0 && !state.is_turn_taken && state.waiting.is_empty() && self.may(&state, tenant)
+            {
                 return self.take(&mut state, tenant);
             }
             let (sender, turn) = oneshot::channel();
@@ -70,7 +82,8 @@ impl ConcurrencyLimiter {
         if let Some(tenant) = &counted {
             *state.acquired.entry(tenant.clone()).or_default() += 1;
         }
-        ConcurrencyPermit { limiter: Some(Arc::clone(self)), tenant: counted }
+        state.is_turn_taken = self.takes_turns;
+        ConcurrencyPermit { limiter: Some(Arc::clone(self)), tenant: counted, has_turn: self.takes_turns }
     }
 
     /// Grants free permits in fair order. It sends them outside the lock. The permit of a cancelled waiter
@@ -85,9 +98,10 @@ impl ConcurrencyLimiter {
     }
 
     /// Counts a permit as free; returns `true` if a request waits.
-    fn free(&self, tenant: Option<&TenantId>) -> bool {
+    fn free(&self, tenant: Option<&TenantId>, has_turn: bool) -> bool {
         let mut state = self.lock();
         state.free += 1;
+        state.is_turn_taken &= !has_turn;
         if let Some(tenant) = tenant
             && let Some(count) = state.acquired.get_mut(tenant)
         {
@@ -101,7 +115,7 @@ impl ConcurrencyLimiter {
 
     fn next(self: &Arc<Self>) -> Option<(oneshot::Sender<ConcurrencyPermit>, ConcurrencyPermit)> {
         let mut state = self.lock();
-        if state.free == 0 || state.waiting.is_empty() {
+        if state.free == 0 || state.is_turn_taken || state.waiting.is_empty() {
             return None;
         }
         let mut waiting = std::mem::take(&mut state.waiting);
@@ -119,10 +133,18 @@ impl ConcurrencyLimiter {
 }
 
 impl ConcurrencyPermit {
+    /// Ends the turn: the next request may wait for the rate.
+    pub(crate) fn end_turn(&mut self) {
+        if let Some(limiter) = self.limiter.as_ref().filter(|_| std::mem::take(&mut self.has_turn)) {
+            limiter.lock().is_turn_taken = false;
+            limiter.admit();
+        }
+    }
+
     /// Returns the permit without a notification.
     fn give_back(mut self) {
         if let Some(limiter) = self.limiter.take() {
-            limiter.free(self.tenant.as_ref());
+            limiter.free(self.tenant.as_ref(), self.has_turn);
         }
     }
 }
@@ -130,7 +152,7 @@ impl ConcurrencyPermit {
 impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
         if let Some(limiter) = self.limiter.take()
-            && limiter.free(self.tenant.as_ref())
+            && limiter.free(self.tenant.as_ref(), self.has_turn)
         {
             limiter.admit();
         }
@@ -162,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn idle_tenant_is_not_delayed_by_a_busy_one() {
-        let limiter = ConcurrencyLimiter::new(1, TenantLimits::default());
+        let limiter = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
         let permit = limiter.acquire(&tenant("busy")).await;
         let busy = [(); 3].map(|()| waiting(&limiter, "busy"));
         let quiet = waiting(&limiter, "quiet");
@@ -176,7 +198,7 @@ mod tests {
     #[tokio::test]
     async fn tenant_limit_leaves_capacity_to_others() {
         let share = TenantLimits { max_concurrency: NonZeroU32::new(1), ..TenantLimits::default() };
-        let limiter = ConcurrencyLimiter::new(3, share);
+        let limiter = ConcurrencyLimiter::new(3, share, false);
         let permit = limiter.acquire(&tenant("a")).await;
         let second = waiting(&limiter, "a");
         let other = limiter.acquire(&tenant("b")).now_or_never();
@@ -188,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn dropped_waiter_releases_its_permit() {
-        let limiter = ConcurrencyLimiter::new(1, TenantLimits::default());
+        let limiter = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
         let permit = limiter.acquire(&tenant("a")).await;
         let (cancelled, granted, last) =
             (waiting(&limiter, "a"), waiting(&limiter, "a"), waiting(&limiter, "a"));
@@ -202,12 +224,28 @@ mod tests {
 
     #[tokio::test]
     async fn dropping_many_waiters_does_not_overflow_the_stack() {
-        let limiter = ConcurrencyLimiter::new(1, TenantLimits::default());
+        let limiter = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
         let permit = limiter.acquire(&tenant("a")).await;
         let crowd: Vec<_> = (0..100_000).map(|_| waiting(&limiter, "a")).collect();
         drop(crowd);
         drop(permit);
         drop(limiter.acquire(&tenant("b")).await);
         assert_eq!(limiter.in_use(), 0);
+    }
+
+    #[tokio::test]
+    async fn turns_are_taken_in_fair_order() {
+        let limiter = ConcurrencyLimiter::new(9, TenantLimits::default(), true);
+        let mut first = limiter.acquire(&tenant("busy")).await;
+        let busy = [(); 3].map(|()| waiting(&limiter, "busy"));
+        let quiet = waiting(&limiter, "quiet");
+        first.end_turn();
+        let [second, third, _fourth] = busy;
+        let mut second = second.await;
+        assert!(futures::poll!(std::pin::pin!(third)).is_pending(), "two requests have the turn");
+        second.end_turn();
+        let quiet = quiet.now_or_never().expect("the other tenant has the next turn");
+        assert_eq!(limiter.in_use(), 3);
+        drop(quiet);
     }
 }

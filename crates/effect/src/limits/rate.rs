@@ -6,7 +6,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use orlog_model::Timestamp;
+use orlog_model::SteadyTime;
 
 /// Rate limit: a count per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +42,13 @@ impl RateLimiter {
     ///
     /// # Errors
     /// The earliest time at which an attempt is admitted.
-    pub fn admit(&mut self, now: Timestamp) -> Result<(), Timestamp> {
+    pub fn admit(&mut self, now: SteadyTime) -> Result<(), SteadyTime> {
         let at = i128::from(now.as_millis()) * NANOS;
         let idle_at = self.idle_at.max(at);
         let earliest = idle_at - self.tolerance;
         if earliest > at {
             let millis = (earliest + NANOS - 1).div_euclid(NANOS);
-            return Err(Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX)));
+            return Err(SteadyTime::from_millis(i64::try_from(millis).unwrap_or(i64::MAX)));
         }
         self.idle_at = idle_at + self.interval;
         Ok(())
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn burst_is_admitted_then_one_per_interval() {
         let mut meter = RateLimiter::new(rate(10, Duration::from_secs(1), 3));
-        let start = Timestamp::from_millis(5_000);
+        let start = SteadyTime::from_millis(5_000);
         assert_eq!([(); 3].map(|()| meter.admit(start)), [Ok(()); 3]);
         let next = start.saturating_add(Duration::from_millis(100));
         assert_eq!(meter.admit(start), Err(next));
@@ -81,7 +81,7 @@ mod tests {
             count in 1u32..5_000, per in 1u64..100_000, burst in 1u32..50, steps in prop::collection::vec(0u64..50, 1..300),
         ) {
             let mut meter = RateLimiter::new(rate(count, Duration::from_millis(per), burst));
-            let start = Timestamp::from_millis(1_000_000);
+            let start = SteadyTime::from_millis(1_000_000);
             let (mut now, mut admitted) = (start, 0u64);
             for step in steps {
                 now = now.saturating_add(Duration::from_millis(step));

@@ -15,33 +15,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, EffectName, InDoubtPolicy, TenantId, Timestamp, TraceParent, Work, WorkItem};
+use orlog_model::{
+    Clock, EffectName, InDoubtPolicy, SteadyTime, TenantId, Timestamp, TraceParent, Work, WorkItem,
+};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::job_logs::{JobLogs, LogLine};
 use crate::provider;
 use crate::provider::{ProviderError, Reply};
+use crate::worker::claim_options::ClaimOptions;
 
 /// Number of stored results that identify duplicates.
 const REMEMBERED: usize = 10_000;
-
-/// Durations of claims, and the default batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClaimOptions {
-    /// Duration of a new claim.
-    pub claim_ttl: Duration,
-    /// Duration after a heartbeat.
-    pub heartbeat_ttl: Duration,
-    /// Maximum number of jobs per claim request if the worker specifies none.
-    pub max_batch: usize,
-}
-
-impl Default for ClaimOptions {
-    fn default() -> Self {
-        Self { claim_ttl: Duration::from_mins(5), heartbeat_ttl: Duration::from_mins(2), max_batch: 1 }
-    }
-}
 
 /// Claim request of a worker.
 #[derive(Clone, Debug)]
@@ -65,6 +51,8 @@ pub struct ClaimedJob {
     pub claim_count: u32,
     /// Expiry of the claim.
     pub expires_at: Timestamp,
+    /// Recommended interval of heartbeats.
+    pub heartbeat_interval: Duration,
 }
 
 /// Public view of a job.
@@ -137,7 +125,7 @@ struct BoardJob {
 struct Claim {
     id: Uuid,
     worker: String,
-    until: Timestamp,
+    until: SteadyTime,
 }
 
 impl JobBoard {
@@ -166,21 +154,21 @@ impl JobBoard {
         result
     }
 
-    /// Claims up to `limit` jobs, oldest first, as soon as one is available; returns none after `until`.
+    /// Claims up to `limit` jobs, oldest first, as soon as one is available; returns none after `wait`.
     pub async fn claim(
         &self,
         clock: &dyn Clock,
         request: &ClaimRequest,
         limit: usize,
         terms: ClaimOptions,
-        until: Timestamp,
+        wait: Duration,
     ) -> Vec<ClaimedJob> {
+        let until = clock.steady().saturating_add(wait);
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            let now = clock.now();
-            let (claimed, expiry) = self.lock().claim(request, limit, terms, now);
-            if !claimed.is_empty() || now >= until {
+            let (claimed, expiry) = self.lock().claim(clock, request, limit, terms);
+            if !claimed.is_empty() || clock.steady() >= until {
                 return claimed;
             }
             tokio::select! {
@@ -190,22 +178,22 @@ impl JobBoard {
         }
     }
 
-    /// Extends the claim of a worker. Returns the new expiry.
+    /// Extends the claim of a worker to `ttl` from now, if that is later. Returns the new expiry.
     ///
     /// # Errors
     /// If the claim is lost; the worker should then stop.
     pub fn heartbeat(
         &self,
+        clock: &dyn Clock,
         tenant: &TenantId,
-        job: Uuid,
-        claim: Uuid,
-        until: Timestamp,
+        (job, claim): (Uuid, Uuid),
+        ttl: Duration,
     ) -> Result<Timestamp, ClaimLost> {
         let mut state = self.lock();
         let active = state.active(tenant, job, claim)?;
         let claim = active.claim.as_mut().expect("the job has a claim");
-        claim.until = claim.until.max(until);
-        Ok(claim.until)
+        claim.until = claim.until.max(clock.steady().saturating_add(ttl));
+        Ok(clock.wall_at(claim.until))
     }
 
     /// Appends log lines of a worker.
@@ -265,13 +253,17 @@ impl JobBoard {
 
     /// Returns the jobs of a tenant, oldest first.
     #[must_use]
-    pub fn list(&self, tenant: &TenantId, now: Timestamp) -> Vec<JobView> {
-        let state = self.lock();
+    pub fn list(&self, clock: &dyn Clock, tenant: &TenantId) -> Vec<JobView> {
+        let (state, now) = (self.lock(), clock.steady());
         let jobs = state.order.values().filter_map(|id| state.jobs.get(id));
         let jobs = jobs.filter(|job| job.item.instance.tenant == *tenant);
         jobs.map(|job| JobView {
             item: job.item.clone(),
-            claim: job.claim.as_ref().filter(|c| c.until > now).map(|c| (c.worker.clone(), c.until)),
+            claim: job
+                .claim
+                .as_ref()
+                .filter(|c| c.until > now)
+                .map(|c| (c.worker.clone(), clock.wall_at(c.until))),
             claims: job.claims,
             log: self.lines.job(tenant, job.item.id).unwrap_or_default(),
         })
@@ -300,13 +292,16 @@ impl State {
     /// Claims available jobs, and returns the time at which the next job becomes available.
     fn claim(
         &mut self,
+        clock: &dyn Clock,
         request: &ClaimRequest,
         limit: usize,
         terms: ClaimOptions,
-        now: Timestamp,
-    ) -> (Vec<ClaimedJob>, Option<Timestamp>) {
+    ) -> (Vec<ClaimedJob>, Option<SteadyTime>) {
+        let now = clock.steady();
         self.give_back(now);
-        let (mut claimed, mut expiry) = (Vec::new(), None::<Timestamp>);
+        let until = now.saturating_add(terms.claim_ttl);
+        let terms = (until, clock.wall_at(until), terms.heartbeat_interval);
+        let (mut claimed, mut expiry) = (Vec::new(), None::<SteadyTime>);
         for id in self.order.values() {
             if claimed.len() == limit {
                 break;
@@ -316,14 +311,14 @@ impl State {
                 Some(active) if active.until > now => {
                     expiry = Some(expiry.map_or(active.until, |first| first.min(active.until)));
                 }
-                Some(_) | None => claimed.push(job.give(request, now.saturating_add(terms.claim_ttl))),
+                Some(_) | None => claimed.push(job.give(request, terms)),
             }
         }
         (claimed, expiry)
     }
 
     /// Returns jobs with an expired claim that must not be retried.
-    fn give_back(&mut self, now: Timestamp) {
+    fn give_back(&mut self, now: SteadyTime) {
         let is_expired = |job: &BoardJob| job.claim.as_ref().is_some_and(|active| active.until <= now);
         let expired: Vec<_> = self
             .jobs
@@ -356,11 +351,16 @@ impl BoardJob {
         matches!(effect.in_doubt, None | Some(InDoubtPolicy::Retry))
     }
 
-    fn give(&mut self, request: &ClaimRequest, until: Timestamp) -> ClaimedJob {
+    fn give(
+        &mut self,
+        request: &ClaimRequest,
+        (until, expires_at, heartbeat_interval): (SteadyTime, Timestamp, Duration),
+    ) -> ClaimedJob {
         let claim = Uuid::new_v4();
         self.claims += 1;
         self.claim = Some(Claim { id: claim, worker: request.worker.clone(), until });
-        ClaimedJob { item: self.item.clone(), claim, claim_count: self.claims, expires_at: until }
+        let (item, claim_count) = (self.item.clone(), self.claims);
+        ClaimedJob { item, claim, claim_count, expires_at, heartbeat_interval }
     }
 }
 
@@ -409,15 +409,14 @@ mod tests {
     }
 
     async fn claim(board: &JobBoard, clock: &SimClock) -> ClaimedJob {
-        let until = clock.now().saturating_add(Duration::from_hours(1));
-        let mut claimed = board.claim(clock, &request("acme"), 1, ClaimOptions::default(), until).await;
+        let wait = Duration::from_hours(1);
+        let mut claimed = board.claim(clock, &request("acme"), 1, ClaimOptions::default(), wait).await;
         claimed.pop().expect("there is one")
     }
 
     fn now_or_none(board: &JobBoard, clock: &SimClock, tenant: &str) -> usize {
-        let now = clock.now();
-        futures::executor::block_on(board.claim(clock, &request(tenant), 9, ClaimOptions::default(), now))
-            .len()
+        let (options, wait) = (ClaimOptions::default(), Duration::ZERO);
+        futures::executor::block_on(board.claim(clock, &request(tenant), 9, options, wait)).len()
     }
 
     #[tokio::test]
@@ -441,7 +440,11 @@ mod tests {
         let job = posted(&board, 1);
         let expired = claim(&board, &clock).await;
         let until = START.saturating_add(Duration::from_mins(7));
-        assert_eq!(board.heartbeat(&acme(), expired.item.id, expired.claim, until), Ok(until));
+        let heartbeat = || {
+            let (job, ttl) = ((expired.item.id, expired.claim), Duration::from_mins(7));
+            board.heartbeat(clock.as_ref(), &acme(), job, ttl)
+        };
+        assert_eq!(heartbeat(), Ok(until));
         let (waiting, time) = (Arc::clone(&board), Arc::clone(&clock));
         let next = tokio::spawn(async move { claim(&waiting, &time).await });
         let due = clock.due_within(Duration::from_hours(1)).await;
@@ -451,7 +454,7 @@ mod tests {
         assert_eq!((next.item.id, next.claim_count), (expired.item.id, 2));
         let late = board.complete(&acme(), expired.item.id, expired.claim, Ok(Reply::from(json!("late"))));
         assert_eq!(late, Err(ClaimLost));
-        assert_eq!(board.heartbeat(&acme(), expired.item.id, expired.claim, until), Err(ClaimLost));
+        assert_eq!(heartbeat(), Err(ClaimLost));
         board.complete(&acme(), next.item.id, next.claim, Ok(Reply::from(json!("done")))).unwrap();
         assert_eq!(job.await.unwrap().unwrap().payload, json!("done"));
     }
@@ -481,7 +484,7 @@ mod tests {
     async fn result_from_before_a_restart_is_accepted_if_unclaimed() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let job = posted(&board, 1);
-        while board.list(&acme(), clock.now()).is_empty() {
+        while board.list(clock.as_ref(), &acme()).is_empty() {
             tokio::task::yield_now().await;
         }
         let completed =
@@ -496,7 +499,9 @@ mod tests {
         let claimed = claim(&board, &clock).await;
         job.abort();
         assert!(job.await.is_err());
-        assert_eq!(board.heartbeat(&acme(), claimed.item.id, claimed.claim, START), Err(ClaimLost));
+        let claim = (claimed.item.id, claimed.claim);
+        let heartbeat = board.heartbeat(clock.as_ref(), &acme(), claim, Duration::ZERO);
+        assert_eq!(heartbeat, Err(ClaimLost));
         assert_eq!(
             board.complete(&acme(), claimed.item.id, claimed.claim, Ok(Reply::default())),
             Err(ClaimLost)
@@ -507,12 +512,12 @@ mod tests {
     async fn jobs_are_isolated_by_tenant() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let _job = posted(&board, 1);
-        while board.list(&acme(), clock.now()).is_empty() {
+        while board.list(clock.as_ref(), &acme()).is_empty() {
             tokio::task::yield_now().await;
         }
         assert_eq!(now_or_none(&board, &clock, "beta"), 0);
         let beta = TenantId::new("beta").unwrap();
-        assert!(board.list(&beta, clock.now()).is_empty());
+        assert!(board.list(clock.as_ref(), &beta).is_empty());
         let stolen = board.complete(&beta, item(&name(), 1).id, Uuid::nil(), Ok(Reply::from(Value::Null)));
         assert_eq!(stolen, Err(ClaimLost));
         assert_eq!(now_or_none(&board, &clock, "acme"), 1);
@@ -526,10 +531,37 @@ mod tests {
         for n in 0..MAX_LINES_PER_JOB + 3 {
             board.append_log(&acme(), claimed.item.id, claimed.claim, &[n.to_string()], START).unwrap();
         }
-        let seen = board.list(&acme(), START).pop().unwrap();
+        let seen = board.list(clock.as_ref(), &acme()).pop().unwrap();
         assert_eq!(
             (seen.log.len(), seen.log[0].text.as_str(), seen.claim.is_some()),
             (MAX_LINES_PER_JOB, "3", true)
         );
+    }
+
+    #[tokio::test]
+    async fn claim_expires_in_time_when_the_clock_is_set_back() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let _job = posted(&board, 1);
+        let claimed = claim(&board, &clock).await;
+        clock.set_back(Duration::from_hours(1));
+        clock.advance(ClaimOptions::default().claim_ttl);
+        let next = claim(&board, &clock).await;
+        assert_eq!((next.item.id, next.claim_count), (claimed.item.id, 2));
+    }
+
+    #[tokio::test]
+    async fn worker_that_beats_at_the_recommended_interval_keeps_its_claim() {
+        let (board, clock, options) =
+            (Arc::new(JobBoard::default()), SimClock::new(START), ClaimOptions::default());
+        let _job = posted(&board, 1);
+        let claimed = claim(&board, &clock).await;
+        assert_eq!(claimed.heartbeat_interval, Duration::from_mins(2));
+        for _ in 0..10 {
+            clock.advance(claimed.heartbeat_interval);
+            assert_eq!(now_or_none(&board, &clock, "acme"), 0, "another worker gets the job");
+            let job = (claimed.item.id, claimed.claim);
+            let until = board.heartbeat(clock.as_ref(), &acme(), job, options.claim_ttl);
+            assert_eq!(until, Ok(clock.now().saturating_add(Duration::from_mins(5))));
+        }
     }
 }

@@ -26,7 +26,7 @@ impl Simulator {
                 self.send(end.to.clone(), &item, WorkflowAction::ChildEnded(end.ended.clone()));
             }
         }
-        let outbox = OutboxKey { destination: item.work.destination(), sequence: self.sequence };
+        let outbox = OutboxKey { destination: item.destination(), sequence: self.sequence };
         let records_history = self.records_history;
         let entry = self.entries.entry(key.clone()).or_default();
         entry.record_work(RequestedWork { item, outbox, completed: false }, records_history);

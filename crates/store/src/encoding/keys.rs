@@ -135,10 +135,14 @@ fn of_task(slot: Slot, tenant: &TenantId, id: Uuid) -> KeyWriter {
 pub(crate) fn read_task(key: &[u8]) -> Result<(TenantId, Uuid, Option<u64>), Error> {
     let mut fields = KeyReader::of(key);
     fields.u16()?;
-    let tenant =
-        TenantId::new(CompactString::from(fields.text()?)).map_err(|e| fields.corrupt(e.to_string()))?;
+    let tenant = read_tenant(&mut fields)?;
     let id = Uuid::from_bytes(fields.fixed()?);
     Ok((tenant, id, fields.u64().ok()))
+}
+
+fn read_tenant(fields: &mut KeyReader<'_>) -> Result<TenantId, Error> {
+    let tenant = CompactString::from(fields.text()?);
+    TenantId::new(tenant).map_err(|error| fields.corrupt(error.to_string()))
 }
 
 /// Returns the range of all timers due at `until` or earlier.
@@ -168,14 +172,23 @@ pub(crate) fn outbox_destination(of: &Destination) -> KeyRange {
     KeyRange::of_prefix(destination(of).finish())
 }
 
-fn destination(destination: &Destination) -> KeyWriter {
-    let kind = match destination.kind {
+/// Returns the ranges of the work items of a tenant, one for each kind.
+pub(crate) fn tenant_destinations(tenant: &TenantId) -> [KeyRange; 4] {
+    let kinds = [WorkKind::Command, WorkKind::Effect, WorkKind::Fact, WorkKind::Saga];
+    kinds.map(|kind| KeyRange::of_prefix(KeyWriter::new().u8(work_kind(kind)).text(tenant.as_str()).finish()))
+}
+
+fn work_kind(kind: WorkKind) -> u8 {
+    match kind {
         WorkKind::Command => 0,
         WorkKind::Effect => 1,
         WorkKind::Fact => 2,
         WorkKind::Saga => 3,
-    };
-    KeyWriter::new().u8(kind).text(&destination.name)
+    }
+}
+
+fn destination(destination: &Destination) -> KeyWriter {
+    KeyWriter::new().u8(work_kind(destination.kind)).text(destination.tenant.as_str()).text(&destination.name)
 }
 
 pub(crate) fn checkpoint(source: &CheckpointKey) -> Vec<u8> {
@@ -250,8 +263,9 @@ pub(crate) fn read_outbox(key: &[u8]) -> Result<OutboxKey, Error> {
         3 => WorkKind::Saga,
         other => return Err(fields.corrupt(format!("{other} is not a kind of work"))),
     };
+    let tenant = read_tenant(&mut fields)?;
     let name = CompactString::from(fields.text()?);
-    Ok(OutboxKey { destination: Destination { kind, name }, sequence: fields.u64()? })
+    Ok(OutboxKey { destination: Destination { kind, tenant, name }, sequence: fields.u64()? })
 }
 
 pub(crate) fn read_checkpoint(key: &[u8]) -> Result<CheckpointKey, Error> {
@@ -318,8 +332,12 @@ mod tests {
         );
         let id = DedupeKey::from_uuid(Uuid::from_u128(1));
         check(&keys().dedupe(-1, &key(), id), &format!("7fffffffffffffff {instance} {:032x}", 1));
-        let destination = Destination { kind: WorkKind::Effect, name: CompactString::from("a.b") };
-        check(&outbox(&OutboxKey { destination, sequence: 9 }), "01 612e620000 0000000000000009");
+        let destination =
+            Destination { kind: WorkKind::Effect, tenant: key().tenant, name: CompactString::from("a.b") };
+        check(
+            &outbox(&OutboxKey { destination, sequence: 9 }),
+            "01 61636d650000 612e620000 0000000000000009",
+        );
         check(
             &checkpoint(&CheckpointKey { stream: "s".to_owned(), consumer: "*".to_owned() }),
             "730000 2a0000",
@@ -344,7 +362,11 @@ mod tests {
         let applied = keys().dedupe(4, &key(), id);
         assert_eq!(read_dedupe(&applied).unwrap(), (4, key(), id));
         let outbox_key = OutboxKey {
-            destination: Destination { kind: WorkKind::Fact, name: CompactString::from("") },
+            destination: Destination {
+                kind: WorkKind::Fact,
+                tenant: key().tenant,
+                name: CompactString::from(""),
+            },
             sequence: 9,
         };
         assert_eq!(read_outbox(&outbox(&outbox_key)).unwrap(), outbox_key);

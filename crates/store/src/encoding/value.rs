@@ -49,8 +49,8 @@ mod tests {
 
     use orlog_model::{
         ArmedTimer, Destination, Effect, EffectName, HistoryEntry, InDoubtPolicy, InputKind, InputOrigin,
-        Name, OutboxKey, RetryPolicy, StreamPosition, Timestamp, TraceParent, WorkKind, WorkOutcome,
-        WorkResult,
+        Name, OutboxKey, RetryPolicy, StreamPosition, TenantId, Timestamp, TraceParent, WorkKind,
+        WorkOutcome, WorkResult,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -122,7 +122,11 @@ mod tests {
         let trace = TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let (work_id, at) = (Uuid::from_u128(7), Timestamp::from_millis(9));
         let outbox = OutboxKey {
-            destination: Destination { kind: WorkKind::Effect, name: "pay.charge".into() },
+            destination: Destination {
+                kind: WorkKind::Effect,
+                tenant: TenantId::new("acme").unwrap(),
+                name: "pay.charge".into(),
+            },
             sequence: 3,
         };
         let facts = Vec::new();

@@ -153,7 +153,21 @@ impl Reader {
     /// # Errors
     /// See [`Reader`].
     pub fn outbox_destinations(&self) -> Result<Vec<Destination>, Error> {
-        let (mut destinations, mut rest) = (Vec::new(), KeyRange::all());
+        self.destinations_in(KeyRange::all())
+    }
+
+    /// Returns the destinations of a tenant as [`Reader::outbox_destinations`].
+    ///
+    /// # Errors
+    /// See [`Reader`].
+    pub fn tenant_destinations(&self, tenant: &TenantId) -> Result<Vec<Destination>, Error> {
+        let ranges = keys::tenant_destinations(tenant);
+        let found: Result<Vec<_>, _> = ranges.into_iter().map(|range| self.destinations_in(range)).collect();
+        Ok(found?.concat())
+    }
+
+    fn destinations_in(&self, mut rest: KeyRange) -> Result<Vec<Destination>, Error> {
+        let mut destinations = Vec::new();
         while let Some(key) = self.first(Table::Outbox, &rest, |key, _| keys::read_outbox(key))? {
             let Some(behind) = successor(&keys::outbox_destination(&key.destination).start) else { break };
             rest.start = behind;
@@ -201,6 +215,21 @@ impl Reader {
     /// See [`Reader`].
     pub fn timers_due(&self, until: Timestamp, limit: usize) -> Result<Vec<(InstanceKey, Timer)>, Error> {
         self.scan_rows(Table::Timer, &keys::timers_until(until), limit, |key, _| keys::read_timer(key))
+    }
+
+    /// Returns the timers after `after`, or the first ones, in the order (due time, slot, instance, name,
+    /// token).
+    ///
+    /// # Errors
+    /// See [`Reader`].
+    pub fn timers_after(
+        &self,
+        after: Option<(&InstanceKey, &Timer)>,
+        limit: usize,
+    ) -> Result<Vec<(InstanceKey, Timer)>, Error> {
+        let range = after
+            .map_or_else(KeyRange::all, |(key, timer)| KeyRange::all().after(&self.keys().timer(key, timer)));
+        self.scan_rows(Table::Timer, &range, limit, |key, _| keys::read_timer(key))
     }
 
     /// Returns the due time of the next timer.

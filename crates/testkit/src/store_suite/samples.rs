@@ -96,7 +96,7 @@ pub(super) fn item(key: &InstanceKey, work: Work, id: u128) -> WorkItem {
 }
 
 pub(super) fn destination(kind: WorkKind, name: &str) -> Destination {
-    Destination { kind, name: name.into() }
+    Destination { kind, tenant: tenant("acme"), name: name.into() }
 }
 
 pub(super) fn dead_letter(of: &str, id: u128) -> DeadLetter {
