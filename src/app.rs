@@ -93,6 +93,17 @@ pub struct AppOverrides {
     pub telemetry: TelemetryHandle,
 }
 
+/// Locks of changes that concern the definitions.
+#[derive(Default)]
+struct DefinitionLocks {
+    /// Serializes deployments, garbage collections, migrations, replays and redrives.
+    deploying: tokio::sync::Mutex<()>,
+    /// Number of takeovers since the start. Held while definitions are stored in the shards and activated,
+    /// and while a shard adopts them. Unlike `deploying` it is held for a short time, so that a takeover can
+    /// wait for it.
+    activating: tokio::sync::Mutex<u64>,
+}
+
 /// A running node.
 pub struct App {
     /// The actor runtime.
@@ -129,8 +140,7 @@ pub struct App {
     local: LocalStorage,
     workers: Option<WorkerPool>,
     drain_state: watch::Sender<bool>,
-    /// Serializes deployments, garbage collections, migrations and replays.
-    deploying: tokio::sync::Mutex<()>,
+    locks: DefinitionLocks,
     collected: Counter,
     purges: PurgeCounters,
     background: BackgroundTasks,
@@ -212,7 +222,7 @@ impl App {
             local,
             workers,
             drain_state: watch::Sender::new(false),
-            deploying: tokio::sync::Mutex::default(),
+            locks: DefinitionLocks::default(),
             collected,
             purges,
             background: BackgroundTasks::default(),
@@ -247,6 +257,12 @@ impl App {
         let kind = component_config::submitted_event_kind(&self.config);
         let message = |event: &Event| codec::encode(event, codec::subject_with_kind(event, kind));
         self.bus.publish(events.iter().map(message).collect()).await
+    }
+
+    /// Waits for the deployment, migration or replay that is in progress, and prevents the next one until the
+    /// guard is dropped.
+    pub async fn lock_definitions(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.locks.deploying.lock().await
     }
 
     /// Returns the catalog of the current upstream files without activating it.

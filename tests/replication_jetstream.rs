@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use orlog::app::App;
 use orlog::app::replication::{self, SnapshotPolicy};
-use orlog::config::{BusConfig, BusKind, Config, NatsConfig, ReplicationMode, StoreConfig};
+use orlog::config::{BusConfig, BusKind, ClusterMode, Config, NatsConfig, ReplicationMode, StoreConfig};
 use orlog_bus::nats::{self, Connection, Options, ShardLog, Snapshots};
 use orlog_model::{Event, EventId, EventType, TenantId, Timestamp};
 use orlog_store::{Error, Reader, Writer};
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use groups::{at, everything, group, sized, small};
 
@@ -48,8 +49,7 @@ impl NatsFixture {
         let options = orlog_store::Options { max_bytes: 256 << 20, ..small() };
         self.runtime.block_on(replication::open(
             &self.connection,
-            7,
-            Some(epoch),
+            (7, Some(epoch), watch::channel(false).1),
             dir.to_owned(),
             options,
             pace,
@@ -323,6 +323,24 @@ async fn node_with_empty_disk_continues_from_the_log() {
     let second = second.expect("the log has everything, the definitions too");
     assert_eq!((instances(&second), second.definitions.active().len()), (30, 1));
     second.stop().await.expect("there is room");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn takeover_does_not_wait_for_deployments_and_replays() {
+    let Some(server) = NatsServer::start() else { return };
+    let home = tempfile::tempdir().expect("a directory");
+    let mut config = configured(&server, &home.path().join("data"), None);
+    config.cluster.mode = ClusterMode::Leases;
+    let app = App::start(config).await.expect("the server is empty");
+    // Held like by a long replay.
+    let replay = app.lock_definitions().await;
+    let deadline = Instant::now() + TIMEOUT;
+    while app.runtime.owned_shards().len() < 2 {
+        assert!(Instant::now() < deadline, "the shards do not start: {:?}", app.runtime.owned_shards());
+        tokio::task::yield_now().await;
+    }
+    drop(replay);
+    app.stop().await.expect("there is room");
 }
 
 #[test]

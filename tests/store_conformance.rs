@@ -112,8 +112,13 @@ mod on_nats {
         let shard = servers.next.fetch_add(1, Ordering::Relaxed);
         let pace = orlog::app::replication::SnapshotPolicy { commits: 2, bytes: 1 << 30 };
         let (store_dir, options) = (dir.path().to_owned(), StoreFixture::options());
-        let opening =
-            orlog::app::replication::open(&servers.connection, shard, None, store_dir, options, pace);
+        let opening = orlog::app::replication::open(
+            &servers.connection,
+            (shard, None, tokio::sync::watch::channel(false).1),
+            store_dir,
+            options,
+            pace,
+        );
         let (writer, reader) = servers.runtime.block_on(opening).expect("a new shard");
         Some((StoreFixture { writer, reader, after: |_| () }, dir))
     }

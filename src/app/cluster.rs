@@ -3,6 +3,7 @@
 
 mod controller;
 mod host;
+mod shard_move;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,6 +73,13 @@ impl Cluster {
     /// Returns the owner of a shard, as far as this pod has received it.
     pub(super) fn owner(&self, shard: u16) -> Option<Pod> {
         self.view().owner_of(shard).cloned()
+    }
+
+    /// Returns the shards whose records name this pod.
+    pub(super) fn leased_shards(&self) -> Vec<u16> {
+        let view = self.view();
+        let is_own = |shard: &u16| view.owner_of(*shard).is_some_and(|pod| pod.name == self.name);
+        (0..self.shards).filter(is_own).collect()
     }
 
     /// Returns the other live pods.

@@ -64,15 +64,21 @@ impl App {
 
     async fn collect_whole(self: &Arc<Self>) -> Result<CollectResult, DeployError> {
         // Prevents a deployment or a migration in between.
-        let _alone = self.deploying.lock().await;
+        let _alone = self.locks.deploying.lock().await;
         let retired = self.retired()?;
         if retired.is_empty() || !self.wait_until_quiescent().await {
             return Ok(CollectResult::default());
         }
         self.runtime.commit_barrier().await?;
-        let app = Arc::clone(self);
+        let (app, takeovers) = (Arc::clone(self), *self.locks.activating.lock().await);
         let counted = tokio::task::spawn_blocking(move || app.pins(u64::MAX)).await;
         let pins = counted.map_err(|_| DeployError::ShuttingDown)??;
+        let adopting = self.locks.activating.lock().await;
+        if *adopting != takeovers {
+            // The instances of the new shard are not counted.
+            self.collect_later(STARTUP_DELAY);
+            return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
+        }
         if !pins.complete {
             tracing::warn!("an instance cannot be read and may use any definition; unused definitions stay");
             return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });

@@ -75,8 +75,6 @@ struct PreparedDeployment {
     definitions: Vec<LoadedDefinition>,
     /// Record to store; `None` if nothing changes.
     deployment: Option<Deployment>,
-    /// Sources that are missing in the stores.
-    sources: Vec<Change>,
     /// Catalog of the current upstream files.
     upstreams: Option<Arc<Catalog>>,
 }
@@ -109,7 +107,7 @@ impl App {
     ) -> Result<DeploymentPlan, DeployError> {
         let app = Arc::clone(self);
         let whole = tokio::spawn(async move {
-            let _alone = app.deploying.lock().await;
+            let _alone = app.locks.deploying.lock().await;
             let prepared = Arc::clone(&app).prepare(origin, by).await?;
             if dry_run { Ok(prepared.plan) } else { app.carry_out(prepared).await }
         });
@@ -136,8 +134,7 @@ impl App {
             let deployment = self.record(&next, &by)?;
             plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
             let definitions = next.into_definitions();
-            let sources = self.missing_sources(&definitions)?;
-            Ok(PreparedDeployment { plan, definitions, deployment, sources, upstreams })
+            Ok(PreparedDeployment { plan, definitions, deployment, upstreams })
         };
         tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::ShuttingDown))
     }
@@ -196,9 +193,11 @@ impl App {
         self: &Arc<Self>,
         prepared: PreparedDeployment,
     ) -> Result<DeploymentPlan, DeployError> {
-        let PreparedDeployment { mut plan, definitions, deployment, sources, upstreams } = prepared;
+        let PreparedDeployment { mut plan, definitions, deployment, upstreams } = prepared;
         plan.dry_run = false;
-        for source in sources {
+        // A shard that this pod takes over meanwhile adopts the definitions before or after all of this.
+        let _adopting = self.locks.activating.lock().await;
+        for source in self.missing_sources(&definitions)? {
             self.runtime.apply_to_all_shards(&source).await?;
         }
         if let Some(deployment) = &deployment {

@@ -54,7 +54,7 @@ impl App {
         let app = Arc::clone(self);
         let whole = tokio::spawn(async move {
             // Prevents a garbage collection in between, which could drop the target definition.
-            let _alone = app.deploying.lock().await;
+            let _alone = app.locks.deploying.lock().await;
             if app.programs.by_hash(&to.to.definition_ref().hash).is_none() {
                 return Err(DeployError::Superseded(to.to.definition_ref().clone()));
             }

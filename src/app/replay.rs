@@ -51,7 +51,7 @@ impl App {
         let app = Arc::clone(self);
         let whole = tokio::spawn(async move {
             // Prevents a deployment in between.
-            let _alone = app.deploying.lock().await;
+            let _alone = app.locks.deploying.lock().await;
             app.replay_alone(Arc::new(order)).await
         });
         whole.await.unwrap_or(Err(ReplayError::ShuttingDown))

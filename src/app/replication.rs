@@ -17,6 +17,7 @@ use orlog_store::{
     CommitLog, CommitLogError, Error, LogEntry, LogPosition, Options, Reader, ReplicationOptions, Writer,
 };
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 /// Timeout of retries against an unavailable log; a cluster elects a new leader faster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -39,23 +40,26 @@ pub fn stream_specs(replicas: usize) -> StreamSet {
 }
 
 /// Takes a shard over into the directory `dir` and fences its previous owner. `epoch` grows with every
-/// lease of the shard; an owner without a lease has none.
+/// lease of the shard; an owner without a lease has none. When `stopped` becomes true, all requests to
+/// the log end as unavailable, also those of the returned writer.
 ///
 /// # Errors
 /// [`Error::Fenced`] if a later lease exists; [`Error::Unavailable`] if NATS does not respond before
 /// the timeout; else errors that need an operator, see [`orlog_store::open_replicated`].
 pub async fn open(
     connection: &Connection,
-    shard: u16,
-    epoch: Option<u64>,
+    (shard, epoch, stopped): (u16, Option<u64>, watch::Receiver<bool>),
     dir: PathBuf,
     options: Options,
     pace: SnapshotPolicy,
 ) -> Result<(Writer, Reader), Error> {
     let started = Instant::now();
     loop {
-        match try_open(connection, (shard, epoch), dir.clone(), options.clone(), pace).await {
-            Err(error @ Error::Unavailable { .. }) if started.elapsed() < REQUEST_TIMEOUT => {
+        let shard_owner = (shard, epoch, stopped.clone());
+        match try_open(connection, shard_owner, dir.clone(), options.clone(), pace).await {
+            Err(error @ Error::Unavailable { .. })
+                if started.elapsed() < REQUEST_TIMEOUT && !*stopped.borrow() =>
+            {
                 tracing::warn!(shard, %error, "shard takeover failed; retrying");
                 tokio::time::sleep(RETRY_DELAY).await;
             }
@@ -66,7 +70,7 @@ pub async fn open(
 
 async fn try_open(
     connection: &Connection,
-    (shard, epoch): (u16, Option<u64>),
+    (shard, epoch, stopped): (u16, Option<u64>, watch::Receiver<bool>),
     dir: PathBuf,
     options: Options,
     pace: SnapshotPolicy,
@@ -77,6 +81,7 @@ async fn try_open(
         log: ShardLog::open(connection, shard).await.map_err(unavailable)?,
         snapshots: Snapshots::open(connection, shard).await.map_err(unavailable)?,
         epoch,
+        stopped,
     };
     let (snapshot_commits, snapshot_bytes) = (pace.commits, pace.bytes);
     let replication = ReplicationOptions { log: Arc::new(log), epoch, snapshot_commits, snapshot_bytes };
@@ -92,6 +97,8 @@ struct NatsCommitLog {
     snapshots: Snapshots,
     /// Epoch of the lease, if the owner has one.
     epoch: Option<u64>,
+    /// Becomes true when the shard must stop.
+    stopped: watch::Receiver<bool>,
 }
 
 impl NatsCommitLog {
@@ -99,9 +106,26 @@ impl NatsCommitLog {
         &self,
         response: impl Future<Output = Result<T, nats::ShardLogError>>,
     ) -> Result<T, CommitLogError> {
+        let stopped = self.stopped.clone();
+        let response = async {
+            tokio::select! {
+                biased;
+                response = response => response,
+                () = until(stopped) => {
+                    Err(nats::ShardLogError::Unavailable("the shard is stopping".to_owned()))
+                }
+            }
+        };
         let wait = || self.runtime.block_on(response);
         let response = if Handle::try_current().is_ok() { tokio::task::block_in_place(wait) } else { wait() };
         response.map_err(translated)
+    }
+}
+
+/// Waits until the value is true; for ever if the sender is dropped.
+async fn until(mut stopped: watch::Receiver<bool>) {
+    if stopped.wait_for(|stopped| *stopped).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

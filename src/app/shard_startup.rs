@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
+
 use async_trait::async_trait;
 use orlog_actors::{ReleasedShard, ShardDependencies};
 use orlog_model::Change;
 use orlog_store::{Reader, Writer};
+use tokio::sync::watch;
 
 use super::cluster::ShardHost;
 use super::{App, component_config, initial_definitions, layout, replication, stores};
 use crate::config::Config;
 use crate::definitions::{DefinitionSet, ValidatedDefinitions};
+
+/// Timeout of the wait for another change of the active definitions, and of the commits of one.
+const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// User of deployments that activate other definitions in an acquired shard.
 const TAKEOVER_USER: &str = "shard takeover";
@@ -21,10 +27,12 @@ impl ShardHost for App {
         &self.config
     }
 
-    async fn run_shard(&self, shard: u16, epoch: u64) -> anyhow::Result<()> {
-        let (mut writer, reader) = self.shard_store(shard, epoch).await?;
-        // Prevents a deployment in between.
-        let alone = self.deploying.lock().await;
+    async fn run_shard(&self, shard: u16, epoch: u64, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+        let (mut writer, reader) = self.shard_store(shard, epoch, stopped).await?;
+        // Prevents a change of the active definitions in between.
+        let activating = tokio::time::timeout(ACTIVATION_TIMEOUT, self.locks.activating.lock()).await;
+        let mut alone = activating.context("a deployment has not activated its definitions in time")?;
+        *alone += 1;
         self.follow(&reader).await;
         self.adopt(&mut writer, &reader)?;
         let slots = component_config::ranges(self.config.shards).nth(usize::from(shard));
@@ -67,8 +75,15 @@ impl App {
                 tracing::info!(number = stored.number, by = stored.deployed_by, "newer deployment activated");
                 self.definitions.activate(chosen.definitions, chosen.deployment);
                 let deploy = Change::Deploy(Box::new(stored));
-                if let Err(error) = self.runtime.apply_to_all_shards(&deploy).await {
-                    tracing::warn!(%error, "shard gets the newer deployment at its next start");
+                let stored = self.runtime.apply_to_all_shards(&deploy);
+                match tokio::time::timeout(ACTIVATION_TIMEOUT, stored).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        tracing::warn!(%error, "shard gets the newer deployment at its next start");
+                    }
+                    Err(_) => tracing::warn!(
+                        "a shard does not commit; it gets the newer deployment at its next start"
+                    ),
                 }
             }
             Err(error) => {
@@ -98,13 +113,18 @@ impl App {
         Ok(())
     }
 
-    async fn shard_store(&self, shard: u16, epoch: u64) -> anyhow::Result<(Writer, Reader)> {
+    async fn shard_store(
+        &self,
+        shard: u16,
+        epoch: u64,
+        stopped: watch::Receiver<bool>,
+    ) -> anyhow::Result<(Writer, Reader)> {
         match self.transport.connection() {
             Some(connection) if self.config.replicated() => {
                 let dir = layout::shard_dir(&self.config.data_dir, shard);
                 let options = component_config::store(&self.config);
                 let pace = component_config::snapshot_policy(&self.config);
-                Ok(replication::open(connection, shard, Some(epoch), dir, options, pace).await?)
+                Ok(replication::open(connection, (shard, Some(epoch), stopped), dir, options, pace).await?)
             }
             _ => {
                 let (config, local) = (self.config.clone(), self.local.clone());

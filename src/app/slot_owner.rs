@@ -38,6 +38,12 @@ impl App {
         self.cluster.get().is_some()
     }
 
+    /// Returns the shards whose lease belongs to this node.
+    #[must_use]
+    pub fn leased_shards(&self) -> Vec<u16> {
+        self.cluster.get().map(Cluster::leased_shards).unwrap_or_default()
+    }
+
     /// Returns the other live pods.
     #[must_use]
     pub fn other_pods(&self) -> Vec<Pod> {

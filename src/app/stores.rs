@@ -9,6 +9,7 @@ use orlog_bus::embedded::ConsumerCheckpoint;
 use orlog_bus::nats::Connection;
 use orlog_model::{CheckpointKey, Clock};
 use orlog_store::{Device, Reader, Writer};
+use tokio::sync::watch;
 
 use super::layout::DurablePositions;
 use super::transport::{LogExpectation, Transport};
@@ -121,7 +122,8 @@ async fn follow_logs(
     for index in 0..config.shards {
         let (dir, options) = (layout::shard_dir(&config.data_dir, index), component_config::store(config));
         let pace = component_config::snapshot_policy(config);
-        stores.push(replication::open(connection, index, None, dir, options, pace).await?);
+        let (_, never) = watch::channel(false);
+        stores.push(replication::open(connection, (index, None, never), dir, options, pace).await?);
     }
     Ok(stores)
 }

@@ -215,6 +215,12 @@ pub const ALL: &[MetricSpec] = &[
     // The node.
     spec("orlog_node_accepting", Gauge, &[], "1 while the node accepts new work"),
     spec("orlog_node_shards_up", Gauge, &[], "1 while every shard is up"),
+    spec(
+        "orlog_shards_leased_not_running",
+        Gauge,
+        &[],
+        "Shards whose lease belongs to this node, but which it does not run",
+    ),
     spec("orlog_shard_owned", Gauge, &["shard"], "1 where this node runs the shard"),
     spec("orlog_build_info", Gauge, &["version"], "1"),
     spec("orlog_http_requests_total", Counter, &["route", "method", "status"], "Requests answered"),

@@ -23,6 +23,8 @@ pub(super) fn register(app: &App, lags: &[StreamLag], registry: &mut MetricsRegi
             owned.get_or_create(&[("shard", shard.to_string())]).set(u64::from(here.contains(&shard)));
         }
         registry.register("shard_owned", owned);
+        let idle = app.leased_shards().into_iter().filter(|shard| !here.contains(shard)).count();
+        registry.register("shards_leased_not_running", int_gauge(idle as u64));
     }
     let behind = Family::<Labels2, IntGauge>::default();
     for lag in lags {

@@ -15,19 +15,15 @@ use std::time::Duration;
 
 use orlog_actors::placement::{self, PlacementPolicy, PlacementStep};
 use orlog_bus::membership::{ClusterView, Membership, Pod, ShardLease};
-use orlog_store::Error as StoreError;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::host::{ShardHost, placement_policy};
+use super::shard_move::{MoveResult, release, take};
 
 /// Delay before a failed acquisition is retried.
 const RETRY: Duration = Duration::from_millis(250);
-
-/// Start timeout of a shard. On expiry the shard is released and retried, so that the failure is
-/// visible.
-const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Command to the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +57,6 @@ struct Heartbeat {
     result: Result<bool, String>,
 }
 
-/// Result of a move.
-#[derive(Clone, Copy)]
-enum MoveResult {
-    Acquired(u16, ShardLease),
-    /// The shard runs on another pod or did not start; the next reconciliation decides. Contains the epoch
-    /// in the log of the shard, if it is later than that of the lease.
-    NotAcquired(u16, Option<u64>),
-    Released(u16),
-}
-
 pub(super) struct ShardController {
     host: Arc<dyn ShardHost>,
     membership: Arc<dyn Membership>,
@@ -83,6 +69,8 @@ pub(super) struct ShardController {
     /// Shards that are being started or stopped.
     moving: BTreeSet<u16>,
     moves: JoinSet<MoveResult>,
+    /// Stop requests of shards: end the requests of a shard to its replicated log.
+    stops: BTreeMap<u16, watch::Sender<bool>>,
     retry: BTreeMap<u16, Instant>,
     /// End of the lease; `None`: this pod has none.
     lease_end: Option<Instant>,
@@ -109,6 +97,7 @@ impl ShardController {
             log_epochs: BTreeMap::new(),
             moving: BTreeSet::new(),
             moves: JoinSet::new(),
+            stops: BTreeMap::new(),
             retry: BTreeMap::new(),
             lease_end: None,
             heartbeats: JoinSet::new(),
@@ -203,6 +192,9 @@ impl ShardController {
     /// Stops all shards after the lease has expired, because other pods may run them.
     fn suspend(&mut self) {
         self.lease_end = None;
+        for stop in self.stops.values() {
+            stop.send_replace(true);
+        }
         if !self.owned.is_empty() {
             let shards: Vec<u16> = self.owned.keys().copied().collect();
             tracing::warn!(?shards, "pod lease expired; stopping all shards");
@@ -236,7 +228,10 @@ impl ShardController {
                 if self.moving.insert(shard) {
                     let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
                     let log_epoch = self.log_epochs.get(&shard).copied().unwrap_or_default();
-                    self.moves.spawn(take(host, membership, self.me.clone(), shard, (seen, log_epoch)));
+                    let (sender, stopped) = watch::channel(false);
+                    self.stops.insert(shard, sender);
+                    let lease = (seen, log_epoch);
+                    self.moves.spawn(take(host, membership, self.me.clone(), (shard, lease), stopped));
                 }
             }
         }
@@ -245,6 +240,11 @@ impl ShardController {
     /// Stops a shard. Announces the release of the lease if this pod still owns the record.
     fn stop(&mut self, shard: u16, grace: Duration, lease: Option<ShardLease>) {
         if self.owned.remove(&shard).is_some() && self.moving.insert(shard) {
+            if grace.is_zero()
+                && let Some(stop) = self.stops.get(&shard)
+            {
+                stop.send_replace(true);
+            }
             let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
             self.moves.spawn(release(host, membership, shard, grace, lease));
         }
@@ -268,6 +268,10 @@ impl ShardController {
 
     async fn leave(mut self) {
         loop {
+            // A start that is in progress would delay the end of the process.
+            for (_, stop) in self.stops.iter().filter(|(shard, _)| !self.owned.contains_key(shard)) {
+                stop.send_replace(true);
+            }
             for (shard, lease) in self.owned.clone() {
                 self.stop(shard, Duration::ZERO, Some(lease));
             }
@@ -300,68 +304,6 @@ async fn reached(end: Option<Instant>) {
         Some(end) => tokio::time::sleep_until(end).await,
         None => std::future::pending().await,
     }
-}
-
-async fn take(
-    host: Arc<dyn ShardHost>,
-    membership: Arc<dyn Membership>,
-    me: Pod,
-    shard: u16,
-    (seen, log_epoch): (ShardLease, u64),
-) -> MoveResult {
-    let started_at = Instant::now();
-    let lease = match membership.acquire(shard, &me, seen, log_epoch).await {
-        Ok(Some(lease)) => lease,
-        Ok(None) => return MoveResult::NotAcquired(shard, None),
-        Err(error) => {
-            tracing::warn!(shard, %error, "shard acquisition failed; retrying");
-            return MoveResult::NotAcquired(shard, None);
-        }
-    };
-    let epoch = lease.epoch;
-    let started = tokio::time::timeout(START_TIMEOUT, host.run_shard(shard, epoch)).await;
-    match started.unwrap_or_else(|_| Err(anyhow::anyhow!("it did not start within {START_TIMEOUT:?}"))) {
-        Ok(()) => {
-            let took_millis = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(shard, epoch, took_millis, "shard started");
-            MoveResult::Acquired(shard, lease)
-        }
-        Err(error) => {
-            tracing::error!(shard, epoch, error = format!("{error:#}"), "shard start failed; retrying");
-            // On an error the record stays, and this pod acquires the shard again.
-            drop(membership.release(shard, lease).await);
-            // The records were lost, or belong to another cluster name: the next lease is later than the log.
-            let fenced = error.downcast_ref::<StoreError>();
-            let log_epoch = fenced.and_then(|error| match error {
-                StoreError::Fenced { epoch, .. } => Some(*epoch),
-                _ => None,
-            });
-            MoveResult::NotAcquired(shard, log_epoch)
-        }
-    }
-}
-
-async fn release(
-    host: Arc<dyn ShardHost>,
-    membership: Arc<dyn Membership>,
-    shard: u16,
-    grace: Duration,
-    lease: Option<ShardLease>,
-) -> MoveResult {
-    let released = host.stop_shard(shard, grace).await;
-    // No further commits happen here; the release does not wait until the files are closed.
-    if let Some(lease) = lease
-        && let Err(error) = membership.release(shard, lease).await
-    {
-        tracing::warn!(shard, %error, "shard release not announced; other pods will detect it");
-    }
-    if let Some(released) = released
-        && let Err(error) = released.close().await
-    {
-        tracing::warn!(shard, %error, "store of a released shard did not close cleanly");
-    }
-    tracing::info!(shard, "shard stopped");
-    MoveResult::Released(shard)
 }
 
 #[cfg(test)]
@@ -431,6 +373,8 @@ mod tests {
     struct CountingHost {
         config: Config,
         running: watch::Sender<usize>,
+        /// A start lasts until it is stopped.
+        is_slow: bool,
     }
 
     #[async_trait]
@@ -439,8 +383,13 @@ mod tests {
             &self.config
         }
 
-        async fn run_shard(&self, _: u16, _: u64) -> anyhow::Result<()> {
+        async fn run_shard(&self, _: u16, _: u64, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
             self.running.send_modify(|running| *running += 1);
+            if self.is_slow {
+                stopped.wait_for(|stopped| *stopped).await?;
+                self.running.send_modify(|running| *running -= 1);
+                anyhow::bail!("stopped");
+            }
             Ok(())
         }
 
@@ -460,6 +409,15 @@ mod tests {
 
     #[tokio::test]
     async fn shards_stop_at_the_end_of_the_lease_while_a_heartbeat_waits() {
+        check_end_of_lease(false).await;
+    }
+
+    #[tokio::test]
+    async fn starts_in_progress_stop_at_the_end_of_the_lease() {
+        check_end_of_lease(true).await;
+    }
+
+    async fn check_end_of_lease(is_slow: bool) {
         let cluster = ClusterConfig { mode: ClusterMode::Leases, lease_ttl: TTL, ..ClusterConfig::default() };
         let config = Config { cluster, shards: SHARDS, ..Config::default() };
         let me =
@@ -469,7 +427,7 @@ mod tests {
         let ended = Arc::new(AtomicUsize::new(0));
         let (view, started) = (watch::Sender::new(view), AtomicUsize::new(0));
         let servers = Arc::new(SilentServers { view, started, ended: Arc::clone(&ended) });
-        let counting = Arc::new(CountingHost { config, running: watch::Sender::new(0) });
+        let counting = Arc::new(CountingHost { config, running: watch::Sender::new(0), is_slow });
         let host: Arc<dyn ShardHost> = Arc::<CountingHost>::clone(&counting);
         let (_orders, ordered) = watch::channel(ControllerCommand::Run);
         let (status, _) = watch::channel(HandoverStatus::default());

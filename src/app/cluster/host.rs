@@ -6,6 +6,8 @@ use async_trait::async_trait;
 use orlog_actors::ReleasedShard;
 use orlog_actors::placement::PlacementPolicy;
 
+use tokio::sync::watch;
+
 use crate::config::{ClusterMode, Config};
 
 /// Host of the shards of a pod.
@@ -14,11 +16,12 @@ pub(in crate::app) trait ShardHost: Send + Sync + 'static {
     /// Returns the configuration of the node.
     fn config(&self) -> &Config;
 
-    /// Takes over the store of a shard under this epoch and starts the shard.
+    /// Takes over the store of a shard under this epoch and starts the shard. When `stopped` becomes true,
+    /// a start in progress fails, and the running shard gets no more responses from its replicated log.
     ///
     /// # Errors
     /// Fails if another pod has a later lease, the store is not available, or the shard does not start.
-    async fn run_shard(&self, shard: u16, epoch: u64) -> anyhow::Result<()>;
+    async fn run_shard(&self, shard: u16, epoch: u64, stopped: watch::Receiver<bool>) -> anyhow::Result<()>;
 
     /// Stops a shard after up to `grace` for its in-flight work; returns `None` if it does not run here.
     async fn stop_shard(&self, shard: u16, grace: Duration) -> Option<ReleasedShard>;

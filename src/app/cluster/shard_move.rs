@@ -1,0 +1,114 @@
+//! Moves of a shard: acquire and start, stop and release. Each wait has a bound or is logged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_bus::membership::{Membership, Pod, ShardLease};
+use orlog_store::Error as StoreError;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::host::ShardHost;
+
+/// Interval of the log records about a move that takes long. A start has no timeout of its own: each of
+/// its waits has one, and a snapshot may be large.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Timeout of a request to the membership.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Result of a move.
+#[derive(Clone, Copy)]
+pub(super) enum MoveResult {
+    Acquired(u16, ShardLease),
+    /// The shard runs on another pod or did not start; the next reconciliation decides. Contains the epoch
+    /// in the log of the shard, if it is later than that of the lease.
+    NotAcquired(u16, Option<u64>),
+    Released(u16),
+}
+
+/// Acquires a shard and starts it.
+pub(super) async fn take(
+    host: Arc<dyn ShardHost>,
+    membership: Arc<dyn Membership>,
+    me: Pod,
+    (shard, (seen, log_epoch)): (u16, (ShardLease, u64)),
+    stopped: watch::Receiver<bool>,
+) -> MoveResult {
+    let started_at = Instant::now();
+    let acquiring = tokio::time::timeout(REQUEST_TIMEOUT, membership.acquire(shard, &me, seen, log_epoch));
+    let lease = match acquiring.await {
+        Ok(Ok(Some(lease))) => lease,
+        Ok(Ok(None)) => return MoveResult::NotAcquired(shard, None),
+        Ok(Err(error)) => {
+            tracing::warn!(shard, %error, "shard acquisition failed; retrying");
+            return MoveResult::NotAcquired(shard, None);
+        }
+        Err(_) => {
+            tracing::warn!(shard, timeout = ?REQUEST_TIMEOUT, "shard acquisition timed out; retrying");
+            return MoveResult::NotAcquired(shard, None);
+        }
+    };
+    let epoch = lease.epoch;
+    match report_long(shard, "start", host.run_shard(shard, epoch, stopped)).await {
+        Ok(()) => {
+            let took_millis = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(shard, epoch, took_millis, "shard started");
+            MoveResult::Acquired(shard, lease)
+        }
+        Err(error) => {
+            tracing::error!(shard, epoch, error = format!("{error:#}"), "shard start failed; retrying");
+            // On an error the record stays, and this pod acquires the shard again.
+            drop(tokio::time::timeout(REQUEST_TIMEOUT, membership.release(shard, lease)).await);
+            // The records were lost, or belong to another cluster name: the next lease is later than the log.
+            let fenced = error.downcast_ref::<StoreError>();
+            let log_epoch = fenced.and_then(|error| match error {
+                StoreError::Fenced { epoch, .. } => Some(*epoch),
+                _ => None,
+            });
+            MoveResult::NotAcquired(shard, log_epoch)
+        }
+    }
+}
+
+/// Stops a shard. Announces the release of the lease, if there is one.
+pub(super) async fn release(
+    host: Arc<dyn ShardHost>,
+    membership: Arc<dyn Membership>,
+    shard: u16,
+    grace: Duration,
+    lease: Option<ShardLease>,
+) -> MoveResult {
+    let released = report_long(shard, "stop", host.stop_shard(shard, grace)).await;
+    // No further commits happen here; the release does not wait until the files are closed.
+    if let Some(lease) = lease
+        && let Err(error) = announce_release(&*membership, shard, lease).await
+    {
+        tracing::warn!(shard, error, "shard release not announced; other pods will detect it");
+    }
+    if let Some(released) = released
+        && let Err(error) = report_long(shard, "close", released.close()).await
+    {
+        tracing::warn!(shard, %error, "store of a released shard did not close cleanly");
+    }
+    tracing::info!(shard, "shard stopped");
+    MoveResult::Released(shard)
+}
+
+async fn announce_release(membership: &dyn Membership, shard: u16, lease: ShardLease) -> Result<(), String> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, membership.release(shard, lease)).await {
+        Ok(released) => released.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no response within {REQUEST_TIMEOUT:?}")),
+    }
+}
+
+/// Waits for a part of a move, and logs while it takes long.
+async fn report_long<T>(shard: u16, action: &'static str, work: impl Future<Output = T>) -> T {
+    let (started_at, mut work) = (Instant::now(), std::pin::pin!(work));
+    loop {
+        if let Ok(result) = tokio::time::timeout(REPORT_INTERVAL, &mut work).await {
+            return result;
+        }
+        tracing::warn!(shard, action, waited = ?started_at.elapsed(), "shard move takes long");
+    }
+}
