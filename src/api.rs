@@ -34,6 +34,7 @@ mod openapi;
 mod overview;
 mod permissions;
 mod problem;
+mod read_pool;
 mod replay;
 mod request_context;
 mod request_metrics;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::overview::cache::OverviewCache;
 use super::problem::{Code, Problem};
+use super::read_pool::ReadPool;
 use super::request_metrics::RequestMetrics;
 use crate::app::App;
 
@@ -17,6 +18,7 @@ pub(super) struct ApiState {
     pub(super) requests: Arc<RequestMetrics>,
     pub(super) description: Arc<str>,
     pub(super) overview_cache: Arc<OverviewCache>,
+    reads: ReadPool,
     /// HTTP client for requests to other pods.
     pub(super) forwarder: reqwest::Client,
 }
@@ -25,17 +27,24 @@ impl ApiState {
     pub(super) fn new(app: Arc<App>, description: String) -> Self {
         let forwarder = orlog_effect::http::client().build().expect("a client with default options is valid");
         let description = description.into();
-        Self { app, requests: Arc::default(), description, overview_cache: Arc::default(), forwarder }
+        let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
+        let (requests, overview_cache) = Default::default();
+        Self { app, requests, description, overview_cache, reads, forwarder }
     }
 
-    /// Reads the stores on a thread that may block.
+    /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the
+    /// same time; another one waits up to `http.request_timeout`.
     pub(super) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce(&App) -> Result<T, Problem> + Send + 'static,
     {
-        let app = Arc::clone(&self.app);
-        match tokio::task::spawn_blocking(move || read(&app)).await {
+        let (app, permit) = (Arc::clone(&self.app), self.reads.acquire().await?);
+        let read = move || {
+            let _permit = permit;
+            read(&app)
+        };
+        match tokio::task::spawn_blocking(read).await {
             Ok(result) => result,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

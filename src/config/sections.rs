@@ -284,6 +284,8 @@ pub struct HttpServerConfig {
     pub max_page_size: usize,
     /// Maximum rows that one list request scans.
     pub scan_limit: usize,
+    /// Maximum number of requests that read the stores at the same time.
+    pub max_concurrent_reads: usize,
     /// Timeout of a request.
     #[serde(with = "units::duration")]
     pub request_timeout: Duration,
@@ -296,6 +298,7 @@ impl Default for HttpServerConfig {
             max_batch_size: 8 * MIB,
             max_page_size: 1000,
             scan_limit: 20_000,
+            max_concurrent_reads: 64,
             request_timeout: Duration::from_secs(30),
         }
     }

@@ -25,6 +25,10 @@ use crate::table::Table;
 /// ENOSPC and EDQUOT, which libmdbx returns unchanged.
 const NO_SPACE: [i32; 2] = [28, 122];
 
+/// Maximum number of concurrent read transactions. More than the threads of a process that read: the
+/// runtime has 512 threads for blocking work, a few workers and a few threads for each store.
+const MAX_READERS: u32 = 1024;
+
 /// EAGAIN: this process already has the environment open.
 const ALREADY_OPEN: i32 = 11;
 
@@ -236,7 +240,7 @@ fn options(max_bytes: u64) -> DatabaseOptions {
     let step = (max_bytes / 16).clamp(64 << 10, 64 << 20);
     DatabaseOptions {
         max_tables: Some(16),
-        max_readers: Some(256),
+        max_readers: Some(MAX_READERS),
         no_rdahead: true,
         page_size: Some(PageSize::Set(4096)),
         mode: Mode::ReadWrite(ReadWriteOptions {

@@ -116,3 +116,46 @@ impl Reader {
         Ok(stretch)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use orlog_model::{Change, Commit, Status};
+
+    use super::*;
+    use crate::samples::{at, instance, key, small};
+
+    /// Number of concurrent readers: more than the threads for blocking work.
+    const READERS: usize = 600;
+
+    #[test]
+    fn every_thread_of_a_process_can_read_at_the_same_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
+        let snapshot = instance(1, Status::Running);
+        let commit = Commit { instance: Some(snapshot), ..Commit::empty(key("acme", "a"), at(1)) };
+        writer.commit(&[Change::Apply(Box::new(commit))], at(1)).unwrap();
+        writer.flush().unwrap();
+        let all_read = Barrier::new(READERS);
+        let found = std::thread::scope(|scope| {
+            let read = || {
+                let is_match = |_: &InstanceKey, _: &Instance| {
+                    all_read.wait();
+                    true
+                };
+                let found = reader.sweep_instances(&SweepCursor::default(), (1, 1), is_match);
+                // The others must not wait for a reader that failed.
+                if found.is_err() {
+                    all_read.wait();
+                }
+                found.map(|page| page.found.len()).map_err(|error| error.to_string())
+            };
+            let threads: Vec<_> = (0..READERS)
+                .map(|_| std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, read).unwrap())
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(found, vec![Ok(1); READERS]);
+    }
+}

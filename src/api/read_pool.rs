@@ -1,0 +1,50 @@
+//! Bounded pool of the requests that read the stores at the same time.
+//!
+//! A request that finds the pool exhausted waits, then fails. So a burst of requests does not occupy the
+//! threads and the read transactions that the shards need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::problem::{Code, Problem};
+
+/// Pool of concurrent reads.
+#[derive(Clone)]
+pub(super) struct ReadPool {
+    permits: Arc<Semaphore>,
+    timeout: Duration,
+}
+
+impl ReadPool {
+    pub(super) fn new(reads: usize, timeout: Duration) -> Self {
+        Self { permits: Arc::new(Semaphore::new(reads)), timeout }
+    }
+
+    /// Waits for a permit to read.
+    pub(super) async fn acquire(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let permit = tokio::time::timeout(self.timeout, Arc::clone(&self.permits).acquire_owned()).await;
+        permit.ok().and_then(Result::ok).ok_or_else(|| {
+            Problem::new(
+                Code::Unavailable,
+                "too many requests read the stores; retry, or raise http.max_concurrent_reads",
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn request_waits_for_a_reader_and_then_fails() {
+        let pool = ReadPool::new(1, Duration::from_millis(10));
+        let first = pool.acquire().await.expect("it is the only one");
+        let problem = pool.acquire().await.expect_err("the pool is exhausted");
+        assert!(format!("{problem:?}").contains("http.max_concurrent_reads"), "{problem:?}");
+        drop(first);
+        assert!(pool.acquire().await.is_ok());
+    }
+}
