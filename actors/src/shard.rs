@@ -2,6 +2,7 @@
 
 pub(crate) mod actor;
 pub(crate) mod armed_timers;
+pub(crate) mod buffer_activation;
 pub(crate) mod committer;
 pub(crate) mod dead_letter_publisher;
 pub(crate) mod epoch;

@@ -12,6 +12,11 @@ const FLOOD: usize = 600;
 
 /// Starts a node with the instances `damaged` and `intact`, and damages the stored row of the first one.
 async fn start() -> Node {
+    start_with(std::future::ready).await
+}
+
+/// Starts a node as [`start`], and prepares it before its row is damaged.
+async fn start_with<F: Future<Output = Node>>(prepare: impl FnOnce(Node) -> F) -> Node {
     let node = Node::start().await;
     std::fs::write(node.definitions().join("count.saga.yaml"), COUNT).unwrap();
     node.post("/admin/reload", &json!(null)).await.ok();
@@ -21,6 +26,7 @@ async fn start() -> Node {
             .ok();
         node.until("", &format!("/v1/sagas/count/{id}"), |_| true).await;
     }
+    let node = prepare(node).await;
     let node = node.restart(|data| damage(&data.join("shard-0/tables/mdbx.dat"))).await;
     node.get("/v1/sagas/count/damaged").await.problem("OR0024");
     node
@@ -118,4 +124,22 @@ async fn replay_repairs_a_damaged_instance_and_applies_its_events_once() {
     assert_eq!(node.get("/v1/dead-letters").await.ok()["items"], json!([]));
     let count = node.get("/v1/sagas/count/damaged").await.ok();
     assert_eq!(count["state"]["vars"]["total"], 1, "{count}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_instance_with_buffered_inputs_does_not_prevent_the_start() {
+    let node = start_with(|node| async move {
+        node.post("/v1/sagas/count/damaged/pause", &json!({})).await.ok();
+        node.post("/v1/events", &counted("d-1", "damaged")).await.ok();
+        let is_buffered = |page: &Value| page["rows"].as_array().is_some_and(|rows| rows.len() == 1);
+        node.until("", "/v1/inspect/buffered_input", is_buffered).await;
+        node
+    })
+    .await;
+    node.post("/v1/events", &counted("i-1", "intact")).await.ok();
+    node.until("", "/v1/sagas/count/intact", |count| count["state"]["vars"]["total"] == 1).await;
+    node.until("", "/v1/sagas/count/intact", |_| true).await;
+    node.post("/v1/sagas/count/damaged/drop", &json!({})).await.ok();
+    let rows = node.get("/v1/inspect/buffered_input").await.ok();
+    assert_eq!(rows["rows"], json!([]));
 }

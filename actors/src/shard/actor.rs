@@ -11,11 +11,13 @@ use orlog_model::Change;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
 use tokio::sync::oneshot;
 
+use crate::abort_on_drop::AbortOnDrop;
 use crate::effects::provider_registry::ProviderRegistry;
 use crate::instance::completion::Completion;
 use crate::instance::mailbox::{Mailbox, PASSIVATED};
 use crate::instance::registry::{Incarnation, InstanceRegistry, StartActor};
 use crate::instance::saga::{SagaActor, SagaActorArguments};
+use crate::shard::buffer_activation;
 use crate::shard::committer::CommitObserver;
 use crate::shard::committer::{self, CommitterActor, SharedWriter};
 use crate::shard::dead_letter_publisher::{self, DeadLetterEncoder, DeadLetterPublisherActor};
@@ -28,9 +30,6 @@ use crate::shard::submission::{CommitterHandle, Submission};
 use crate::shard::timer::{self, TimerActor};
 use crate::telemetry::log_instance;
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
-
-/// Number of instances with buffered inputs read per page at start.
-const BUFFER_PAGE: usize = 1_000;
 
 /// Shard actor.
 pub(crate) struct ShardActor;
@@ -55,6 +54,8 @@ pub(crate) enum Message {
     Housekeeping,
     /// Stop ingestion and timers; reply when done.
     Quiesce(oneshot::Sender<()>),
+    /// All instances with buffered inputs are active; contains a reason if their activation failed.
+    Activated(String),
 }
 
 /// State of a shard.
@@ -64,6 +65,7 @@ pub(crate) struct State {
     ingesters: Vec<ActorRef<ingester::Message>>,
     timer: ActorRef<timer::Message>,
     quiescing: bool,
+    _activating: AbortOnDrop,
     _alive: LiveActorGuard,
 }
 
@@ -100,7 +102,6 @@ impl Actor for ShardActor {
         };
         let (publisher, _) =
             Actor::spawn_linked(None, DeadLetterPublisherActor, publishing, me.clone()).await?;
-        activate_buffered(&instances)?;
         let mut helpers = vec![
             (committing, "committer"),
             (relay.get_id(), "relay"),
@@ -122,7 +123,10 @@ impl Actor for ShardActor {
         }
         drop(myself.send_interval(instances.context.limits.idle_timeout / 4, || Message::Housekeeping));
         let alive = instances.context.metrics.actor_started(ActorKind::Shard);
-        Ok(State { instances, helpers, ingesters, timer, quiescing: false, _alive: alive })
+        let activating = buffer_activation::activate_buffered(Arc::clone(&instances));
+        let activating = AbortOnDrop::spawn(&myself, activating, Message::Activated);
+        let quiescing = false;
+        Ok(State { instances, helpers, ingesters, timer, quiescing, _activating: activating, _alive: alive })
     }
 
     async fn handle(
@@ -142,6 +146,8 @@ impl Actor for ShardActor {
                 drop(state.timer.stop_and_wait(None, None).await);
                 done.send(()).ok();
             }
+            Message::Activated(reason) if reason.is_empty() => {}
+            Message::Activated(reason) => return Err(reason.into()),
         }
         Ok(())
     }
@@ -167,24 +173,6 @@ impl Actor for ShardActor {
     async fn post_stop(&self, _: ActorRef<Message>, state: &mut State) -> Result<(), ActorProcessingErr> {
         state.instances.close();
         Ok(())
-    }
-}
-
-/// Wakes the instances that had started or were resumed and had not yet applied their buffered inputs.
-fn activate_buffered(instances: &InstanceRegistry) -> Result<(), ActorProcessingErr> {
-    let reader = &instances.context.reader;
-    let mut last = None;
-    loop {
-        let page = reader.buffered_keys(last.as_ref(), BUFFER_PAGE)?;
-        for key in &page {
-            if reader.instance(key)?.is_some_and(|instance| !instance.paused) {
-                instances.activate(key)?;
-            }
-        }
-        match page.into_iter().next_back() {
-            Some(key) => last = Some(key),
-            None => return Ok(()),
-        }
     }
 }
 

@@ -1,0 +1,55 @@
+//! Activation of the instances that had started or were resumed and had not yet applied their buffered
+//! inputs when the shard stopped.
+//!
+//! It runs beside the ingester. An input that arrives earlier finds the same order: an instance applies its
+//! buffered inputs before its first input.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_model::InstanceKey;
+use orlog_store::{Error, Reader};
+
+use crate::instance::registry::InstanceRegistry;
+
+/// Number of instances with buffered inputs read per page.
+const PAGE: usize = 256;
+/// Delay before a failed read is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Activates these instances, page by page. Returns an empty text, or the panic of a read.
+pub(crate) async fn activate_buffered(instances: Arc<InstanceRegistry>) -> String {
+    let mut last = None;
+    loop {
+        let (reader, after) = (instances.context.reader.clone(), last.clone());
+        let page = match tokio::task::spawn_blocking(move || read_page(&reader, after.as_ref())).await {
+            Ok(Ok(page)) => page,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "buffered inputs cannot be read; retrying");
+                tokio::time::sleep(RETRY_DELAY).await;
+                continue;
+            }
+            Err(panic) => return panic.to_string(),
+        };
+        let Some((end, _)) = page.last() else { return String::new() };
+        last = Some(end.clone());
+        for (key, _) in page.iter().filter(|(_, waits)| *waits) {
+            // An error means that the incarnation has ended.
+            if instances.activate(key).is_err() {
+                return String::new();
+            }
+        }
+    }
+}
+
+/// Returns the next instances with buffered inputs, and whether each must apply them. An instance that
+/// cannot be read is activated too, so that it is quarantined.
+fn read_page(reader: &Reader, after: Option<&InstanceKey>) -> Result<Vec<(InstanceKey, bool)>, Error> {
+    let keys = reader.buffered_keys(after, PAGE)?;
+    let waits = |key: &InstanceKey| match reader.instance(key) {
+        Ok(instance) => Ok(instance.is_some_and(|instance| !instance.paused)),
+        Err(Error::Corrupt { .. }) => Ok(true),
+        Err(error) => Err(error),
+    };
+    keys.into_iter().map(|key| waits(&key).map(|waits| (key, waits))).collect()
+}
