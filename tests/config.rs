@@ -142,6 +142,10 @@ fn contradicting_values_are_rejected() {
         vec![],
         "telemetry.sample_ratio: 1.5 is not between 0.0 and 1.0",
     );
+    let expected = "telemetry.queue_size: must be at least 1; 0 drops every span and log record";
+    check_rejected("telemetry.queue_size = 0", &[], vec![], expected);
+    let expected = "http.max_concurrent_reads: must be at least 1";
+    check_rejected("http.max_concurrent_reads = 0", &[], vec![], expected);
 }
 
 #[test]

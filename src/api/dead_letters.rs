@@ -165,6 +165,8 @@ pub(super) async fn redrive(
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<ControlResponse>, Problem> {
+    // A replay may apply the same input, and a deployment may change the definition that applies it.
+    let _alone = api.app.lock_definitions().await;
     let dead_letter = find(&api, tenant, &id).await?;
     Ok(Json(api.app.runtime.redrive(dead_letter).await?.into()))
 }

@@ -120,8 +120,10 @@ impl App {
                 result: fate,
                 work: 0,
             };
-            let version = old.as_ref().map_or(0, |old| old.version);
-            let replacement = is_applied.then(|| self.replacement(order, key, rebuilt, rows)).flatten();
+            let version = old.as_ref().map(|old| old.version);
+            let version = version.or(history.last().map(|entry| entry.version)).unwrap_or_default();
+            let replacement =
+                is_applied.then(|| self.replacement(order, key, (rebuilt, version), rows)).flatten();
             replayed.work = replacement.as_ref().map_or(0, |replacement| replacement.work.len());
             worked.push(RebuiltCandidate { replayed, replacement: replacement.map(|it| (it, version)) });
         }
@@ -165,7 +167,7 @@ impl App {
         &self,
         order: &ReplayRequest,
         key: &InstanceKey,
-        rebuilt: RebuiltInstance,
+        (rebuilt, old_version): (RebuiltInstance, u64),
         rows: &[(OutboxKey, WorkItem)],
     ) -> Option<InstanceReplacement> {
         let RebuiltInstance { instance, mut history, dedupe_keys: applied, tasks, mut work, .. } = rebuilt;
@@ -177,7 +179,10 @@ impl App {
                 open.requested_at = item.created_at;
             }
         }
-        if let Some(HistoryEntry { note, .. }) = history.last_mut() {
+        // A version identifies one state: a request or a copy that has the old state must not match the new one.
+        instance.version = instance.version.max(old_version + 1);
+        if let Some(HistoryEntry { note, version, .. }) = history.last_mut() {
+            *version = instance.version;
             note.push_str("; replayed by ");
             note.push_str(&order.user);
             if let Some(reason) = &order.reason {

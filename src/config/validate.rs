@@ -40,10 +40,19 @@ impl Config {
             let found = self.telemetry.sample_ratio;
             report("telemetry.sample_ratio", format!("{found} is not between 0.0 and 1.0"));
         }
+        if self.telemetry.queue_size == 0 {
+            report(
+                "telemetry.queue_size",
+                "must be at least 1; 0 drops every span and log record".to_owned(),
+            );
+        }
         if self.http.max_page_size == 0 || self.http.scan_limit < self.http.max_page_size {
             let (page, scan) = (self.http.max_page_size, self.http.scan_limit);
             let message = format!("must be between 1 and http.scan_limit: {page}, {scan}");
             report("http.page_limit", message);
+        }
+        if self.http.max_concurrent_reads == 0 {
+            report("http.max_concurrent_reads", "must be at least 1".to_owned());
         }
         if self.bus.max_message_size > BusConfig::default().max_message_size {
             report("bus.max_message_size", "maximum event size is 1MiB".to_owned());

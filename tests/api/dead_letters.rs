@@ -181,6 +181,24 @@ async fn dead_letter_stays_stored_when_its_instance_rejects_the_redrive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn redrives_wait_for_deployments_and_replays() {
+    let node = Node::start().await;
+    let dead_letter = dead_letter(&node, "", "o-1").await;
+    let single = format!("/v1/dead-letters/{}/redrive", dead_letter["id"].as_str().unwrap());
+    for (path, body) in [(single.as_str(), json!(null)), ("/v1/dead-letters/redrive", json!({}))] {
+        let deployment = node.app.lock_definitions().await;
+        let mut redrive = std::pin::pin!(node.post(path, &body));
+        let id = format!("o-{}", path.len());
+        let order = node.order("", &id, 5, "running");
+        tokio::select! {
+            _ = &mut redrive => panic!("{path} did not wait"),
+            _ = order => drop(deployment),
+        }
+        redrive.await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bulk_redrive_validates_input_and_stays_within_the_tenant() {
     let node = Node::start().await;
     dead_letter(&node, "acme", "o-1").await;

@@ -188,3 +188,41 @@ async fn invalid_replay_request_is_rejected() {
         assert!(response.text.contains(expected), "{detail}");
     }
 }
+
+/// Saga whose first version counts an event that the second one ignores.
+const MARKS: &str = r"
+saga: marks
+version: 1
+start: MarksOpened
+correlate: parcelId
+vars: { parcelId: =event.parcelId, marks: '=0' }
+on:
+  - { event: Marked, save: { marks: =vars.marks + 1 } }
+steps:
+  - { id: close, do: { event: MarksClosed }, timeout: 1h }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replay_raises_the_state_version() {
+    let depot = ReplayNode { node: Node::start().await };
+    depot.deploy(MARKS).await;
+    depot.happens("MarksOpened", "t-1").await;
+    for mark in 0..3 {
+        let mut marked = event(&format!("mark-{mark}"), "Marked", &json!({ "parcelId": "t-1" }));
+        marked["correlationid"] = json!("t-1");
+        depot.node.post("/v1/events", &marked).await.ok();
+    }
+    let path = "/v1/sagas/marks/t-1";
+    let before = depot.node.until("", path, |saga| saga["state"]["vars"]["marks"] == 3).await;
+    let without_handler = MARKS.replace("version: 1", "version: 2").replace("marks + 1", "marks + 0");
+    depot.deploy(&without_handler.replace("event: Marked", "event: MarkedTwice")).await;
+    let order = json!({ "saga": "marks", "from": START, "work": "suppress", "user": "ann" });
+    let done = depot.node.post("/v1/replays", &order).await.ok();
+    assert_eq!(done["counts"]["replaced"], 1, "{done}");
+    let after = depot.node.until("", path, |saga| saga["state"]["vars"]["marks"] == 0).await;
+    assert!(after["version"].as_u64() > before["version"].as_u64(), "{after}");
+    assert_eq!(after["history"]["items"].as_array().unwrap().last().unwrap()["version"], after["version"]);
+    let stale = json!({ "expected_version": before["version"] });
+    depot.node.post(&format!("{path}/pause"), &stale).await.problem("OR0012");
+    depot.node.post(&format!("{path}/pause"), &json!({ "expected_version": after["version"] })).await.ok();
+}

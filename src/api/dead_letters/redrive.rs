@@ -128,6 +128,8 @@ pub(crate) async fn redrive_many(
         body::parse(&body::read(&headers, body, http.max_body_size, http.request_timeout).await?)?;
     let (limit, canary) = (page_limit(at_least_one("limit", selection.limit)?, &api), selection.canary);
     let canary = at_least_one("canary", canary)?;
+    // The canary and the others meet the same definitions.
+    let _alone = api.app.lock_definitions().await;
     let mut dead_letters = api.read(move |app| choose(app, &tenant, &selection, limit + 1)).await?;
     let more = dead_letters.len() > limit;
     dead_letters.truncate(limit);
