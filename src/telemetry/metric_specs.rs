@@ -163,6 +163,7 @@ pub const ALL: &[MetricSpec] = &[
     spec("orlog_store_journal_bytes", Gauge, &["shard"], "Journal on disk"),
     spec("orlog_store_tables_bytes", Gauge, &["shard"], "Tables on disk"),
     spec("orlog_store_tables_max_bytes", Gauge, &["shard"], "Maximum size of the tables"),
+    spec("orlog_store_dedupe_backlog", Gauge, &["shard"], "Expired dedupe keys that are not purged yet"),
     spec("orlog_store_pages", Gauge, &["shard"], "Pages of the tables on disk"),
     spec("orlog_store_free_pages", Gauge, &["shard"], "Free pages of the tables on disk"),
     spec("orlog_store_readers", Gauge, &["shard"], "Open read transactions on the tables"),

@@ -216,8 +216,15 @@ impl State {
         let context = &self.instances.context;
         let before = context.reader.dedupe_horizon(context.clock.now())?;
         if context.reader.is_dedupe_purge_due(before)? {
-            let purge = Change::PurgeDedupe { before };
-            self.instances.committer()?.submit(Submission::new(purge, Completion::None))?;
+            let (reader, committer) = (context.reader.clone(), self.instances.committer()?);
+            // Counting reads all expired keys.
+            drop(tokio::task::spawn_blocking(move || {
+                if let Err(error) = reader.count_expired_dedupe_keys(before) {
+                    tracing::warn!(%error, "expired dedupe keys cannot be counted");
+                }
+                // An error means that the shard has stopped.
+                drop(committer.submit(Submission::new(Change::PurgeDedupe { before }, Completion::None)));
+            }));
         }
         Ok(())
     }

@@ -182,14 +182,16 @@ impl CommitterThread {
         let mut gathered = CommitGroup::default();
         let mut stop = false;
         while !stop {
+            let mut is_due = false;
             match self.received.recv_timeout(CHECKPOINT_INTERVAL) {
                 Ok(CommitterRequest::Submit(first)) => stop = self.gather(*first, &mut gathered),
                 Ok(CommitterRequest::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) => {}
+                // A purge continues with empty groups if there are no others.
+                Err(RecvTimeoutError::Timeout) => is_due = self.state.writer.is_purging(),
             }
             let streams = self.instances.streams();
             gathered.changes.extend(streams.iter().filter_map(|stream| stream.checkpoint()));
-            if !gathered.changes.is_empty() {
+            if is_due || !gathered.changes.is_empty() {
                 let started = Instant::now();
                 if !self.commit(&gathered.changes)? {
                     return Ok(());

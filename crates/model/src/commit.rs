@@ -182,7 +182,8 @@ pub enum Change {
         /// Sequence of the copy in its outbox.
         sequence: u64,
     },
-    /// Deletes dedupe keys whose window ended before this time.
+    /// Starts to delete dedupe keys whose window ended before this time. This group and later ones each delete
+    /// some of them, oldest first, until none remains.
     PurgeDedupe {
         /// End of the oldest window to keep.
         before: Timestamp,

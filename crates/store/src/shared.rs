@@ -1,7 +1,7 @@
 //! State shared by the writer, the readers and the background threads of a store.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,9 @@ pub(crate) struct Shared {
     tables: RwLock<Option<MergedTables>>,
     position: watch::Sender<u64>,
     poison: Mutex<Option<WriteBlock>>,
+    /// Number of expired dedupe keys that are not purged, and whether the writer purges them.
+    pub(crate) dedupe_backlog: AtomicU64,
+    is_purging: AtomicBool,
     /// Durable position at the last close.
     closed_at: Mutex<Option<DurablePosition>>,
     pub(crate) downtime: DowntimeTracker,
@@ -69,6 +72,8 @@ impl Shared {
             position: watch::Sender::new(tables.state().position),
             tables: RwLock::new(Some(tables)),
             poison: Mutex::new(None),
+            dedupe_backlog: AtomicU64::new(0),
+            is_purging: AtomicBool::new(false),
             closed_at: Mutex::new(None),
             downtime: DowntimeTracker::default(),
             meter,
@@ -190,8 +195,22 @@ impl Shared {
         drop((one_at_a_time, not_copied));
     }
 
+    /// Records the progress of the purge of dedupe keys.
+    pub(crate) fn record_purge(&self, purged: usize, is_purging: bool) {
+        let backlog = self.dedupe_backlog.load(Ordering::Relaxed);
+        let backlog = if is_purging { backlog.saturating_sub(purged as u64) } else { 0 };
+        self.dedupe_backlog.store(backlog, Ordering::Relaxed);
+        self.is_purging.store(is_purging, Ordering::Relaxed);
+    }
+
+    /// Returns whether the writer purges expired dedupe keys.
+    pub(crate) fn is_purging(&self) -> bool {
+        self.is_purging.load(Ordering::Relaxed)
+    }
+
     /// Continues with reopened tables.
     pub(crate) fn reopen(&self, tables: MergedTables) {
+        self.is_purging.store(false, Ordering::Relaxed);
         let position = tables.state().position;
         *self.exclusive() = Some(tables);
         *lock(&self.poison) = None;
@@ -209,6 +228,7 @@ impl Shared {
             last_flush,
             flush_failure: lock(&self.flush_failure).clone(),
             dedupe_window: self.keys.window(),
+            dedupe_backlog: self.dedupe_backlog.load(Ordering::Relaxed),
             replication: self.meter.as_ref().map(|meter| meter.read()),
             scans: Table::ALL
                 .iter()

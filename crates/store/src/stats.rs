@@ -34,6 +34,8 @@ pub struct Stats {
     pub dedupe_window: Duration,
     /// Range scans of each table since the store was opened.
     pub scans: Vec<(&'static str, u64)>,
+    /// Number of expired dedupe keys that are not purged yet.
+    pub dedupe_backlog: u64,
     /// Tables on disk; empty in memory.
     pub tables: Vec<TableStats>,
     /// Statistics of the log; `None` for a store without a log.

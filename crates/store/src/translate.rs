@@ -5,10 +5,9 @@ use std::ops::ControlFlow;
 
 use orlog_model::{
     ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DedupeKey, DefinitionRef, Deployment, Input,
-    Instance, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition, TaskRow,
-    TaskUpdate, Timer, Timestamp, WorkItem,
+    Instance, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition, TaskUpdate, Timer,
+    Timestamp, WorkItem,
 };
-use uuid::Uuid;
 
 use crate::encoding::definition_source::DefinitionSourceRef;
 use crate::encoding::keys::{self, KeyEncoder};
@@ -21,8 +20,13 @@ use crate::merged::MergedTables;
 use crate::read::attention::Attention;
 use crate::table::Table;
 
+mod purge;
+
 /// Maximum number of rows that one change deletes.
 pub(crate) const PURGE_BATCH: usize = 1000;
+/// Number of expired dedupe keys that a group deletes for each of its changes. A change adds at most one
+/// key, so the purge is faster than the growth.
+const PURGED_PER_CHANGE: usize = 2;
 /// Maximum number of feed rows that one change deletes. They are small, and every commit may have one.
 const TRIM_BATCH: usize = 10_000;
 
@@ -40,16 +44,37 @@ struct ChangeTranslator<'a> {
     feeding: FeedWriter,
     /// Last feed row that this group deletes.
     trimmed: Option<FeedOffset>,
+    purge: Option<DedupePurge>,
 }
 
-/// Writes the row operations of a group into `record` and the outbox sequences of its work items into
-/// `work`. Returns the state of the store after the group. Changes nothing else.
+/// Purge of expired dedupe keys, continued by each group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DedupePurge {
+    /// Earlier keys are deleted. Their tombstones are not scanned again.
+    from: Vec<u8>,
+    end: Vec<u8>,
+}
+
+/// Result of a translation.
+#[derive(Debug)]
+pub(crate) struct Translation {
+    /// State of the store after the group.
+    pub(crate) store_state: StoreState,
+    /// Rest of the purge; `None` if no expired key remains.
+    pub(crate) purge: Option<DedupePurge>,
+    /// Number of dedupe keys that the group deletes.
+    pub(crate) purged: usize,
+}
+
+/// Writes the row operations of a group, and those of its share of a purge, into `record`, and the outbox
+/// sequences of its work items into `work`. Changes nothing else.
 pub(crate) fn translate(
     group: &[Change],
     now: Timestamp,
     (tables, keys, feeding): (&MergedTables, &KeyEncoder, FeedWriter),
     (record, work): (&mut RecordWriter, &mut Vec<u64>),
-) -> Result<StoreState, Error> {
+    purge: Option<DedupePurge>,
+) -> Result<Translation, Error> {
     let mut store_state = *tables.state();
     store_state.position += 1;
     store_state.latest = store_state.latest.max(now);
@@ -66,11 +91,19 @@ pub(crate) fn translate(
         completed: BTreeSet::new(),
         feeding,
         trimmed: None,
+        purge,
     };
     group.iter().try_for_each(|change| translation.change(change))?;
-    let ChangeTranslator { store_state, record, trimmed, .. } = translation;
+    let is_purge = |change: &Change| matches!(change, Change::PurgeDedupe { .. });
+    let share = if group.is_empty() || group.iter().any(is_purge) {
+        PURGE_BATCH
+    } else {
+        PURGED_PER_CHANGE * group.len()
+    };
+    let purged = translation.purge_dedupe(share)?;
+    let ChangeTranslator { store_state, record, trimmed, purge, .. } = translation;
     feeding.write_group((tables, &store_state), trimmed, record)?;
-    Ok(store_state)
+    Ok(Translation { store_state, purge, purged })
 }
 
 impl<'a> ChangeTranslator<'a> {
@@ -90,7 +123,10 @@ impl<'a> ChangeTranslator<'a> {
             Change::DeadLetterPublished { sequence } => {
                 self.record.delete(Table::DeadLetterOutbox, &keys::dead_letter_outbox(*sequence))
             }
-            Change::PurgeDedupe { before } => self.purge(*before),
+            Change::PurgeDedupe { before } => {
+                self.start_purge(*before);
+                Ok(())
+            }
             Change::PurgeInstance { key, version } => self.purge_instance(key, *version),
             Change::DropInstance { key } => self.drop_instance(key),
             Change::PurgeTasks { instance, tasks } => self.purge_tasks(instance, tasks),
@@ -267,29 +303,6 @@ impl<'a> ChangeTranslator<'a> {
             .put(KeyPresence::Absent, Table::DeadLetterOutbox, &row, |buffer| encode(buffer, dead_letter))
     }
 
-    fn purge(&mut self, before: Timestamp) -> Result<(), Error> {
-        let range = self.keys.dedupe_before(before);
-        let (record, mut remaining) = (&mut *self.record, PURGE_BATCH);
-        self.tables.scan(Table::Dedupe, &range.start, range.end.as_deref(), &mut |key, _| {
-            record.delete(Table::Dedupe, key)?;
-            remaining -= 1;
-            Ok(if remaining == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })
-    }
-
-    /// Purges an instance. It remains if it has buffered inputs, because they are about to be applied.
-    fn purge_instance(&mut self, key: &InstanceKey, version: u64) -> Result<(), Error> {
-        let row = self.keys.instance(key);
-        let is_unchanged =
-            self.stored(&row)?.is_some_and(|stored| stored.version == version && stored.is_finished());
-        if !is_unchanged || self.has_any(Table::BufferedInput, &row)? {
-            return Ok(());
-        }
-        let mut remaining = PURGE_BATCH;
-        self.delete_some(Table::History, row.clone(), &mut remaining)?;
-        if remaining > 0 { self.record.delete(Table::Instance, &row) } else { Ok(()) }
-    }
-
     /// Deletes an unreadable instance. Its timers and work items are ignored when they fire or complete.
     fn drop_instance(&mut self, key: &InstanceKey) -> Result<(), Error> {
         let row = self.keys.instance(key);
@@ -297,24 +310,6 @@ impl<'a> ChangeTranslator<'a> {
         self.delete_prefix(Table::BufferedInput, row.clone())?;
         self.record.delete(Table::Attention, &row)?;
         self.record.delete(Table::Instance, &row)
-    }
-
-    fn purge_tasks(&mut self, instance: &InstanceKey, tasks: &[Uuid]) -> Result<(), Error> {
-        let stored = self.stored(&self.keys.instance(instance))?;
-        let mut remaining = PURGE_BATCH;
-        for id in tasks {
-            let key = self.keys.task(instance, *id);
-            let row = self.tables.get(Table::Task, &key, |bytes| decode::<TaskRow>(Table::Task, bytes))?;
-            let is_orphaned = |row: &TaskRow| stored.as_ref().is_none_or(|of| row.updated_at < of.created_at);
-            if row.transpose()?.is_some_and(|row| is_orphaned(&row)) {
-                self.delete_some(Table::TaskEvent, key.clone(), &mut remaining)?;
-                if remaining == 0 {
-                    return Ok(());
-                }
-                self.record.delete(Table::Task, &key)?;
-            }
-        }
-        Ok(())
     }
 
     fn trim_feed(&mut self, before: Timestamp, retained_commits: u64) -> Result<(), Error> {
@@ -345,19 +340,6 @@ impl<'a> ChangeTranslator<'a> {
             Ok(ControlFlow::Break(()))
         })?;
         Ok(any)
-    }
-
-    /// Deletes the rows whose keys start with `prefix`, at most `remaining` of them.
-    fn delete_some(&mut self, table: Table, prefix: Vec<u8>, remaining: &mut usize) -> Result<(), Error> {
-        let (range, record) = (KeyRange::of_prefix(prefix), &mut *self.record);
-        self.tables.scan(table, &range.start, range.end.as_deref(), &mut |key, _| {
-            if *remaining == 0 {
-                return Ok(ControlFlow::Break(()));
-            }
-            *remaining -= 1;
-            record.delete(table, key)?;
-            Ok(ControlFlow::Continue(()))
-        })
     }
 
     fn next_sequence(&mut self) -> u64 {

@@ -20,7 +20,7 @@ use crate::replication::metrics::LogMetrics;
 use crate::replication::open::{AcquiredShard, ReplicationOptions};
 use crate::shared::Shared;
 use crate::store_dir::StoreDir;
-use crate::translate::translate;
+use crate::translate::{DedupePurge, Translation, translate};
 
 /// Single writer of a store. Drop closes the store: its readers return [`Error::Closed`].
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Writer {
     /// Outbox sequences of the work items of the last group.
     work: Vec<u64>,
     feeding: FeedWriter,
+    /// Purge of expired dedupe keys; `None` if no key is expired.
+    purge: Option<DedupePurge>,
     /// Location on disk; `None` in memory.
     home: Option<StoreHome>,
 }
@@ -111,7 +113,7 @@ pub fn open_replicated(
 pub fn open_in_memory(options: Options) -> (Writer, Reader) {
     let feeding = FeedWriter::new(options.feed);
     let shared = Arc::new(Shared::new(MergedTables::new(None, StoreState::NONE), options, None));
-    let writer = Writer { shared, record: RecordWriter::default(), work: Vec::new(), feeding, home: None };
+    let writer = Writer { shared, record: RecordWriter::default(), work: Vec::new(), feeding, purge: None, home: None };
     let reader = writer.reader();
     (writer, reader)
 }
@@ -135,14 +137,26 @@ impl Writer {
         let frozen = self.shared.wait_for_memtable_space()?;
         let shared = &self.shared;
         let (output, feeding) = ((&mut self.record, &mut self.work), self.feeding);
-        let store_state =
-            shared.read(|tables| translate(group, now, (tables, &shared.keys, feeding), output))?;
+        let (purge, was_purging) = (self.purge.clone(), self.purge.is_some());
+        let Translation { store_state, purge, purged } =
+            shared.read(|tables| translate(group, now, (tables, &shared.keys, feeding), output, purge))?;
         let record = Bytes::copy_from_slice(self.record.finish(&store_state));
         let at = match &mut self.home {
             Some(home) => shared.record_failure(home.write(shared, store_state.position, &record))?,
             None => RecordPosition::position(store_state.position),
         };
-        self.show(at, &record, frozen)
+        let position = self.show(at, &record, frozen)?;
+        self.purge = purge;
+        if was_purging || purged > 0 {
+            self.shared.record_purge(purged, self.purge.is_some());
+        }
+        Ok(position)
+    }
+
+    /// Returns whether expired dedupe keys remain. Each commit deletes some of them, an empty one more.
+    #[must_use]
+    pub fn is_purging(&self) -> bool {
+        self.purge.is_some()
     }
 
     /// Continues the commit that returned [`Error::Unavailable`]. Returns the position of that commit, or
@@ -233,6 +247,7 @@ impl Writer {
     pub fn recover(&mut self) -> Result<(), Error> {
         let Some(home) = &mut self.home else { return Ok(()) };
         home.open = None;
+        self.purge = None;
         self.shared.close();
         let (tables, opened) = home.open(self.shared.meter.as_ref())?;
         self.shared.reopen(tables);
@@ -250,7 +265,7 @@ impl StoreHome {
         self.start(&shared, opened)?;
         let feeding = FeedWriter::new(self.options.feed);
         let writer =
-            Writer { shared, record: RecordWriter::default(), work: Vec::new(), feeding, home: Some(self) };
+            Writer { shared, record: RecordWriter::default(), work: Vec::new(), feeding, purge: None, home: Some(self) };
         let reader = writer.reader();
         Ok((writer, reader))
     }

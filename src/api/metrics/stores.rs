@@ -27,6 +27,7 @@ struct ShardGauges {
     journal: IntGaugeFamily,
     tables: IntGaugeFamily,
     tables_max: IntGaugeFamily,
+    dedupe_backlog: IntGaugeFamily,
     pages: IntGaugeFamily,
     free_pages: IntGaugeFamily,
     readers: IntGaugeFamily,
@@ -92,6 +93,7 @@ impl ShardGauges {
         set(&self.journal, stats.journal_bytes);
         set(&self.tables, stats.tables_bytes);
         set(&self.tables_max, stats.tables_max_bytes);
+        set(&self.dedupe_backlog, stats.dedupe_backlog);
         for table in &stats.tables {
             let labels = [("shard", shard.to_string()), ("table", table.name.to_owned())];
             self.rows.get_or_create(&labels).set(table.rows);
@@ -120,6 +122,7 @@ impl ShardGauges {
         registry.register("store_journal_bytes", self.journal);
         registry.register("store_tables_bytes", self.tables);
         registry.register("store_tables_max_bytes", self.tables_max);
+        registry.register("store_dedupe_backlog", self.dedupe_backlog);
         registry.register("store_pages", self.pages);
         registry.register("store_free_pages", self.free_pages);
         registry.register("store_readers", self.readers);

@@ -1,6 +1,7 @@
 //! Dedupe keys: applied events, and how long they are stored.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orlog_model::{DedupeKey, InstanceKey, Timestamp};
@@ -56,11 +57,30 @@ impl Reader {
         self.keys().window()
     }
 
-    /// Returns whether `Change::PurgeDedupe` with the same time would still delete rows.
+    /// Counts the keys that a purge before this time would delete, for [`crate::Stats::dedupe_backlog`]. Reads
+    /// all of them.
+    ///
+    /// # Errors
+    /// See [`Reader`].
+    pub fn count_expired_dedupe_keys(&self, before: Timestamp) -> Result<u64, Error> {
+        let mut count = 0;
+        self.shared.scan(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| {
+            count += 1;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        self.shared.dedupe_backlog.store(count, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    /// Returns whether a `Change::PurgeDedupe` with this time is required: keys are expired, and no purge is in
+    /// progress.
     ///
     /// # Errors
     /// See [`Reader`].
     pub fn is_dedupe_purge_due(&self, before: Timestamp) -> Result<bool, Error> {
+        if self.shared.is_purging() {
+            return Ok(false);
+        }
         Ok(self.first(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| Ok(()))?.is_some())
     }
 
