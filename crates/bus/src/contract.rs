@@ -66,7 +66,7 @@ pub struct Subscription {
     /// their own checkpoint. The consumer then moves the cursor with [`Acker::set_cursor`]. If the stream contradicts the position, no message is skipped; see
     /// [`Consumer::subscription_start`].
     pub start_after: Option<StreamPosition>,
-    /// Maximum number of messages delivered and not yet acknowledged.
+    /// Maximum number of messages delivered and not yet acknowledged. Their size is limited to 64 MiB.
     pub max_in_flight: usize,
 }
 

@@ -20,6 +20,9 @@ use orlog_model::Timestamp;
 use crate::checkpoint::AckPosition;
 use crate::{Delivery, Message};
 
+/// Maximum size of the in-flight messages of a consumer, in bytes. One message is always admitted.
+const MAX_IN_FLIGHT_BYTES: usize = 64 << 20;
+
 /// Message of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredMessage {
@@ -49,6 +52,7 @@ struct InFlightSlot {
     published_at: Timestamp,
     attempt: u32,
     state: SlotState,
+    bytes: usize,
     /// Whether a commit in progress contains its consequences.
     is_staged: bool,
     /// Kept for redelivery until the message is done.
@@ -62,6 +66,8 @@ pub(crate) struct InFlight {
     rejected: VecDeque<u64>,
     /// Number of pending and rejected messages.
     open: usize,
+    /// Size of these messages, in bytes.
+    open_bytes: usize,
     max: usize,
     /// Everything up to here was delivered or does not match the subscription.
     seen: AckPosition,
@@ -93,6 +99,7 @@ impl InFlight {
             slots: VecDeque::new(),
             rejected: VecDeque::new(),
             open: 0,
+            open_bytes: 0,
             max: max.max(1),
             seen: start,
             done: start,
@@ -129,7 +136,7 @@ impl InFlight {
 
     /// Returns whether a new message may be delivered. If not, the next acknowledgement wakes the consumer.
     pub(crate) fn has_capacity(&mut self) -> bool {
-        self.starved = self.open >= self.max;
+        self.starved = self.open >= self.max || self.open_bytes >= MAX_IN_FLIGHT_BYTES;
         !self.starved
     }
 
@@ -143,7 +150,9 @@ impl InFlight {
     /// Delivers a message after all earlier ones.
     pub(crate) fn deliver(&mut self, stored: StoredMessage) -> Delivery {
         let delivery = delivery(&stored, 1);
+        let bytes = stored.message.size();
         self.open += 1;
+        self.open_bytes += bytes;
         self.done = self.ack_position();
         let (sequence, published_at, state) = (stored.sequence, stored.published_at, SlotState::Pending);
         self.advance(AckPosition { sequence, at: Some(published_at) });
@@ -152,6 +161,7 @@ impl InFlight {
             published_at,
             attempt: 1,
             state,
+            bytes,
             is_staged: false,
             stored: Some(stored),
         });
@@ -178,7 +188,9 @@ impl InFlight {
         };
         slot.state = SlotState::Done;
         slot.stored = None;
+        let bytes = slot.bytes;
         self.open -= 1;
+        self.open_bytes -= bytes;
         let mut ack_floor = false;
         while let Some(slot) = self.slots.pop_front_if(|slot| slot.state == SlotState::Done) {
             self.done = AckPosition { sequence: slot.sequence, at: Some(slot.published_at) };
@@ -288,6 +300,24 @@ mod tests {
         assert!(!flight.has_capacity());
         assert!(flight.ack(3).wake);
         assert!(flight.has_capacity());
+    }
+
+    #[test]
+    fn in_flight_messages_are_limited_by_size() {
+        let mut flight = InFlight::new(0, 1000);
+        let large = |sequence| {
+            let message = Message { payload: Bytes::from(vec![0; 40 << 20]), ..(*stored(1).message).clone() };
+            StoredMessage { message: Arc::new(message), ..stored(sequence) }
+        };
+        flight.deliver(large(1));
+        assert!(flight.has_capacity(), "40 of 64 MiB are in flight");
+        flight.deliver(large(2));
+        assert!(!flight.has_capacity());
+        flight.nak(1);
+        assert!(!flight.has_capacity(), "a rejected message is in flight");
+        assert!(flight.ack(1).wake && flight.has_capacity());
+        flight.ack_all(&[2]);
+        assert_eq!(flight.open_bytes, 0);
     }
 
     #[test]

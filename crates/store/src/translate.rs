@@ -24,6 +24,9 @@ mod purge;
 
 /// Maximum number of rows that one change deletes.
 pub(crate) const PURGE_BATCH: usize = 1000;
+/// Maximum size of the record of several changes, in bytes. It limits the memory and the duration of a
+/// commit; a larger change is a group of its own.
+const GROUP_BYTES: usize = 32 << 20;
 /// Number of expired dedupe keys that a group deletes for each of its changes. A change adds at most one
 /// key, so the purge is faster than the growth.
 const PURGED_PER_CHANGE: usize = 2;
@@ -93,7 +96,13 @@ pub(crate) fn translate(
         trimmed: None,
         purge,
     };
-    group.iter().try_for_each(|change| translation.change(change))?;
+    for change in group {
+        translation.change(change)?;
+        let bytes = translation.record.bytes().len();
+        if bytes > GROUP_BYTES && group.len() > 1 {
+            return Err(Error::TooLarge { bytes: bytes as u64, limit: GROUP_BYTES as u64 });
+        }
+    }
     let is_purge = |change: &Change| matches!(change, Change::PurgeDedupe { .. });
     let share = if group.is_empty() || group.iter().any(is_purge) {
         PURGE_BATCH

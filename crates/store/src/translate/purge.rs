@@ -93,8 +93,27 @@ mod tests {
     use orlog_model::{Change, Commit, DedupeKey};
     use uuid::Uuid;
 
-    use crate::samples::{apply, at, key, small};
-    use crate::open;
+    use crate::samples::{apply, at, key, small, transition};
+    use crate::{Error, open, open_in_memory};
+
+    #[test]
+    fn group_is_limited_by_size_but_a_single_change_is_not() {
+        let (mut writer, reader) = open_in_memory(small());
+        let large = |number: &str| {
+            let key = key("acme", number);
+            let mut commit = transition(&key, 1);
+            commit.instance.as_mut().unwrap().state = vec![7; 20 << 20];
+            apply(commit)
+        };
+        let group = [large("o-1"), large("o-2")];
+        assert!(matches!(writer.commit(&group, at(5)), Err(Error::TooLarge { .. })));
+        assert_eq!(reader.position(), 0, "nothing is committed");
+        // The committer divides the group.
+        for change in group {
+            writer.commit(&[change], at(5)).unwrap();
+        }
+        assert_eq!(reader.position(), 2);
+    }
 
     #[test]
     fn purge_of_dedupe_keys_keeps_pace_with_commits() {
