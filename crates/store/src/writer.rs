@@ -113,7 +113,14 @@ pub fn open_replicated(
 pub fn open_in_memory(options: Options) -> (Writer, Reader) {
     let feeding = FeedWriter::new(options.feed);
     let shared = Arc::new(Shared::new(MergedTables::new(None, StoreState::NONE), options, None));
-    let writer = Writer { shared, record: RecordWriter::default(), work: Vec::new(), feeding, purge: None, home: None };
+    let writer = Writer {
+        shared,
+        record: RecordWriter::default(),
+        work: Vec::new(),
+        feeding,
+        purge: None,
+        home: None,
+    };
     let reader = writer.reader();
     (writer, reader)
 }
@@ -264,8 +271,14 @@ impl StoreHome {
         let shared = Arc::new(Shared::new(tables, self.options.clone(), meter));
         self.start(&shared, opened)?;
         let feeding = FeedWriter::new(self.options.feed);
-        let writer =
-            Writer { shared, record: RecordWriter::default(), work: Vec::new(), feeding, purge: None, home: Some(self) };
+        let writer = Writer {
+            shared,
+            record: RecordWriter::default(),
+            work: Vec::new(),
+            feeding,
+            purge: None,
+            home: Some(self),
+        };
         let reader = writer.reader();
         Ok((writer, reader))
     }
