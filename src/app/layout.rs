@@ -76,15 +76,12 @@ impl DurablePositions {
             return Ok(Self { data, layout: Mutex::new(expected) });
         }
         whole(&data)?;
-        let layout = match read(&data)? {
-            Some(found) => {
-                compare(&data, &found, &expected)?;
-                found
-            }
-            None => {
-                write(&data, &expected)?;
-                expected
-            }
+        let layout = if let Some(found) = read(&data)? {
+            compare(&data, &found, &expected)?;
+            found
+        } else {
+            write(&data, &expected)?;
+            expected
         };
         Ok(Self { data, layout: Mutex::new(layout) })
     }

@@ -58,7 +58,9 @@ impl StoppedNode {
         let file = self.dir.path().join("orlog.toml");
         let (data, definitions) = (self.data(""), self.dir.path().join("definitions"));
         let text = format!(
-            "shards = {SHARDS}\nlisten = \"127.0.0.1:0\"\ndata_dir = {data:?}\ndefinitions_dir = {definitions:?}\n[tenants]\nkey_sharded = [\"\"]\n[upstreams.bank]\nbase_url = \"http://127.0.0.1:9\"\n[upstreams.bank.effects.\"test.charge\"]\npath = \"/charge\"\n"
+            "shards = {SHARDS}\nlisten = \"127.0.0.1:0\"\ndata_dir = \"{}\"\ndefinitions_dir = \"{}\"\n[tenants]\nkey_sharded = [\"\"]\n[upstreams.bank]\nbase_url = \"http://127.0.0.1:9\"\n[upstreams.bank.effects.\"test.charge\"]\npath = \"/charge\"\n",
+            data.display(),
+            definitions.display()
         );
         std::fs::write(&file, text).unwrap();
         let (code, output, errors) = run(orlog(&["doctor", "--config", file.to_str().unwrap()])).await;

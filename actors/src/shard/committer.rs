@@ -200,7 +200,9 @@ impl CommitterThread {
             }
             let durable = self.instances.context.reader.durable_position();
             let durable = durable.map_or(u64::MAX, |durable| durable.position);
-            streams.iter().for_each(|stream| stream.synced(durable));
+            for stream in &streams {
+                stream.synced(durable);
+            }
         }
         Ok(())
     }
@@ -222,7 +224,9 @@ impl CommitterThread {
     fn finish(&mut self, gathered: &mut CommitGroup, streams: &[Arc<StreamProgress>], started: Instant) {
         let ended = Instant::now();
         let position = self.instances.context.reader.position();
-        streams.iter().for_each(|stream| stream.committed(position));
+        for stream in streams {
+            stream.committed(position);
+        }
         self.complete(&gathered.changes, &mut gathered.completions);
         self.trace(gathered, started, ended);
         self.fresh.hand_over(gathered.changes.drain(..), self.sequences.drain(..));

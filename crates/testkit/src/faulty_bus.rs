@@ -177,7 +177,9 @@ impl Acker for FaultyAcker {
     }
 
     fn ack_all(&self, sequences: &[u64]) {
-        sequences.iter().for_each(|sequence| self.ack(*sequence));
+        for sequence in sequences {
+            self.ack(*sequence);
+        }
     }
 
     fn nak(&self, sequence: u64) {

@@ -50,7 +50,7 @@ impl EmbeddedConsumer {
         let moved = claim.moved.clone();
         let ack_handle =
             AckHandle::new(Arc::clone(&claim.ack_floor), max_in_flight, claim.has_checkpoint, move || {
-                moved.notify()
+                moved.notify();
             });
         Self {
             end: log.watch(),
