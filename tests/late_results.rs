@@ -1,5 +1,7 @@
 //! Results that arrive after their saga has ended: what was executed is compensated.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 
 use orlog_model::{Event, EventId, EventType, InstanceKey, SagaName, Status, Timestamp};

@@ -214,6 +214,9 @@ struct Run {
     previous: Vec<PairedOperation>,
     seen: BTreeSet<String>,
     forgotten: BTreeSet<InstanceKey>,
+    /// Number of the run by the token of its timer.
+    runs: BTreeMap<u64, u64>,
+    starts: BTreeMap<InstanceKey, u64>,
 }
 
 impl Run {
@@ -315,13 +318,26 @@ impl Run {
         Some(both)
     }
 
+    /// Numbers the runs of an instance by the tokens of their timers.
+    fn name_timers(&mut self, key: &InstanceKey) {
+        let instance = self.system.reader().instance(key).expect("the store can be read");
+        for token in instance.iter().flat_map(|instance| &instance.timers).map(|timer| timer.token) {
+            if !self.runs.contains_key(&token) {
+                let starts = self.starts.entry(key.clone()).or_default();
+                *starts += 1;
+                self.runs.insert(token, *starts);
+            }
+        }
+    }
+
     fn timers(&self) -> Vec<PairedOperation> {
         let due =
             self.system.reader().timers_due(self.system.now, usize::MAX).expect("the store can be read");
         due.into_iter()
             .map(|(key, row)| {
                 let fired = TimerFired { name: row.name, token: row.token, due: row.due };
-                PairedOperation { key, input: Input::Timer(fired), op: OracleOp::Timer(row.token) }
+                let run = self.runs.get(&row.token).copied().unwrap_or_default();
+                PairedOperation { key, input: Input::Timer(fired), op: OracleOp::Timer(run) }
             })
             .collect()
     }
@@ -343,11 +359,12 @@ impl Run {
 
     fn give(&mut self, both: PairedOperation) {
         let of = both.key.correlation.to_string();
-        let late = matches!(&both.op, OracleOp::Outcome(tag, _, OracleOutcome::Succeeded) if !tag.starts_with("undo"))
+        let late = matches!(&both.op, OracleOp::Outcome(tag, _, OracleOutcome::Succeeded) if !tag.starts_with("compensate:"))
             && self.oracle.sagas.get(&of).is_some_and(|saga| saga.status != "running");
         let early = self.oracle.early.get(&of).map_or(0, Vec::len);
         self.oracle.now = self.system.now.as_millis();
         let actual = self.system.take(&both.key, &both.input);
+        self.name_timers(&both.key);
         let foretold = self.oracle.take(&of, &both.op);
         assert_eq!(actual, foretold, "operation {}: {:?} for {of}", self.number, both.op);
         let label = match &both.op {
@@ -399,7 +416,6 @@ impl Run {
                 self.pass(Duration::from_mins(minutes));
             }
             18 if self.rng.u8(..4) == 0 => {
-                // Ids contain times: a restarted instance has another start time than its predecessor.
                 self.pass(Duration::from_hours(1));
                 self.forget();
             }
@@ -495,6 +511,8 @@ fn run(seed: u64, operations: usize) {
         previous: Vec::new(),
         seen: BTreeSet::new(),
         forgotten: BTreeSet::new(),
+        runs: BTreeMap::new(),
+        starts: BTreeMap::new(),
     };
     let missing = |run: &Run| MUST.into_iter().filter(|must| !run.seen.contains(*must)).collect::<Vec<_>>();
     while run.number < operations || !missing(&run).is_empty() {

@@ -110,7 +110,8 @@ fn assert_exactly(reader: &Reader, numbers: impl Iterator<Item = u64>) {
     let rows = reader.inspect_rows("dedupe", None, usize::MAX).expect("the store is open");
     let mut found: HashMap<u64, u32> = HashMap::new();
     for row in &rows {
-        let number = row.key.rsplit('-').next().and_then(|number| number.parse().ok()).expect("a number");
+        let id: uuid::Uuid = row.key.rsplit(':').next().and_then(|id| id.parse().ok()).expect("a dedupe key");
+        let number = u64::try_from(id.as_u128()).expect("a number");
         *found.entry(number).or_default() += 1;
     }
     let expected: HashMap<u64, u32> = numbers.map(|number| (number, 1)).collect();

@@ -1,6 +1,8 @@
 //! Finding 6 of the audit: one idempotency key per step, purpose and round, also if a store forgets what it
 //! has committed and decides again later, in another order.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -246,7 +246,7 @@ impl Chaos {
         self.pods.clear();
         let pod = Pod::new(&self.log, self.epoch + 1);
         let events = pod.reader.inspect_rows("dedupe", None, usize::MAX).expect("open");
-        let key = |number: u64| format!("event-{number}");
+        let key = |number: u64| uuid::Uuid::from_u128(number.into());
         for (position, number) in &self.acked {
             let found = events.iter().filter(|row| row.key.ends_with(&format!(":{}", key(*number)))).count();
             assert_eq!(found, 1, "seed {}: commit {position} ({})", self.seed, key(*number));

@@ -40,6 +40,7 @@ fn instance(status: Status, at: Timestamp) -> Instance {
         "trace": null,
         "created_at": at,
         "updated_at": at,
+        "run_id": uuid::Uuid::nil(),
     });
     serde_json::from_value(instance).unwrap()
 }

@@ -222,8 +222,7 @@ impl Provider for QueueProvider {
 
     async fn probe(&self, item: &WorkItem) -> ProbeResult {
         let Work::Effect(effect) = &item.work else { return ProbeResult::Unknown };
-        // The effect executor decides whether an attempt is in doubt; here only the missing result matters.
-        self.result_listener.query_result(item, effect).await.map_or(ProbeResult::NotDone, probe_result)
+        self.result_listener.query_result(item, effect).await.map_or(ProbeResult::Pending, probe_result)
     }
 
     async fn abandon(&self, item: &WorkItem, outcome: &WorkOutcome) -> ProbeResult {

@@ -155,7 +155,7 @@ pub(crate) fn probed_result(item: &WorkItem, probe: ProbeResult) -> Option<Finis
     match probe {
         ProbeResult::Done(reply) => Some(success(item, reply)),
         ProbeResult::Failed(error) => final_result(error).ok(),
-        ProbeResult::NotDone | ProbeResult::Unknown => None,
+        ProbeResult::NotDone | ProbeResult::Pending | ProbeResult::Unknown => None,
     }
 }
 

@@ -357,7 +357,7 @@ impl EffectExecutor {
                 let unknown = execution.unknown(item, &self.upstream.name);
                 return Some(self.report_outcome(item, unknown).await);
             }
-            ProbeResult::Unknown => {}
+            ProbeResult::Pending | ProbeResult::Unknown => {}
             result => return probed_result(item, result),
         }
         None

@@ -220,6 +220,8 @@ pub enum ProbeResult {
     Failed(ProviderError),
     /// The effect was not executed.
     NotDone,
+    /// There is no result yet. Another process may execute the effect, and another attempt is harmless.
+    Pending,
     /// The outcome is unknown.
     Unknown,
 }

@@ -27,7 +27,7 @@ pub enum OracleOp {
     Event(&'static str, String),
     /// Outcome of the n-th work item that was requested under a tag.
     Outcome(String, usize, OracleOutcome),
-    /// Timer armed at this version.
+    /// Timer of this run of the instance; 0: expiry of early events.
     Timer(u64),
     /// Control request (`cancel`, `pause`, `resume`, `retry`) with this id.
     Control(&'static str, String),
@@ -60,10 +60,12 @@ pub struct OracleInstance {
     pub version: u64,
     /// Buffered inputs.
     pub buffered: Vec<OracleOp>,
-    /// Version that armed the timer of the first step, while its result is awaited.
+    /// Run that armed the timer of the first step, while its result is awaited.
     pub timer: Option<u64>,
     /// Whether the timer table contains the timer.
     pub timer_row: bool,
+    /// Number of the run: how often the instance was started.
+    run: u64,
     steps: BTreeMap<&'static str, &'static str>,
     done: Vec<&'static str>,
     open: BTreeMap<String, usize>,
@@ -84,6 +86,10 @@ pub struct Oracle {
     /// Current time, in milliseconds.
     pub now: i64,
     requested: BTreeMap<(String, String), usize>,
+    /// Work that may have been executed: its next request repeats the last one.
+    unknown: BTreeSet<(String, String)>,
+    /// Number of starts by correlation id.
+    runs: BTreeMap<String, u64>,
     /// Dedupe keys of deleted instances, which outlive the instances.
     purged_dedupe_keys: BTreeMap<String, BTreeSet<String>>,
 }
@@ -131,8 +137,16 @@ impl Oracle {
         match op {
             OracleOp::Event("OrderPlaced", id) => {
                 let applied = self.purged_dedupe_keys.get(of).cloned().unwrap_or_default();
-                let mut saga =
-                    OracleInstance { status: "running", version: 1, applied, ..OracleInstance::default() };
+                let run = self.runs.entry(of.to_owned()).or_default();
+                *run += 1;
+                let run = *run;
+                let mut saga = OracleInstance {
+                    status: "running",
+                    version: 1,
+                    run,
+                    applied,
+                    ..OracleInstance::default()
+                };
                 saga.applied.insert(id.clone());
                 self.advance(of, &mut saga);
                 for (early, _) in self.early.remove(of).unwrap_or_default() {
@@ -246,28 +260,28 @@ impl Oracle {
     fn applied(saga: &mut OracleInstance) -> OracleResult {
         saga.version += 1;
         if matches!(saga.status, "completed" | "failed" | "cancelled") {
-            saga.open.retain(|tag, _| ["charge", "notify"].iter().any(|effect| tag.ends_with(effect)));
+            saga.open.retain(|tag, _| !tag.ends_with("reserve"));
         }
         OracleResult::Applied
     }
 
     fn outcome(&mut self, of: &str, saga: &mut OracleInstance, tag: &str, result: OracleOutcome) -> bool {
         let succeeded = matches!(result, OracleOutcome::Accepted | OracleOutcome::Succeeded);
-        if succeeded && tag.ends_with("reserve") {
-            return false;
-        }
-        let before = saga.open.clone();
         let requested = saga.open.remove(tag);
-        let changed = match tag.strip_prefix("compensate:") {
+        if succeeded && tag.ends_with("reserve") {
+            return requested.is_some();
+        }
+        if result == OracleOutcome::TimedOut {
+            self.unknown.insert((of.to_owned(), tag.to_owned()));
+        }
+        // A result that changes no step is recorded: its work is no longer pending.
+        match tag.strip_prefix("compensate:") {
             Some(step) => self.compensated(of, saga, step, succeeded),
             None if succeeded => self.step(of, saga, tag, "ok"),
             None if result == OracleOutcome::Failed => self.step(of, saga, tag, "failed"),
             None => self.step(of, saga, tag, "timed out"),
         };
-        if !changed {
-            saga.open = before;
-        }
-        changed && requested.is_some()
+        requested.is_some()
     }
 
     fn step(&mut self, of: &str, saga: &mut OracleInstance, step: &str, result: &str) -> bool {
@@ -278,11 +292,16 @@ impl Oracle {
                 saga.done.push(step);
                 self.advance(of, saga);
             }
-            ("open", result) => {
-                saga.steps.insert(step, if result == "failed" { "failed" } else { "abandoned" });
+            ("open", "timed out") => {
+                saga.steps.insert(step, "done");
+                saga.done.push(step);
                 self.start_compensation(of, saga);
             }
-            ("failed" | "abandoned", "ok") => {
+            ("open", _) => {
+                saga.steps.insert(step, "failed");
+                self.start_compensation(of, saga);
+            }
+            ("failed" | "abandoned", "ok") | ("abandoned", "timed out") => {
                 saga.steps.insert(step, "done");
                 saga.done.push(step);
                 if matches!(saga.status, "failed" | "cancelled") {
@@ -319,7 +338,7 @@ impl Oracle {
         };
         saga.steps.insert(next, "open");
         if next == "reserve" {
-            saga.timer = Some(saga.version);
+            saga.timer = Some(saga.run);
             saga.timer_row = true;
         }
         self.request(of, saga, next, true);
@@ -350,7 +369,9 @@ impl Oracle {
 
     fn request(&mut self, of: &str, saga: &mut OracleInstance, name: &str, awaited: bool) {
         let requested = self.requested.entry((of.to_owned(), name.to_owned())).or_default();
-        *requested += 1;
+        if !self.unknown.remove(&(of.to_owned(), name.to_owned())) {
+            *requested += 1;
+        }
         self.outbox.insert((of.to_owned(), name.to_owned(), *requested));
         if awaited {
             saga.open.insert(name.to_owned(), *requested);

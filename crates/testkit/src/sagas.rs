@@ -82,6 +82,8 @@ pub fn expected_order_end(plan: &Value) -> (Status, Vec<String>) {
             actions.push(step.to_owned());
         }
         if matches!(behavior, FakeBehavior::Reject | FakeBehavior::FailureEvent | FakeBehavior::NoEvent) {
+            // A step without a response may have been executed, so it is compensated first.
+            done.extend((behavior == FakeBehavior::NoEvent).then_some(step));
             return compensated_order(plan, actions, &done);
         }
         done.push(step);
