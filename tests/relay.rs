@@ -320,7 +320,7 @@ async fn fire_after_an_outage(count: usize, firing: usize) {
             let firing = metrics.timers_fired().saturating_sub(commits.0.load(Ordering::SeqCst));
             most.fetch_max(firing, Ordering::SeqCst);
             live.fetch_max(metrics.live_instances(), Ordering::SeqCst);
-            armed(runtime) <= left
+            commits.0.load(Ordering::SeqCst) >= (count - left) as u64
         };
         runtime.wait_until("the timers fire", fired).await;
     }

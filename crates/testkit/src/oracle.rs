@@ -137,6 +137,7 @@ impl Oracle {
         match op {
             OracleOp::Event("OrderPlaced", id) => {
                 let applied = self.purged_dedupe_keys.get(of).cloned().unwrap_or_default();
+                self.unknown.retain(|(instance, _)| instance != of);
                 let run = self.runs.entry(of.to_owned()).or_default();
                 *run += 1;
                 let run = *run;
