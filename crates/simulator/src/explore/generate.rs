@@ -120,6 +120,7 @@ impl StepGenerator<'_> {
             state if is_compensation(state) => Some((format!("compensate:{tag}"), false)),
             _ => None,
         });
+        let open = open.filter(|(tag, in_doubt)| *in_doubt || !self.has_result(tag));
         let (tag, in_doubt) = rng.choice(open.collect::<Vec<_>>())?;
         Some(if in_doubt { self.in_doubt_decision(tag, rng) } else { self.any_response(tag, rng) })
     }
@@ -147,12 +148,23 @@ impl StepGenerator<'_> {
     fn late_response(&self, step_states: &StepStates, rng: &mut Rng) -> Option<SimulationStep> {
         let late =
             step_states.iter().filter(|(_, state)| matches!(*state, "failed" | "abandoned" | "retrying"));
-        let tag = rng.choice(late.map(|(tag, _)| tag.to_owned()).collect::<Vec<_>>())?;
+        let late = late.map(|(tag, _)| tag.to_owned()).filter(|tag| !self.has_result(tag));
+        let tag = rng.choice(late.collect::<Vec<_>>())?;
         Some(match rng.u8(0..4) {
             0 => SimulationStep::Timeout { tag },
             1 if self.can_be_in_doubt(&tag) => SimulationStep::InDoubt { tag },
             _ => self.ok(tag, rng),
         })
+    }
+
+    /// Returns whether the last work of the tag has its result: a work item has one.
+    fn has_result(&self, tag: &str) -> bool {
+        let source =
+            self.definition().and_then(|definition| response_spec(definition, tag)).map(|spec| spec.source);
+        let by_result = matches!(source, Some(ResponseSource::Acceptance | ResponseSource::Outcome));
+        let instance = self.runner.instance().and_then(|key| self.runner.simulator.simulated_instance(key));
+        let work = instance.and_then(|instance| instance.requested_work_by_tag(tag));
+        by_result && work.is_some_and(|work| work.completed)
     }
 
     /// Returns whether the tag can be in doubt. If the definition requires no decision, an unknown outcome
