@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use orlog_actors::CommitObserver;
 use orlog_model::{
-    Change, Clock, Commit, DeadLetter, DeadLetterOriginal, DeadLetterReason, EventType, Failure, Input,
-    InstanceKey, OutboxKey, StreamPosition, Timestamp, WorkOutcome, WorkResult,
+    Change, Clock, Commit, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventId, EventType,
+    Failure, Input, InstanceKey, OutboxKey, StreamPosition, Timestamp, WorkOutcome, WorkResult,
 };
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
@@ -234,4 +234,31 @@ async fn checkpoint_is_in_the_commit_of_its_messages() {
         assert!(stored >= published, "message {published} is applied, the checkpoint is {stored}");
     }
     runtime.stop().await;
+}
+
+/// CloudEvents identifies an event by its source and its id together: sources may use the same id.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_several_sources_with_one_id_are_all_applied() {
+    let scenario = scene(1, |setup| setup.programs = vec![EventRecorder::program()]).await;
+    let runtime = &scenario.runtime;
+    let key = EventRecorder::key(&tenant(), 0);
+    let event = |source: &str, number| Event {
+        id: EventId::new("1").expect("a valid name"),
+        source: source.to_owned(),
+        ..EventRecorder::event(&key, number, Timestamp::from_millis(1_700_000_000_000))
+    };
+    for (source, number) in [("urn:shop", 0), ("urn:bank", 1), ("urn:desk", 2), ("urn:mill", 3)] {
+        runtime.publish(&event(source, number)).await;
+        runtime.publish(&event(source, number)).await;
+    }
+    let numbers = |runtime: &TestRuntime| {
+        let instance = runtime.reader().instance(&key).ok().flatten();
+        let mut numbers = instance.map_or_else(Vec::new, |instance| EventRecorder::numbers(&instance.state));
+        numbers.sort_unstable();
+        numbers
+    };
+    runtime.wait_until("each event is applied", |runtime| numbers(runtime).len() >= 4).await;
+    runtime.wait_until_consumed().await;
+    assert_eq!(numbers(runtime), [0, 1, 2, 3]);
+    scenario.runtime.stop().await;
 }

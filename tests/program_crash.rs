@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use orlog_actors::ControlError;
 use orlog_bus::Subscription;
 use orlog_bus::subject::{self, SubjectKind};
 use orlog_model::{
     Change, Clock, ControlAction, ControlRequest, CorrelationId, DeadLetter, DeadLetterOriginal,
-    DeadLetterReason, DefinitionRef, Event, Instance, InstanceKey, StreamPosition, Timestamp,
+    DeadLetterReason, DefinitionRef, Event, Input, Instance, InstanceKey, StreamPosition, Timestamp,
 };
 use orlog_program::{Context, Manifest, Program, ProgramError, ProgramInput, ProgramOutput};
 use orlog_testkit::SimClock;
@@ -116,6 +118,56 @@ async fn inputs_after_a_program_crash_are_buffered_until_the_program_is_fixed() 
     let mut all = numbers(&runtime, &key);
     all.sort_unstable();
     assert_eq!(all, [0, 1, 2, 3, 4, 5]);
+    runtime.stop().await;
+}
+
+/// An input that was buffered, that crashed the program and crashed it again when it was redriven, is applied
+/// when it is redriven once more: neither its buffering nor its crashes count as its application.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letter_that_fails_again_can_be_redriven_again() {
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let clock = SimClock::new(START);
+    let time = Arc::clone(&clock) as Arc<dyn Clock>;
+    let world = FakeUpstreams::new(Arc::clone(&time), 1);
+    let breaks = Arc::new(Mutex::new(BTreeSet::from([1, 2])));
+    let program = CrashingProgram { ledger: EventRecorder::program(), breaks: Arc::clone(&breaks) };
+    let runtime =
+        TestRuntimeConfig::new(home.path().to_owned(), vec![Arc::new(program)], time).start(&world).await;
+    let key = EventRecorder::key(&tenant(), 0);
+    for number in 0..3 {
+        runtime.publish(&EventRecorder::event(&key, number, START)).await;
+    }
+    let stored =
+        |runtime: &TestRuntime| runtime.reader().buffered_inputs(&key, 10).map_or(0, |inputs| inputs.len());
+    runtime.wait_until("the second number is buffered", |runtime| stored(runtime) == 1).await;
+    clock.advance(Duration::from_secs(1));
+    resume(&runtime, &key, 1).await;
+    runtime.wait_until("it crashes the program", |runtime| dead_letters(runtime).len() == 2).await;
+
+    breaks.lock().unwrap_or_else(PoisonError::into_inner).remove(&1);
+    clock.advance(Duration::from_secs(1));
+    resume(&runtime, &key, 2).await;
+    let of_two = |runtime: &TestRuntime| {
+        let is_two = |letter: &DeadLetter| match &letter.original {
+            DeadLetterOriginal::Input(input) => {
+                matches!(&**input, Input::Event(event) if event.data["n"] == 2)
+            }
+            DeadLetterOriginal::Message { .. } => false,
+        };
+        dead_letters(runtime).into_iter().find(is_two).expect("its dead letter is stored")
+    };
+    let redriven = runtime.runtime.redrive(of_two(&runtime)).await;
+    assert!(matches!(redriven, Err(ControlError::DeadLettered(_))), "{redriven:?}");
+
+    breaks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    clock.advance(Duration::from_secs(1));
+    resume(&runtime, &key, 3).await;
+    for dead_letter in dead_letters(&runtime) {
+        runtime.runtime.redrive(dead_letter).await.expect("the program is fixed");
+    }
+    let mut all = numbers(&runtime, &key);
+    all.sort_unstable();
+    assert_eq!((all, dead_letters(&runtime).len()), (vec![0, 1, 2], 0));
     runtime.stop().await;
 }
 

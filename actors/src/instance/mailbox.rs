@@ -9,10 +9,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use orlog_model::{Change, Input, Instance, InstanceKey, TenantId};
+use orlog_model::{Change, Input, Instance, InstanceKey};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::Notify;
-use uuid::Uuid;
 
 use crate::instance::completion::Completion;
 
@@ -187,14 +186,6 @@ impl Mailbox {
     pub(crate) fn replacement(&self) -> Option<Instance> {
         match self.lock().queue.front()?.extra_change.as_ref()? {
             Change::Replace(replacement) => Some(replacement.instance.clone()),
-            _ => None,
-        }
-    }
-
-    /// Returns the dead letter that the first input comes from.
-    pub(crate) fn dead_letter(&self) -> Option<(TenantId, Uuid)> {
-        match self.lock().queue.front()?.extra_change.as_ref()? {
-            Change::DropDeadLetter { tenant, id } => Some((tenant.clone(), *id)),
             _ => None,
         }
     }

@@ -19,8 +19,8 @@ use orlog_engine::{
     decide_migration, decide_without_definition,
 };
 use orlog_model::{
-    Change, Commit, ControlAction, ControlRequest, DeadLetterOriginal, DeadLetterReason, DedupeKey,
-    HistoryEntry, Input, Instance, Status, StatusSnapshot,
+    Change, Commit, ControlAction, ControlRequest, DeadLetterOriginal, DeadLetterReason, DedupeKey, Input,
+    Instance, Status, StatusSnapshot,
 };
 use orlog_program::Program;
 use orlog_store::Error as StoreError;
@@ -164,7 +164,7 @@ impl State {
         if self.instance.is_none() && matches!(input, Input::Timer(_)) {
             self.load_early_inputs().await?;
         }
-        if self.instance.is_none() || matches!(input, Input::WorkResult(_) | Input::Timer(_)) {
+        if self.instance.is_none() || !input.has_dedupe_key() {
             return Ok(false);
         }
         if self.mailbox.is_durable() {
@@ -175,23 +175,7 @@ impl State {
         if self.recent.contains(&id) {
             return Ok(true);
         }
-        let known = context.reader.is_duplicate(&self.mailbox.key, id, context.clock.now())?;
-        Ok(known && self.is_applied(input)?)
-    }
-
-    /// Returns true if the input was applied although its dead letter is stored: by a replay. The dedupe key of
-    /// a dead letter can result from the time when its input was buffered.
-    fn is_applied(&self, input: &Input) -> Result<bool, StoreError> {
-        let reader = &self.instances.context.reader;
-        let Some((tenant, id)) = self.mailbox.dead_letter() else { return Ok(true) };
-        let Some(dead_letter) = reader.dead_letter(&tenant, id)? else { return Ok(true) };
-        let id = input.id();
-        let history = reader.history(&self.mailbox.key, 0, usize::MAX)?;
-        // The commit of a dead letter whose program crashed has an entry, too: the instance is paused.
-        let is_crash = |entry: &HistoryEntry| {
-            entry.at == dead_letter.at && entry.work.is_empty() && entry.note.starts_with("paused: ")
-        };
-        Ok(history.iter().any(|entry| entry.input_id == id && !is_crash(entry)))
+        context.reader.is_duplicate(&self.mailbox.key, id, context.clock.now())
     }
 
     fn decide(&self, input: &Input, attempts: u32) -> Decision {

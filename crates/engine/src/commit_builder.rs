@@ -47,7 +47,7 @@ pub(crate) fn build_commit(
         (run_id, transition.status),
         &mut commit,
     );
-    commit.dedupe_key = cause.input.dedupe_key();
+    commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
     commit.history = Some(HistoryEntry {
         version: cause.version,
         at: context.now,

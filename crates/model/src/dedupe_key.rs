@@ -58,10 +58,16 @@ impl Input {
     /// timer detect a second delivery.
     #[must_use]
     pub fn dedupe_key(&self) -> Option<DedupeKey> {
+        self.has_dedupe_key().then(|| self.identity())
+    }
+
+    /// Returns whether a second delivery is detected by a dedupe key.
+    #[must_use]
+    pub fn has_dedupe_key(&self) -> bool {
         match self {
-            Input::Event(_) | Input::Control(_) | Input::Workflow(_) => Some(self.identity()),
-            Input::Early(early) => early.input.dedupe_key(),
-            Input::WorkResult(_) | Input::Timer(_) => None,
+            Input::Event(_) | Input::Control(_) | Input::Workflow(_) => true,
+            Input::Early(early) => early.input.has_dedupe_key(),
+            Input::WorkResult(_) | Input::Timer(_) => false,
         }
     }
 

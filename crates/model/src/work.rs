@@ -118,7 +118,7 @@ pub struct Fact {
     /// Identity of the fact within its run, next to its type: the same key is the same event. Default: the
     /// input that caused it, and its position in the transition.
     #[serde(skip)]
-    pub key: Option<String>,
+    pub key: Option<CompactString>,
 }
 
 /// Start of a child saga. Its end is an input of the instance.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DedupeKey, DefinitionRef, Deployment, Input,
-    Instance, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition, TaskUpdate, Timer,
-    Timestamp, WorkItem,
+    ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DeadLetterOriginal, DedupeKey, DefinitionRef,
+    Deployment, Input, Instance, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition,
+    TaskUpdate, Timer, Timestamp, WorkItem,
 };
 
 use crate::encoding::definition_source::DefinitionSourceRef;
@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::feed::write::{self, FeedOffset, FeedWriter};
 use crate::merged::MergedTables;
 use crate::read::attention::Attention;
+use crate::read::dedupe::buckets_before;
 use crate::table::Table;
 
 mod purge;
@@ -161,7 +162,21 @@ impl<'a> ChangeTranslator<'a> {
         self.timers(commit)?;
         self.inputs(commit)?;
         commit.settles.iter().try_for_each(|outbox_key| self.complete(outbox_key))?;
-        commit.dead_letter.iter().try_for_each(|dead_letter| self.dead_letter(dead_letter))
+        let Some(dead_letter) = &commit.dead_letter else { return Ok(()) };
+        if let DeadLetterOriginal::Input(input) = &dead_letter.original {
+            input.dedupe_key().into_iter().try_for_each(|id| self.delete_dedupe_key(key, id))?;
+        }
+        self.dead_letter(dead_letter)
+    }
+
+    /// Deletes the dedupe key of a dead letter, so that it can be redriven: it was stored when the input was
+    /// buffered.
+    fn delete_dedupe_key(&mut self, key: &InstanceKey, id: DedupeKey) -> Result<(), Error> {
+        let buckets = buckets_before(self.tables, self.bucket)?;
+        for bucket in buckets.into_iter().chain([self.bucket]) {
+            self.record.delete(Table::Dedupe, &self.keys.dedupe(bucket, key, id))?;
+        }
+        Ok(())
     }
 
     /// Writes the dedupe key of an event.

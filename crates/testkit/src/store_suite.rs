@@ -29,7 +29,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 pub use dead_letters::{dead_letter_copies_wait_for_publication, dead_letters_and_definitions_are_stored};
-pub use dedupe::{dedupe_window_excludes_downtime, dedupe_window_is_enforced};
+pub use dedupe::{dead_letter_has_no_dedupe_key, dedupe_window_excludes_downtime, dedupe_window_is_enforced};
 pub use feed::{commits_wake_watchers, feed_returns_changes_after_an_offset};
 pub use purging::{
     ended_instances_are_purged_incrementally, orphaned_tasks_are_purged, sweep_visits_every_row_once,
@@ -316,7 +316,7 @@ macro_rules! store_suite {
         $crate::store_suite!($fixture;
             commit_is_atomic, group_is_all_or_nothing, destinations_are_ordered_and_independent,
             settled_work_is_removed_once, timers_are_returned_by_due_time,
-            dedupe_window_is_enforced, dedupe_window_excludes_downtime, last_checkpoint_is_stored, buffered_inputs_keep_their_order,
+            dead_letter_has_no_dedupe_key, dedupe_window_is_enforced, dedupe_window_excludes_downtime, last_checkpoint_is_stored, buffered_inputs_keep_their_order,
             dead_letters_and_definitions_are_stored, dead_letter_copies_wait_for_publication, replacement_removes_all_previous_rows_but_dedupe_keys,
             deployment_replaces_the_previous_one, instance_query_pages, tables_are_inspectable,
             tasks_are_stored_with_their_events, task_query_pages, early_inputs_are_buffered_without_an_instance,

@@ -80,7 +80,7 @@ impl State {
             }
         };
         commit.unbuffer.push(number);
-        if commit.dead_letter.is_none() && !matches!(input, Input::WorkResult(_) | Input::Timer(_)) {
+        if commit.dead_letter.is_none() {
             // Also if the input was ignored: it was consumed.
             commit.dedupe_key = input.dedupe_key();
         }

@@ -1,5 +1,6 @@
 //! Applies a result to its step: completed, failed, retried or compensated.
 
+use compact_str::format_compact;
 use orlog_model::{Fact, Failure, Work};
 use serde_json::Value;
 
@@ -62,7 +63,7 @@ impl Execution<'_> {
             .filter(|_| own && self.action_of(step_input.at, false).reports_named_result())
         {
             let tag = self.tag_of(step_input.at, false);
-            let key = Some(format!("{tag}#{}", self.state.round(&tag)));
+            let key = Some(format_compact!("{tag}#{}", self.state.round(&tag)));
             self.work.push(Work::Fact(Fact { kind, data: step_input.data.clone(), key }));
         }
     }

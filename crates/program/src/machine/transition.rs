@@ -1,5 +1,6 @@
 //! Execution of one transition: the state and its outputs.
 
+use compact_str::CompactString;
 use orlog_model::{Failure, Name, TaskChange, TimerChange, Transition, Work};
 use serde_json::Value;
 
@@ -273,7 +274,7 @@ impl<'a> Execution<'a> {
         let data =
             fact.data.evaluate(&self.saga_bindings()).map_err(|error| evaluation_error(error.to_string()))?;
         check_payload(&data).map_err(|large| evaluation_error(large.to_string()))?;
-        let key = Some("end".to_owned());
+        let key = Some(CompactString::const_new("end"));
         self.work.push(Work::Fact(orlog_model::Fact { kind: fact.kind.clone(), data, key }));
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use compact_str::CompactString;
 use orlog_model::{
     CancelChild, Command, Confirmation, CorrelationId, Effect, EffectName, EventType, Fact, Name,
     RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange, Timestamp, Wait, WaitKind, Work,
@@ -71,7 +72,7 @@ pub(super) struct FactRequest {
     #[serde(default)]
     data: Value,
     /// Identity of the fact within the run. Default: the input and the position.
-    key: Option<String>,
+    key: Option<CompactString>,
 }
 
 /// Request to start a child saga.

@@ -98,7 +98,7 @@ impl Reader {
 }
 
 /// Returns the nonempty buckets before this one, with one lookup each.
-fn buckets_before(tables: &MergedTables, bucket: i64) -> Result<Vec<i64>, Error> {
+pub(crate) fn buckets_before(tables: &MergedTables, bucket: i64) -> Result<Vec<i64>, Error> {
     let (mut found, mut from, end) = (Vec::new(), Vec::new(), keys::dedupe_bucket_start(bucket));
     loop {
         let mut next = None;

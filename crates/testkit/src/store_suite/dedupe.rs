@@ -1,8 +1,8 @@
 //! Cases of the dedupe window.
 
-use orlog_model::{Change, Commit, DedupeKey, Timestamp};
+use orlog_model::{Change, Commit, DeadLetter, DeadLetterOriginal, DedupeKey, Input, Timestamp};
 
-use super::samples::{apply, at, dedupe_key, empty, key};
+use super::samples::{apply, at, dead_letter, dedupe_key, empty, event, key};
 use super::{StoreFixture, WINDOW};
 
 /// A dedupe key is stored for at least one window, also if the clock moves back, and deleted on
@@ -22,6 +22,25 @@ pub fn dedupe_window_is_enforced(mut fixture: StoreFixture) {
     );
     fixture.commit_at(&[Change::PurgeDedupe { before: at(20_000) }], at(40_000));
     assert!(!applied(&fixture, committed) && !fixture.reader.is_dedupe_purge_due(at(20_000)).unwrap());
+}
+
+/// The dedupe key of a buffered input is deleted when the input becomes a dead letter, in any bucket, so that
+/// it can be redriven. Another input keeps its key.
+pub fn dead_letter_has_no_dedupe_key(mut fixture: StoreFixture) {
+    let (key, input, other) = (key("acme", "o-1"), event("e"), event("other"));
+    let buffer = |input: &Input| {
+        apply(Commit { dedupe_key: input.dedupe_key(), buffer: Some(input.clone()), ..empty(&key) })
+    };
+    fixture.commit_at(&[buffer(&input), buffer(&other)], at(5));
+    let later = at(5).saturating_add(WINDOW);
+    let letter = DeadLetter {
+        instance: Some(key.clone()),
+        original: DeadLetterOriginal::Input(Box::new(input.clone())),
+        ..dead_letter("acme", 3)
+    };
+    fixture.commit_at(&[apply(Commit { dead_letter: Some(Box::new(letter)), ..empty(&key) })], later);
+    let known = |input: &Input| fixture.reader.is_duplicate(&key, input.identity(), later).unwrap();
+    assert_eq!((known(&input), known(&other)), (false, true));
 }
 
 /// After a downtime longer than the window, dedupe keys of the last inputs remain until the store has
