@@ -241,61 +241,61 @@ mod tests {
     }
 
     proptest! {
-           /// Timers that are armed and disarmed while others fire: memory of any size, with pages of any size,
-           /// fires each timer once, in the order of the store.
-           #[test]
-           fn every_timer_fires_once_in_order(
-               capacity in 1usize..9, page in 1usize..9,
-               steps in prop::collection::vec((0u8..9, 0i64..40, any::<bool>(), any::<bool>()), 1..60),
-           ) {
-               let (mut writer, reader) = open_in_memory(Options::default());
-               let mut armed = ArmedTimers::new(Options::default().slots, capacity);
-               let (mut expected, mut fired) = (std::collections::BTreeSet::new(), Vec::new());
-               for (token, (number, due, disarm, fire)) in steps.into_iter().enumerate() {
-                   let (key, timer) = (key(number), timer(due, token as u64));
-                   let mut commit = orlog_model::Commit::empty(key.clone(), timer.due);
-                   commit.arm = vec![timer.clone()];
-                   let mut changes = vec![TimerChange::Arm(key.clone(), timer.clone())];
-                   if disarm && let Some(first) = expected.pop_first() {
-                       let (_, _, other): &(Timestamp, u16, (InstanceKey, u64)) = &first;
-                       let deleted = Timer { due: first.0, name: timer.name.clone(), token: other.1 };
-                       let mut removal = orlog_model::Commit::empty(other.0.clone(), timer.due);
-                       removal.disarm = vec![deleted.clone()];
-                       writer.commit(&[orlog_model::Change::Apply(Box::new(removal))], timer.due).unwrap();
-                       changes.push(TimerChange::Disarm(other.0.clone(), deleted));
-                   }
-                   writer.commit(&[orlog_model::Change::Apply(Box::new(commit))], timer.due).unwrap();
-                   expected.insert((timer.due, Options::default().slots.slot_of(&key).0, (key, timer.token)));
-                   for change in changes {
-    armed.apply(change, at(0));
+        /// Timers that are armed and disarmed while others fire: memory of any size, with pages of any size,
+        /// fires each timer once, in the order of the store.
+        #[test]
+        fn every_timer_fires_once_in_order(
+            capacity in 1usize..9, page in 1usize..9,
+            steps in prop::collection::vec((0u8..9, 0i64..40, any::<bool>(), any::<bool>()), 1..60),
+        ) {
+            let (mut writer, reader) = open_in_memory(Options::default());
+            let mut armed = ArmedTimers::new(Options::default().slots, capacity);
+            let (mut expected, mut fired) = (std::collections::BTreeSet::new(), Vec::new());
+            for (token, (number, due, disarm, fire)) in steps.into_iter().enumerate() {
+                let (key, timer) = (key(number), timer(due, token as u64));
+                let mut commit = orlog_model::Commit::empty(key.clone(), timer.due);
+                commit.arm = vec![timer.clone()];
+                let mut changes = vec![TimerChange::Arm(key.clone(), timer.clone())];
+                if disarm && let Some(first) = expected.pop_first() {
+                    let (_, _, other): &(Timestamp, u16, (InstanceKey, u64)) = &first;
+                    let deleted = Timer { due: first.0, name: timer.name.clone(), token: other.1 };
+                    let mut removal = orlog_model::Commit::empty(other.0.clone(), timer.due);
+                    removal.disarm = vec![deleted.clone()];
+                    writer.commit(&[orlog_model::Change::Apply(Box::new(removal))], timer.due).unwrap();
+                    changes.push(TimerChange::Disarm(other.0.clone(), deleted));
+                }
+                writer.commit(&[orlog_model::Change::Apply(Box::new(commit))], timer.due).unwrap();
+                expected.insert((timer.due, Options::default().slots.slot_of(&key).0, (key, timer.token)));
+                for change in changes {
+                    armed.apply(change, at(0));
+                }
+                prop_assert!(armed.rows.len() <= capacity.max(page));
+                if fire {
+                    fill(&mut armed, &reader, page);
+                    if let Some((key, timer)) = armed.pop_due(at(1_000)) {
+                        let slot = Options::default().slots.slot_of(&key).0;
+                        let first = expected.pop_first().expect("a timer is armed");
+                        prop_assert_eq!(&first, &(timer.due, slot, (key.clone(), timer.token)));
+                        fired.push(first);
+                        let mut removal = orlog_model::Commit::empty(key, timer.due);
+                        removal.disarm = vec![timer];
+                        writer
+                            .commit(&[orlog_model::Change::Apply(Box::new(removal))], Timestamp::from_millis(0))
+                            .unwrap();
+                    } else {
+                        prop_assert!(expected.is_empty());
+                    }
+                }
+            }
+            fill(&mut armed, &reader, page);
+            while let Some((_, timer)) = armed.pop_due(at(1_000)) {
+                let first = expected.pop_first().expect("a timer is armed");
+                prop_assert_eq!(first.2.1, timer.token);
+                fill(&mut armed, &reader, page);
+            }
+            prop_assert!(expected.is_empty());
+        }
     }
-                   prop_assert!(armed.rows.len() <= capacity.max(page));
-                   if fire {
-                       fill(&mut armed, &reader, page);
-                       if let Some((key, timer)) = armed.pop_due(at(1_000)) {
-                           let slot = Options::default().slots.slot_of(&key).0;
-                           let first = expected.pop_first().expect("a timer is armed");
-                           prop_assert_eq!(&first, &(timer.due, slot, (key.clone(), timer.token)));
-                           fired.push(first);
-                           let mut removal = orlog_model::Commit::empty(key, timer.due);
-                           removal.disarm = vec![timer];
-                           writer
-                               .commit(&[orlog_model::Change::Apply(Box::new(removal))], Timestamp::from_millis(0))
-                               .unwrap();
-                       } else {
-                           prop_assert!(expected.is_empty());
-                       }
-                   }
-               }
-               fill(&mut armed, &reader, page);
-               while let Some((_, timer)) = armed.pop_due(at(1_000)) {
-                   let first = expected.pop_first().expect("a timer is armed");
-                   prop_assert_eq!(first.2.1, timer.token);
-                   fill(&mut armed, &reader, page);
-               }
-               prop_assert!(expected.is_empty());
-           }
-       }
 
     #[test]
     fn clock_set_back_delays_no_timer_and_later_timers_follow_the_new_time() {
