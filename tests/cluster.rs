@@ -6,6 +6,9 @@
 //! idempotency key per effect.
 
 #[cfg(test)]
+#[path = "cluster/faults.rs"]
+mod faults;
+#[cfg(test)]
 #[path = "cluster/orders.rs"]
 mod orders;
 #[cfg(test)]
@@ -23,6 +26,8 @@ use std::time::{Duration, Instant};
 use orlog::telemetry::metric_specs;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use orlog_testkit::raw_nats::RawNatsClient;
+use orlog_testkit::runtime::seed;
+use orlog_testkit::{distribution, long_run_size};
 
 use orders::Orders;
 use pods::Pods;
@@ -205,7 +210,7 @@ async fn partitioned_pod_stops_its_shards_and_rejoins() {
     within("a cut wire", async {
         let wire = Proxy::to(nats.port).await;
         let mut pods = Pods::new(&[nats.url()], 1).await;
-        pods.start_by("a", &wire.url).await;
+        pods.start_through("a", vec![wire.url.clone()]).await;
         pods.start("b").await;
         pods.until_spread().await;
         let orders = Orders::begin(&pods, 120);
@@ -252,4 +257,29 @@ async fn three_pods_on_three_servers_survive_all_faults() {
         orders.check(&pods).await;
     })
     .await;
+}
+
+/// `ORLOG_POD_FAULTS` faults (20), in groups with a new cluster each; `ORLOG_SEED` is the seed of the first
+/// group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long; make stress"]
+async fn random_faults_lose_and_duplicate_nothing_long() {
+    const GROUP: usize = 20;
+    let count = long_run_size("ORLOG_POD_FAULTS", GROUP);
+    let first_seed = seed(1);
+    let (mut recoveries, mut orders) = (faults::Recoveries::new(), 0);
+    for (group, begun) in (0..count).step_by(GROUP).enumerate() {
+        let size = GROUP.min(count - begun);
+        let Some((durations, placed)) = faults::inject(size, first_seed + group as u64).await else {
+            return;
+        };
+        orders += placed;
+        for (fault, durations) in durations {
+            recoveries.entry(fault).or_default().extend(durations);
+        }
+        println!("{} faults, {orders} orders, lost 0, duplicated keys 0", begun + size);
+    }
+    for (fault, durations) in recoveries {
+        println!("from {fault:?} to the next commit of every concerned shard: {}", distribution(durations));
+    }
 }

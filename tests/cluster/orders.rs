@@ -2,21 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::pods::{Pods, Urls};
 
 const NOTES: usize = 5;
 /// Maximum number of concurrent orders.
 const AT_ONCE: usize = 12;
+/// Pause of a sender of an endless load between two orders.
+const ORDER_PAUSE: Duration = Duration::from_millis(400);
 /// Delay between two attempts without a response.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Orders {
-    count: usize,
+    pub(crate) count: usize,
     placed: watch::Receiver<usize>,
 }
 
@@ -69,6 +73,42 @@ impl Orders {
         for (effect, keys) in &keys {
             assert_eq!(keys.len(), 1, "{effect:?} was asked for under {keys:?}");
         }
+    }
+}
+
+/// Load without a planned end.
+pub(crate) struct EndlessOrders {
+    next: Arc<AtomicUsize>,
+    stopped: Arc<AtomicBool>,
+    senders: JoinSet<()>,
+}
+
+impl EndlessOrders {
+    /// Starts to place orders in the background.
+    pub(crate) fn begin(pods: &Pods) -> Self {
+        let mut load = Self { next: Arc::default(), stopped: Arc::default(), senders: JoinSet::new() };
+        for _ in 0..AT_ONCE {
+            let (urls, client) = (Arc::clone(&pods.urls), pods.client.clone());
+            let (next, stopped) = (Arc::clone(&load.next), Arc::clone(&load.stopped));
+            load.senders.spawn(async move {
+                let mut pause = tokio::time::interval(ORDER_PAUSE);
+                while !stopped.load(Ordering::SeqCst) {
+                    place(&client, &urls, next.fetch_add(1, Ordering::SeqCst)).await;
+                    pause.tick().await;
+                }
+            });
+        }
+        load
+    }
+
+    /// Waits until all events of the orders that were begun are accepted.
+    pub(crate) async fn stop(mut self) -> Orders {
+        self.stopped.store(true, Ordering::SeqCst);
+        while let Some(sender) = self.senders.join_next().await {
+            sender.unwrap();
+        }
+        let count = self.next.load(Ordering::SeqCst);
+        Orders { count, placed: watch::channel(count).1 }
     }
 }
 

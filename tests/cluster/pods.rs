@@ -41,7 +41,7 @@ pub(crate) struct Pods {
     dir: TempDir,
     servers: Vec<String>,
     /// Server addresses of pods that use another route.
-    routes: BTreeMap<String, String>,
+    routes: BTreeMap<String, Vec<String>>,
     replicas: usize,
     /// Name of the lease bucket.
     pub(crate) cluster_name: String,
@@ -68,8 +68,7 @@ impl Pods {
     }
 
     fn config(&self, name: &str, port: u16) -> PathBuf {
-        let route = self.routes.get(name).map(|route| vec![route.clone()]);
-        let (servers, upstream) = (route.as_ref().unwrap_or(&self.servers), &self.upstream.url);
+        let (servers, upstream) = (self.routes.get(name).unwrap_or(&self.servers), &self.upstream.url);
         let data = self.dir.path().join(name);
         let definitions = self.dir.path().join("definitions");
         let text = format!(
@@ -117,9 +116,9 @@ impl Pods {
         self.running[name].signal(Signal::TERM);
     }
 
-    /// Starts a pod that connects to the servers through this address.
-    pub(crate) async fn start_by(&mut self, name: &str, route: &str) {
-        self.routes.insert(name.to_owned(), route.to_owned());
+    /// Starts a pod that connects to the servers through these addresses.
+    pub(crate) async fn start_through(&mut self, name: &str, addresses: Vec<String>) {
+        self.routes.insert(name.to_owned(), addresses);
         self.start(name).await;
     }
 
@@ -193,6 +192,32 @@ impl Pods {
             *last = info["cluster"].clone();
         }
         (shards.len() == SHARDS).then_some(holders)
+    }
+
+    /// Returns the shards that run in a pod.
+    pub(crate) async fn shards_of(&self, name: &str) -> BTreeSet<u64> {
+        let info = self.ask(name, "GET", "/info").send().await.unwrap();
+        let info: Value = info.json().await.unwrap();
+        let shards = info["shards"].as_array().unwrap();
+        shards.iter().filter_map(|shard| shard["shard"].as_u64()).collect()
+    }
+
+    /// Returns the position of the last commit of each shard that runs in a reachable pod.
+    pub(crate) async fn positions(&self) -> BTreeMap<(String, u64), u64> {
+        let urls = self.urls.lock().unwrap().clone();
+        let mut positions = BTreeMap::new();
+        for (name, url) in urls {
+            let Ok(response) = self.client.get(format!("{url}/metrics")).send().await else { continue };
+            let text = response.text().await.unwrap_or_default();
+            for line in text.lines() {
+                let Some(rest) = line.strip_prefix("orlog_store_position{shard=\"") else { continue };
+                let Some((shard, position)) = rest.split_once("\"} ") else { continue };
+                if let (Ok(shard), Ok(position)) = (shard.parse(), position.parse()) {
+                    positions.insert((name.clone(), shard), position);
+                }
+            }
+        }
+        positions
     }
 
     /// Writes a file that pods can read.

@@ -8,6 +8,7 @@ pub mod fake_upstreams;
 pub mod faulty_bus;
 mod faulty_disk;
 pub mod grpc_server;
+mod long_run;
 pub mod memory_log;
 pub mod nats_server;
 pub mod oracle;
@@ -23,5 +24,6 @@ pub mod store_suite;
 mod wall_clock;
 
 pub use faulty_disk::FaultyDisk;
+pub use long_run::{distribution, long_run_size};
 pub use sim_clock::SimClock;
 pub use wall_clock::WallClock;

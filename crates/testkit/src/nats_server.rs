@@ -171,7 +171,8 @@ pub struct NatsCluster {
 }
 
 impl NatsCluster {
-    /// Starts a cluster of `size` nodes. `None` if the server is not installed.
+    /// Starts a cluster of `size` nodes. `None` if the server is not installed. Clients learn no other
+    /// addresses from the nodes, so that a proxy before a node stays the only path to it.
     ///
     /// # Panics
     /// If the nodes do not start, or the server is missing in CI.
@@ -187,7 +188,7 @@ impl NatsCluster {
             .enumerate()
             .map(|(index, (port, route))| {
                 let extra = format!(
-                    "server_name: n{index}\ncluster {{ name: orlog, listen: 127.0.0.1:{route}, routes: {routes:?} }}\n"
+                    "server_name: n{index}\ncluster {{ name: orlog, listen: 127.0.0.1:{route}, routes: {routes:?}, no_advertise: true }}\n"
                 );
                 NatsServer::prepare(binary.clone(), *port, &extra, Some(Arc::clone(&slot)))
             })

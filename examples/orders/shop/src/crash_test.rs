@@ -18,6 +18,10 @@ pub const SAGA: &str = "order";
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 /// Poll interval of the progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Poll interval of the first commit after a kill.
+const COMMIT_POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Pause between two orders.
+const ORDER_PAUSE: Duration = Duration::from_millis(10);
 /// One order in this many is placed twice.
 const REPEAT_ONE_IN: usize = 20;
 
@@ -36,41 +40,62 @@ pub struct CrashTestPlan {
     pub wait: Duration,
 }
 
+/// Results of a crash test.
+pub struct CrashTestReport {
+    /// Comparison of the records.
+    pub audit: Reconciliation,
+    /// Times from a kill to the first new commit.
+    pub recoveries: Vec<Duration>,
+}
+
 /// Runs the crash test and the reconciliation.
 ///
 /// # Errors
 /// Fails if the runner does not start or the sagas do not end in time.
-pub async fn run(plan: CrashTestPlan) -> anyhow::Result<Reconciliation> {
+pub async fn run(plan: CrashTestPlan) -> anyhow::Result<CrashTestReport> {
     let mut runner = Runner::new(plan.place)?;
     let shop = open_shop(&runner.url(), plan.seed).await?;
     shop.set_faults(FaultSettings { fail_rate: 0.1, ..FaultSettings::default() });
     runner.start(&shop.url()).await?;
     let mut chance = Rng::with_seed(plan.seed);
     let all = orders(plan.seed, plan.kills.max(1) * plan.orders_per_kill);
+    let mut recoveries = Vec::with_capacity(plan.kills);
     for (round, placed) in all.chunks(plan.orders_per_kill).enumerate() {
-        let feed = tokio::spawn(place(runner.client().clone(), placed.to_vec(), Duration::from_millis(10)));
+        let feed = tokio::spawn(place(runner.client().clone(), placed.to_vec(), ORDER_PAUSE));
         if round < plan.kills {
-            tokio::time::sleep(Duration::from_millis(chance.u64(1..1200))).await;
-            kill(&mut runner, &mut chance).await?;
+            // The kill comes before the last order is placed, so that a commit follows.
+            let feed_time = ORDER_PAUSE * u32::try_from(placed.len()).context("too many orders")?;
+            tokio::time::sleep(feed_time.mul_f64(chance.f64())).await;
+            recoveries.push(kill(&mut runner, &mut chance).await?);
         }
         feed.await.context("the order feed failed")??;
     }
     wait(runner.client(), &shop, all.len(), plan.wait).await?;
     let accepted: Vec<String> = all.into_iter().map(|order| order.id).collect();
-    let found = reconcile(&accepted, &runner.client().all(SAGA).await?, &shop.record());
+    let audit = reconcile(&accepted, &runner.client().all(SAGA).await?, &shop.record());
     runner.stop().await?;
-    Ok(found)
+    Ok(CrashTestReport { audit, recoveries })
 }
 
-/// Kills and restarts the runner; one time in four it is killed again during recovery.
-async fn kill(runner: &mut Runner, chance: &mut Rng) -> anyhow::Result<()> {
+/// Kills and restarts the runner; one time in four it is killed again during recovery. Returns the time
+/// from the last kill to the first new commit.
+async fn kill(runner: &mut Runner, chance: &mut Rng) -> anyhow::Result<Duration> {
+    let mut killed = Instant::now();
     runner.kill().await?;
     if chance.u8(0..4) == 0 {
         runner.launch()?;
         tokio::time::sleep(Duration::from_millis(chance.u64(1..80))).await;
+        killed = Instant::now();
         runner.kill().await?;
     }
-    runner.restart().await
+    runner.restart().await?;
+    while !runner.client().has_committed().await {
+        if killed.elapsed() > TIMEOUT {
+            bail!("no commit within {TIMEOUT:?} of a kill");
+        }
+        tokio::time::sleep(COMMIT_POLL_INTERVAL).await;
+    }
+    Ok(killed.elapsed())
 }
 
 /// Starts a shop on a free port.

@@ -103,6 +103,15 @@ impl Client {
         response.is_ok_and(|response| response.status().is_success())
     }
 
+    /// Returns whether the runner has committed a transition since its start.
+    pub async fn has_committed(&self) -> bool {
+        let Ok(response) = self.http.get(format!("{}/metrics", self.url)).send().await else { return false };
+        let text = response.text().await.unwrap_or_default();
+        text.lines()
+            .filter(|line| line.starts_with("orlog_transitions_committed_total"))
+            .any(|line| line.rsplit(' ').next().is_some_and(|value| value != "0"))
+    }
+
     /// Returns the number of sagas by status.
     ///
     /// # Errors
