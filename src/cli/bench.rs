@@ -7,9 +7,11 @@
 //! | C | many instances that wait for a timer; then 10,000 timers due within 1s; then a restart |
 //! | D | idle instances are woken by signals, N concurrent |
 //! | E | a process under load A is killed with SIGKILL; the next process recovers |
+//! | F | latency of a tenant alone and beside the load of another tenant |
 
 mod client;
 mod idle_instances;
+mod neighbors;
 mod observer;
 mod options;
 mod recover;
@@ -41,6 +43,7 @@ pub async fn run(bench: &BenchArgs) -> anyhow::Result<BenchReport> {
         Workload::C => idle_instances::workload_c(bench, config).await,
         Workload::D => idle_instances::workload_d(bench, config).await,
         Workload::E => recover::run(bench, config).await,
+        Workload::F => neighbors::run(bench, config).await,
     }
 }
 

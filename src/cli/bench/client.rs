@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use orlog_effect::Upstream;
+use orlog_program::Program;
 
 use super::observer::CompletionTracker;
 use super::options::{BenchArgs, Workload};
@@ -19,16 +21,25 @@ use crate::config::Config;
 use crate::telemetry::{SpanExporter, TelemetryHandle};
 
 /// Timeout for the end of a saga. Default: 1 min.
-const RESULT_TIMEOUT: Duration = Duration::from_mins(1);
+pub(super) const RESULT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Starts a runner with the benchmark sagas and effects, and the observer of its commits.
 pub(super) async fn start(config: Config) -> anyhow::Result<(Arc<App>, Arc<CompletionTracker>)> {
+    start_with(config, workload::programs()?, workload::upstreams()).await
+}
+
+/// Starts a runner with these sagas and effects, and the observer of its commits.
+pub(super) async fn start_with(
+    config: Config,
+    programs: Vec<Arc<dyn Program>>,
+    upstreams: Vec<Upstream>,
+) -> anyhow::Result<(Arc<App>, Arc<CompletionTracker>)> {
     let completions = CompletionTracker::new(Arc::new(SystemClock));
     let collected = !config.telemetry.otlp_endpoint.is_empty();
     let spans = collected.then(|| SpanExporter::start(&config)).transpose()?;
     let overrides = AppOverrides {
-        programs: workload::programs()?,
-        upstreams: workload::upstreams(),
+        programs,
+        upstreams,
         observer: Some(Arc::clone(&completions) as Arc<_>),
         telemetry: spans.map(TelemetryHandle::from_config).unwrap_or_default(),
         ..AppOverrides::default()
@@ -74,7 +85,7 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
 }
 
 /// Waits until this process owns all shards; with leases, it acquires them one after another.
-async fn until_owned(app: &App) -> anyhow::Result<()> {
+pub(super) async fn until_owned(app: &App) -> anyhow::Result<()> {
     let all = async {
         while app.runtime.owned_shards().len() < usize::from(app.config.shards) {
             tokio::time::sleep(Duration::from_millis(10)).await;

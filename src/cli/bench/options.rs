@@ -25,6 +25,9 @@ pub enum Workload {
     /// Kill and recover.
     #[value(name = "E", alias = "e")]
     E,
+    /// Noisy neighbor.
+    #[value(name = "F", alias = "f")]
+    F,
 }
 
 /// Sync mode of the files of the runner.
@@ -48,7 +51,7 @@ pub struct BenchArgs {
     /// Total number of sagas; default: enough for a stable result within seconds.
     #[arg(long)]
     pub sagas: Option<u64>,
-    /// Seconds after which no new saga starts (A, B).
+    /// Seconds after which no new saga starts (A, B, each load of F)
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
     /// Sync mode of the files.
@@ -81,6 +84,7 @@ impl BenchArgs {
             Workload::C => 100_000,
             Workload::D => 10_000,
             Workload::E => 1_000_000,
+            Workload::F => 20_000,
         };
         self.sagas.unwrap_or(by_default)
     }

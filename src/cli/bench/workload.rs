@@ -120,7 +120,13 @@ pub(super) fn sleep_requested(saga: &str, number: u64, time: Timestamp) -> anyho
     event(&format!("{saga}-started"), number, time, json!({ "id": format!("b-{number}") }))
 }
 
-fn event(kind: &str, number: u64, time: Timestamp, data: serde_json::Value) -> anyhow::Result<Event> {
+/// Returns an event of the default tenant whose data contains the correlation id as `id`.
+pub(super) fn event(
+    kind: &str,
+    number: u64,
+    time: Timestamp,
+    data: serde_json::Value,
+) -> anyhow::Result<Event> {
     Ok(Event {
         id: EventId::new(format!("{kind}-{number}"))?,
         tenant: TenantId::default_tenant(),

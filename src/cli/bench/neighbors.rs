@@ -1,0 +1,198 @@
+//! Workload F: the latency of one tenant alone and beside the load of another tenant.
+//!
+//! The measured tenant starts a saga at a fixed rate. The other tenant's load is complete in the event log
+//! before the measurement begins.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use orlog_effect::{FunctionProvider, Policy, ProviderError, Upstream};
+use orlog_model::{Event, TenantId, Timestamp};
+use orlog_program::{Program, compile_yaml};
+use serde_json::json;
+
+use super::client;
+use super::observer::CompletionTracker;
+use super::options::BenchArgs;
+use super::report::{BenchReport, percentile};
+use super::workload;
+use crate::app::App;
+use crate::config::Config;
+
+const LOUD: &str = "loud";
+const QUIET: &str = "quiet";
+/// Time between two sagas of the measured tenant.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// Duration of a call of the shared upstream.
+const CALL: Duration = Duration::from_millis(2);
+/// Duration of a call of an upstream that the other tenant uses alone.
+const SLOW_CALL: Duration = Duration::from_millis(200);
+/// First number of the sagas of the measured tenant.
+const FIRST: u64 = 1_000_000_000;
+/// Events of the other tenant in one publication.
+const BATCH: u64 = 500;
+/// Size of one entry that the large instance collects, in bytes.
+const ENTRY: usize = 400;
+/// Entries of the large instance.
+const ENTRIES: u64 = 2_000;
+
+const SHARED: &str = "
+saga: shared
+version: 1
+correlate: id
+start: SharedStarted
+steps:
+  - { id: pay, do: { effect: neighbor.pay, data: { id: =event.id } } }
+";
+const OTHER: &str = "
+saga: other
+version: 1
+correlate: id
+start: OtherStarted
+steps:
+  - { id: work, do: { effect: neighbor.work, data: { id: =event.id } } }
+";
+const COLLECTOR: &str = "
+saga: collector
+version: 1
+correlate: id
+start: CollectionStarted
+vars: { count: 0, entries: '=[]' }
+on:
+  - { event: Counted, save: { count: '=vars.count + 1' } }
+  - { event: Collected, save: { entries: '=vars.entries + [event.entry]' } }
+steps:
+  - { id: end, do: { event: CollectionEnded }, timeout: 1h }
+";
+
+/// Load of the other tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    None,
+    OtherEffect,
+    OtherUpstream,
+    SameUpstream,
+    HotInstance,
+    LargeInstance,
+}
+
+/// Loads and the names of their latencies: median and 99th percentile.
+const LOADS: [(Load, [&str; 2]); 6] = [
+    (Load::None, ["alone_p50_ms", "alone_p99_ms"]),
+    (Load::OtherEffect, ["other_effect_p50_ms", "other_effect_p99_ms"]),
+    (Load::OtherUpstream, ["other_upstream_p50_ms", "other_upstream_p99_ms"]),
+    (Load::SameUpstream, ["same_upstream_p50_ms", "same_upstream_p99_ms"]),
+    (Load::HotInstance, ["hot_instance_p50_ms", "hot_instance_p99_ms"]),
+    (Load::LargeInstance, ["large_instance_p50_ms", "large_instance_p99_ms"]),
+];
+
+/// Runs all loads one after another, each with a new data directory. The latencies of the report are those
+/// of the tenant alone; the others are in `extra`.
+pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {
+    let mut report = BenchReport::of(bench);
+    for (load, [p50, p99]) in LOADS {
+        let mut latencies = measure(bench, config.data_dir.join(p50), load).await.context(p50)?;
+        latencies.sort_unstable();
+        report.extra.insert(p50, percentile(&latencies, 50));
+        report.extra.insert(p99, percentile(&latencies, 99));
+        if load == Load::None {
+            report.sagas = latencies.len() as u64;
+            report.latencies(latencies);
+        }
+    }
+    Ok(report)
+}
+
+/// Returns the latencies of the measured tenant.
+async fn measure(bench: &BenchArgs, data: PathBuf, load: Load) -> anyhow::Result<Vec<Duration>> {
+    let programs = [SHARED, OTHER, COLLECTOR].map(|source| compile_yaml(source, "neighbors.saga.yaml"));
+    let programs: Result<Vec<_>, _> = programs.into_iter().collect();
+    let programs = programs.map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
+    let programs = programs.into_iter().map(|program| Arc::new(program) as Arc<dyn Program>).collect();
+    let config = bench.config(data);
+    let (app, completions) = client::start_with(config, programs, upstreams(load)?).await?;
+    client::until_owned(&app).await?;
+    publish_load(&app, load, bench.sagas()).await?;
+    let latencies = measure_quiet(&app, &completions, bench.time()).await;
+    app.stop().await?;
+    latencies
+}
+
+fn upstreams(load: Load) -> anyhow::Result<Vec<Upstream>> {
+    let calls = |effect: &str, duration: Duration| {
+        FunctionProvider::new().effect(effect, move |_| async move {
+            tokio::time::sleep(duration).await;
+            Ok::<_, ProviderError>(json!({}))
+        })
+    };
+    let policy = || Policy { max_concurrency: 64, ..Policy::in_process() };
+    let only = |tenant: &str| anyhow::Ok(Some(BTreeSet::from([TenantId::new(tenant)?])));
+    let work = calls("neighbor.work", SLOW_CALL).upstream("work", policy());
+    let pay = calls("neighbor.pay", CALL).upstream("pay", policy());
+    if load != Load::OtherUpstream {
+        return Ok(vec![pay, work]);
+    }
+    let slow = calls("neighbor.pay", SLOW_CALL).upstream("slow_pay", policy());
+    Ok(vec![pay.for_tenants(only(QUIET)?), slow.for_tenants(only(LOUD)?), work])
+}
+
+/// Publishes the load of the other tenant.
+async fn publish_load(app: &App, load: Load, count: u64) -> anyhow::Result<()> {
+    let (kind, count) = match load {
+        Load::None => return Ok(()),
+        Load::OtherEffect => ("OtherStarted", count),
+        Load::OtherUpstream | Load::SameUpstream => ("SharedStarted", count),
+        Load::HotInstance => ("Counted", count),
+        Load::LargeInstance => ("Collected", ENTRIES),
+    };
+    let is_one_instance = matches!(load, Load::HotInstance | Load::LargeInstance);
+    let now = app.clock.now();
+    if is_one_instance {
+        app.publish(vec![event(LOUD, "CollectionStarted", 0, "0", now)?]).await?;
+    }
+    for first in (0..count).step_by(usize::try_from(BATCH)?) {
+        let events = (first..count.min(first + BATCH)).map(|number| {
+            let instance = if is_one_instance { "0".to_owned() } else { number.to_string() };
+            event(LOUD, kind, number, &instance, now)
+        });
+        app.publish(events.collect::<anyhow::Result<_>>()?).await?;
+    }
+    Ok(())
+}
+
+/// Starts a saga of the measured tenant every [`INTERVAL`]; returns the latencies.
+async fn measure_quiet(
+    app: &Arc<App>,
+    completions: &Arc<CompletionTracker>,
+    time: Duration,
+) -> anyhow::Result<Vec<Duration>> {
+    let (until, mut pause, mut sagas) = (Instant::now() + time, tokio::time::interval(INTERVAL), Vec::new());
+    for number in FIRST.. {
+        pause.tick().await;
+        if Instant::now() >= until {
+            break;
+        }
+        let (app, ended) = (Arc::clone(app), completions.of(number));
+        sagas.push(tokio::spawn(async move {
+            let begun = Instant::now();
+            let started = event(QUIET, "SharedStarted", number, &number.to_string(), app.clock.now())?;
+            app.publish(vec![started]).await?;
+            let ended = tokio::time::timeout(client::RESULT_TIMEOUT, ended).await;
+            ended.with_context(|| format!("saga {number} did not end"))??;
+            anyhow::Ok(begun.elapsed())
+        }));
+    }
+    let mut latencies = Vec::with_capacity(sagas.len());
+    for saga in sagas {
+        latencies.push(saga.await??);
+    }
+    Ok(latencies)
+}
+
+fn event(tenant: &str, kind: &str, number: u64, instance: &str, time: Timestamp) -> anyhow::Result<Event> {
+    let data = json!({ "id": format!("n-{instance}"), "entry": "x".repeat(ENTRY) });
+    Ok(Event { tenant: TenantId::new(tenant)?, ..workload::event(kind, number, time, data)? })
+}
