@@ -139,6 +139,7 @@ async fn run(at: usize, crash: CrashKind) -> bool {
         TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
     let (crasher, thaw) = CrashAfterCommit::new(at, crash);
     setup.limits.max_group_commit = 1;
+    setup.limits.max_in_flight_per_instance = 1;
     setup.observer = Some(Arc::clone(&crasher) as Arc<dyn CommitObserver>);
     let mut runtime = setup.start(&world).await;
     let finished = tokio::select! {

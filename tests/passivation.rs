@@ -1,16 +1,21 @@
 //! Passivation, shutdown and actor crashes lose no input: each input is applied once, in the order of
 //! its instance.
 
+#[cfg(test)]
+#[path = "passivation/gated.rs"]
+mod gated;
+
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use fastrand::Rng;
-use orlog_model::{Clock, CorrelationId, DefinitionRef, Event, InstanceKey, Timestamp};
-use orlog_program::{Context, Manifest, Program, ProgramError, ProgramInput, ProgramOutput};
+use orlog_model::{Clock, InstanceKey, Timestamp};
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::runtime::{DEADLINE, TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
 use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan};
+
+use gated::GatedProgram;
 
 const TIMEOUT: Duration = Duration::from_hours(1);
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -148,49 +153,18 @@ async fn drain_under_load_completes_and_remaining_work_resumes_after_restart() {
     runtime.stop().await;
 }
 
-/// Ledger program that applies no input while the test holds the gate.
-struct GatedProgram {
-    ledger: Arc<dyn Program>,
-    gate: Arc<RwLock<()>>,
-}
-
-impl Program for GatedProgram {
-    fn definition_ref(&self) -> &DefinitionRef {
-        self.ledger.definition_ref()
-    }
-
-    fn manifest(&self) -> &Manifest {
-        self.ledger.manifest()
-    }
-
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        self.ledger.correlate(event)
-    }
-
-    fn apply(
-        &self,
-        state: Option<&[u8]>,
-        input: &ProgramInput<'_>,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
-        let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        self.ledger.apply(state, input, context)
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 #[expect(
     clippy::await_holding_lock,
     reason = "the gate is closed by holding the lock, and no thread waits for it here"
 )]
-async fn mailbox_depth_is_measured_and_bounded() {
+async fn inputs_above_the_mailbox_limit_are_spilled() {
     let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(START);
     let world = FakeUpstreams::new(Arc::clone(&clock), 1);
     let gate = Arc::new(RwLock::new(()));
-    let program: Arc<dyn Program> =
-        Arc::new(GatedProgram { ledger: EventRecorder::program(), gate: Arc::clone(&gate) });
-    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![program], clock);
+    let programs = vec![GatedProgram::new(&gate)];
+    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), programs, clock);
     setup.limits.max_in_flight_per_instance = 16;
     let runtime = setup.start(&world).await;
     let key = EventRecorder::key(&tenant(), 0);
@@ -200,9 +174,11 @@ async fn mailbox_depth_is_measured_and_bounded() {
     }
     let deepest =
         |runtime: &TestRuntime| runtime.runtime.deepest_mailboxes(1).first().map_or(0, |(_, depth)| *depth);
-    runtime.wait_until("the mailbox is as deep as it may be", |runtime| deepest(runtime) == 16).await;
+    runtime.wait_until("the inputs wait for the actor", |runtime| deepest(runtime) == 50).await;
     drop(closed);
     until_full(&runtime, 1, 50).await;
     runtime.wait_until("the mailbox is empty", |runtime| deepest(runtime) == 0).await;
+    // The first input starts the instance. The queue was longer than 16 when the actor was free again.
+    assert_eq!(runtime.runtime.metrics().inputs_spilled(), 49);
     runtime.stop().await;
 }

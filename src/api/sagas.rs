@@ -200,7 +200,8 @@ pub(super) async fn show(
         let reader = app.runtime.reader(&key).ok_or_else(missing)?;
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
         let history = reader.history(&key, page.history_after, limit + 1)?;
-        let buffered_count = reader.buffered_inputs(&key, buffered_limit)?.len();
+        let spilled = reader.spilled_inputs(&key, buffered_limit)?.len();
+        let buffered_count = reader.buffered_inputs(&key, buffered_limit)?.len() + spilled;
         let (work, whole) = outbox(&reader, &key)?;
         let program = app.programs.by_hash(&instance.definition.hash);
         let state = program.and_then(|program| program.view_state(&instance.state));

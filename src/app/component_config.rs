@@ -22,6 +22,7 @@ pub(super) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
             max_group_commit: limits.max_group_commit,
             max_live_instances: limits.max_live_instances,
             idle_timeout: limits.idle_timeout,
+            max_state_size: usize::try_from(limits.max_state_size).unwrap_or(usize::MAX),
             max_attempts_per_input: limits.max_attempts_per_input,
             ..orlog_actors::Limits::default()
         },

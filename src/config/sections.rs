@@ -214,7 +214,7 @@ impl Default for BusConfig {
 pub struct LimitsConfig {
     /// Maximum consumed messages whose transitions are not durable yet.
     pub max_in_flight_per_ingester: usize,
-    /// Maximum queued inputs of one instance before consumption pauses.
+    /// Maximum inputs of one instance that wait in memory; further inputs are spilled.
     pub max_in_flight_per_instance: usize,
     /// Maximum dispatched and uncompleted work items of one destination.
     pub max_in_flight_per_window: usize,
@@ -225,6 +225,9 @@ pub struct LimitsConfig {
     /// Idle time after which an instance is passivated.
     #[serde(with = "units::duration")]
     pub idle_timeout: Duration,
+    /// Maximum size of the state of an instance.
+    #[serde(with = "units::size")]
+    pub max_state_size: u64,
     /// Maximum attempts to apply an input that crashes its instance.
     pub max_attempts_per_input: u32,
     /// Maximum restarts within the period before the process stops.
@@ -243,6 +246,7 @@ impl Default for LimitsConfig {
             max_group_commit: 1024,
             max_live_instances: 50_000,
             idle_timeout: Duration::from_secs(30),
+            max_state_size: MIB,
             max_attempts_per_input: 3,
             max_restarts: 10,
             restart_period: Duration::from_mins(1),

@@ -83,6 +83,19 @@ pub const ALL: &[MetricSpec] = &[
     spec("orlog_streams_lost", Gauge, &[], "Streams that shards do not read because messages are lost"),
     spec("orlog_inputs_delivered_total", Counter, &[], "Inputs delivered to instances"),
     spec("orlog_inputs_ignored_total", Counter, &[], "Inputs ignored without a state change"),
+    spec(
+        "orlog_inputs_spilled_total",
+        Counter,
+        &[],
+        "Inputs stored because the queue of their instance was full",
+    ),
+    spec("orlog_spilled_inputs_applied_total", Counter, &[], "Spilled inputs that were applied or dropped"),
+    spec(
+        "orlog_large_state_transitions_total",
+        Counter,
+        &[],
+        "Transitions to a state larger than half of limits.max_state_size",
+    ),
     spec("orlog_early_inputs_buffered_total", Counter, &[], "Inputs buffered before their instance started"),
     spec(
         "orlog_early_inputs_expired_total",

@@ -34,17 +34,23 @@ impl Envelope {
     pub(crate) fn new(input: Input, done: Completion) -> Self {
         Self { input: Arc::new(input), completion: done, extra_change: None, attempts: 0 }
     }
+
+    /// Returns true if the input is from a stream, which delivers it again until it is acknowledged.
+    fn is_from_stream(&self) -> bool {
+        matches!(self.completion, Completion::Ack(_))
+    }
 }
 
 /// Mailbox of a live instance. See the module documentation.
 pub(crate) struct Mailbox {
     pub(crate) key: InstanceKey,
     inner: Mutex<MailboxState>,
-    /// Notified when a commit becomes durable or the queue gets shorter.
+    /// Notified when a commit becomes durable.
     changed: Notify,
 }
 
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
 struct MailboxState {
     queue: VecDeque<Envelope>,
     actor: Option<ActorRef<Wake>>,
@@ -53,6 +59,8 @@ struct MailboxState {
     /// The instance has ended and need not stay in memory.
     ended: bool,
     closed: bool,
+    /// The store may have spilled inputs of the instance: inputs from streams follow them.
+    spilled: bool,
     /// Actor crashes since the last completed input.
     crashes: u32,
     idle_since: Option<Instant>,
@@ -81,6 +89,13 @@ pub(crate) enum IdleState {
     InIdleList,
     /// The mailbox is now closed: remove it.
     Closed,
+}
+
+impl MailboxState {
+    /// Returns true if an input is queued or spilled, or a commit is not durable.
+    fn is_busy(&self) -> bool {
+        !self.queue.is_empty() || self.pending > 0 || self.spilled
+    }
 }
 
 impl Mailbox {
@@ -145,10 +160,12 @@ impl Mailbox {
         self.lock().crashes
     }
 
-    /// Returns the first input and its number of attempts, including this one.
+    /// Returns the first input and its number of attempts, including this one. An input that must be spilled
+    /// is not returned.
     pub(crate) fn start_attempt(&self) -> Option<(Arc<Input>, u32)> {
         let mut inner = self.lock();
-        let front = inner.queue.front_mut()?;
+        let spilled = inner.spilled;
+        let front = inner.queue.front_mut().filter(|front| !(spilled && front.is_from_stream()))?;
         front.attempts += 1;
         Some((Arc::clone(&front.input), front.attempts))
     }
@@ -171,10 +188,7 @@ impl Mailbox {
         inner.pending += commits;
         inner.ended = ended;
         inner.crashes = 0;
-        let envelope = inner.queue.pop_front();
-        drop(inner);
-        self.changed.notify_waiters();
-        envelope
+        inner.queue.pop_front()
     }
 
     /// Returns true if the first input has an extra change.
@@ -210,6 +224,11 @@ impl Mailbox {
         self.changed.notify_waiters();
     }
 
+    /// Returns the number of commits that are not durable yet.
+    pub(crate) fn pending(&self) -> usize {
+        self.lock().pending
+    }
+
     /// Returns true if all commits are durable.
     pub(crate) fn is_durable(&self) -> bool {
         self.lock().pending == 0
@@ -220,9 +239,30 @@ impl Mailbox {
         self.until(|inner| inner.pending == 0).await;
     }
 
-    /// Waits until fewer than `limit` inputs are queued.
-    pub(crate) async fn wait_capacity(&self, limit: usize) {
-        self.until(|inner| inner.queue.len() < limit || inner.closed).await;
+    /// Removes the inputs that must be spilled, in order; the caller commits each. These are all inputs from
+    /// streams if earlier ones are spilled or more than `limit` inputs are queued: an input in memory must not
+    /// be older than a spilled one, because a crash would reverse their order.
+    pub(crate) fn take_to_spill(&self, limit: usize) -> Vec<Envelope> {
+        let mut inner = self.lock();
+        if !inner.spilled && inner.queue.len() <= limit {
+            return Vec::new();
+        }
+        let (from_streams, queue): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut inner.queue).into_iter().partition(Envelope::is_from_stream);
+        inner.queue = queue.into();
+        inner.spilled |= !from_streams.is_empty();
+        inner.pending += from_streams.len();
+        from_streams
+    }
+
+    /// Returns true if the store may have spilled inputs of the instance.
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.lock().spilled
+    }
+
+    /// Sets whether the store may have spilled inputs of the instance.
+    pub(crate) fn set_spilled(&self, spilled: bool) {
+        self.lock().spilled = spilled;
     }
 
     async fn until(&self, reached: impl Fn(&MailboxState) -> bool) {
@@ -245,7 +285,7 @@ impl Mailbox {
     /// Checks whether the mailbox is idle. Closes it immediately if the instance has ended.
     pub(crate) fn check_idle(&self, now: Instant) -> IdleState {
         let mut inner = self.lock();
-        if inner.closed || !inner.queue.is_empty() || inner.pending > 0 {
+        if inner.closed || inner.is_busy() {
             return IdleState::Busy;
         }
         if inner.ended {
@@ -265,7 +305,7 @@ impl Mailbox {
         let mut inner = self.lock();
         inner.in_idle_list = false;
         match inner.idle_since {
-            Some(since) if since <= before && inner.queue.is_empty() && inner.pending == 0 => {
+            Some(since) if since <= before && !inner.is_busy() => {
                 close(&mut inner);
                 IdleState::Closed
             }

@@ -259,14 +259,6 @@ impl InstanceRegistry {
         Ok(())
     }
 
-    /// Waits until the instance accepts more inputs; returns at once if it is not live.
-    pub(crate) async fn wait_capacity(&self, key: &InstanceKey) {
-        let mailbox = self.mailboxes.get(key).map(|mailbox| Arc::clone(&mailbox));
-        if let Some(mailbox) = mailbox {
-            mailbox.wait_capacity(self.context.limits.max_in_flight_per_instance).await;
-        }
-    }
-
     fn mailbox(&self, key: &InstanceKey) -> Arc<Mailbox> {
         if let Some(mailbox) = self.mailboxes.get(key) {
             return Arc::clone(&mailbox);

@@ -8,6 +8,7 @@
 mod buffered;
 mod quarantine;
 mod replacement;
+mod size;
 mod spans;
 
 use std::borrow::Cow;
@@ -53,6 +54,10 @@ pub(crate) struct State {
     loaded: bool,
     /// Buffered inputs must be applied before the next input.
     unbuffers: bool,
+    /// It is known whether the instance has spilled inputs.
+    can_spill: bool,
+    /// A state that is nearly too large was reported.
+    warned_of_size: bool,
     /// Reason why the stored data of the instance cannot be read.
     quarantine: Option<String>,
     instance: Option<Instance>,
@@ -83,6 +88,8 @@ impl Actor for SagaActor {
             committer,
             loaded: false,
             unbuffers: false,
+            can_spill: false,
+            warned_of_size: false,
             quarantine: None,
             instance: None,
             early,
@@ -129,7 +136,7 @@ impl State {
             return Ok(true);
         }
         let waited = self.has_buffered();
-        match self.decide(&input, attempts) {
+        match self.decide_within_size(&input, attempts) {
             Decision::Commit(mut commit) => {
                 let decided = self.follow(&mut commit, &input, started);
                 self.finish_with(*commit, decided, None);
@@ -303,6 +310,8 @@ impl State {
             _ => {}
         }
         if let Some(instance) = &commit.instance {
+            // A new instance has no spilled inputs.
+            self.can_spill |= self.instance.is_none();
             self.instance = Some(instance.clone());
         }
         self.recent.extend(commit.dedupe_key);

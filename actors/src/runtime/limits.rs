@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Maximum number of bus messages whose consequences are not durable yet.
     pub max_in_flight_per_ingester: usize,
-    /// Maximum number of queued inputs of one instance before the ingester stops reading.
+    /// Maximum number of inputs of one instance that wait in memory; further inputs are spilled.
     pub max_in_flight_per_instance: usize,
     /// Maximum number of work items of one tenant at one upstream that are dispatched and not completed.
     pub max_in_flight_per_window: usize,
@@ -25,6 +25,8 @@ pub struct Limits {
     pub max_live_instances: usize,
     /// Idle time after which an instance is passivated.
     pub idle_timeout: Duration,
+    /// Maximum size of the state of an instance, in bytes.
+    pub max_state_size: usize,
     /// Maximum number of actor crashes per input before it becomes a dead letter.
     pub max_attempts_per_input: u32,
 }
@@ -40,6 +42,7 @@ impl Default for Limits {
             max_group_commit: 1024,
             max_live_instances: 50_000,
             idle_timeout: Duration::from_secs(30),
+            max_state_size: 1 << 20,
             max_attempts_per_input: 3,
         }
     }
@@ -79,6 +82,7 @@ impl Limits {
             ("limits.max_firing_timers", self.max_firing_timers),
             ("limits.max_group_commit", self.max_group_commit),
             ("limits.max_live_instances", self.max_live_instances),
+            ("limits.max_state_size", self.max_state_size),
             ("limits.max_attempts_per_input", self.max_attempts_per_input as usize),
         ];
         if let Some((name, _)) = bounds.iter().find(|(_, value)| *value == 0) {

@@ -131,7 +131,7 @@ impl IngestLoop {
     async fn ingest_all(&self, deliveries: Vec<Delivery>) -> Result<(), ShardUnavailable> {
         let mut forward = ForwardBatch::default();
         for delivery in &deliveries {
-            self.take(delivery, &mut forward).await?;
+            self.take(delivery, &mut forward)?;
         }
         for (sequence, error) in forward.send(&*self.arguments.bus).await {
             if let Some(delivery) = deliveries.iter().find(|delivery| delivery.sequence == sequence) {
@@ -142,11 +142,11 @@ impl IngestLoop {
     }
 
     /// Delivers one message to its instances.
-    async fn take(&self, delivery: &Delivery, forward: &mut ForwardBatch) -> Result<(), ShardUnavailable> {
+    fn take(&self, delivery: &Delivery, forward: &mut ForwardBatch) -> Result<(), ShardUnavailable> {
         let instances = &self.arguments.instances;
         instances.context.metrics.ingested.inc();
         if workflow::is_instance_subject(&delivery.message.subject) {
-            return self.ingest_addressed(delivery).await;
+            return self.ingest_addressed(delivery);
         }
         let started = Instant::now();
         let mut event = match orlog_bus::codec::decode(&delivery.message, delivery.published_at) {
@@ -185,7 +185,6 @@ impl IngestLoop {
             self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
         }
         for key in keys {
-            instances.wait_capacity(&key).await;
             let envelope = Envelope::new(Input::Event(event.clone()), Completion::Ack(Arc::clone(&ack)));
             instances.deliver_in_incarnation(self.progress.incarnation_number, &key, envelope)?;
         }
@@ -193,7 +192,7 @@ impl IngestLoop {
     }
 
     /// Delivers a message to the instance in its subject.
-    async fn ingest_addressed(&self, delivery: &Delivery) -> Result<(), ShardUnavailable> {
+    fn ingest_addressed(&self, delivery: &Delivery) -> Result<(), ShardUnavailable> {
         let key = match workflow::instance_of(&delivery.message.subject) {
             Ok(key) => key,
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
@@ -212,7 +211,6 @@ impl IngestLoop {
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
         let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1);
-        self.arguments.instances.wait_capacity(&key).await;
         self.arguments.instances.deliver_in_incarnation(
             self.progress.incarnation_number,
             &key,

@@ -27,7 +27,7 @@ use sink::{Labels1, Labels2, seconds};
 use tenants::TenantMetrics;
 
 /// All dead letter reasons.
-const REASONS: [DeadLetterReason; 9] = [
+const REASONS: [DeadLetterReason; 10] = [
     DeadLetterReason::Undecodable,
     DeadLetterReason::SchemaMismatch,
     DeadLetterReason::ProgramError,
@@ -36,6 +36,7 @@ const REASONS: [DeadLetterReason; 9] = [
     DeadLetterReason::RetriesExhausted,
     DeadLetterReason::EarlyBufferFull,
     DeadLetterReason::InstanceUnreadable,
+    DeadLetterReason::StateTooLarge,
     DeadLetterReason::BusRejected,
 ];
 
@@ -67,6 +68,9 @@ pub struct Metrics {
     pub(crate) timers_fired: Counter,
     pub(crate) timer_late_seconds: Histogram,
     pub(crate) inputs_buffered: Counter,
+    pub(crate) inputs_spilled: Counter,
+    pub(crate) spilled_applied: Counter,
+    pub(crate) large_states: Counter,
     pub(crate) buffered_expired: Counter,
     /// By stream and anomaly.
     pub(crate) stream_anomalies: Family<[(&'static str, String); 2], Counter>,
@@ -115,6 +119,9 @@ impl Metrics {
             timers_fired: Counter::default(),
             timer_late_seconds: seconds(),
             inputs_buffered: Counter::default(),
+            inputs_spilled: Counter::default(),
+            spilled_applied: Counter::default(),
+            large_states: Counter::default(),
             buffered_expired: Counter::default(),
             stream_anomalies: Family::default(),
             tenants: TenantMetrics::new(tenants),
@@ -144,6 +151,9 @@ impl Metrics {
         sink.register("timers_fired_total", self.timers_fired.clone());
         sink.register("timer_lateness_seconds", self.timer_late_seconds.clone());
         sink.register("early_inputs_buffered_total", self.inputs_buffered.clone());
+        sink.register("inputs_spilled_total", self.inputs_spilled.clone());
+        sink.register("spilled_inputs_applied_total", self.spilled_applied.clone());
+        sink.register("large_state_transitions_total", self.large_states.clone());
         sink.register("early_inputs_expired_total", self.buffered_expired.clone());
         sink.register("stream_anomalies_detected_total", self.stream_anomalies.clone());
         sink.register("actors_restarted_total", self.restarts.clone());
@@ -202,6 +212,12 @@ impl Metrics {
     #[must_use]
     pub fn timers_fired(&self) -> u64 {
         self.timers_fired.get()
+    }
+
+    /// Returns the number of spilled inputs.
+    #[must_use]
+    pub fn inputs_spilled(&self) -> u64 {
+        self.inputs_spilled.get()
     }
 
     /// Returns the number of dead letters added.

@@ -31,7 +31,10 @@ pub struct Commit {
     pub dedupe_key: Option<DedupeKey>,
     /// Input to buffer, because the instance is paused or does not exist yet.
     pub buffer: Option<Input>,
-    /// Buffered inputs that this commit applied or deleted.
+    /// Input to store behind all buffered and spilled inputs, because the queue of the instance in memory is
+    /// full. It passes the duplicate check when it is applied.
+    pub spill: Option<Input>,
+    /// Buffered and spilled inputs that this commit applied or deleted.
     pub unbuffer: Vec<u64>,
     /// History entry.
     pub history: Option<HistoryEntry>,
@@ -56,6 +59,7 @@ impl Commit {
             settles: None,
             dedupe_key: None,
             buffer: None,
+            spill: None,
             unbuffer: Vec::new(),
             history: None,
             dead_letter: None,

@@ -48,6 +48,8 @@ pub enum DeadLetterReason {
     EarlyBufferFull,
     /// The stored data of the instance cannot be read: the instance is quarantined.
     InstanceUnreadable,
+    /// The state after the input would be larger than `limits.max_state_size`.
+    StateTooLarge,
     /// The bus rejects the message permanently, for example because it is too large.
     BusRejected,
 }
@@ -65,6 +67,7 @@ impl DeadLetterReason {
             DeadLetterReason::RetriesExhausted => "retries_exhausted",
             DeadLetterReason::EarlyBufferFull => "early_buffer_full",
             DeadLetterReason::InstanceUnreadable => "instance_unreadable",
+            DeadLetterReason::StateTooLarge => "state_too_large",
             DeadLetterReason::BusRejected => "bus_rejected",
         }
     }

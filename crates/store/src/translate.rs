@@ -209,8 +209,9 @@ impl<'a> ChangeTranslator<'a> {
         }
         let before = stored.as_ref().map(StatusSnapshot::from_instance);
         self.attention(before, StatusSnapshot::from_instance(instance), instance.updated_at, &row)?;
-        self.delete_prefix(Table::History, row.clone())?;
-        self.delete_prefix(Table::BufferedInput, row.clone())?;
+        self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
+        // Spilled inputs were not applied yet.
+        self.delete_range(Table::BufferedInput, &self.keys.buffered_inputs(key))?;
         self.record.put(KeyPresence::Unknown, Table::Instance, &row, |buffer| encode(buffer, instance))?;
         for record in history {
             let row = self.keys.history(key, record.version);
@@ -222,9 +223,8 @@ impl<'a> ChangeTranslator<'a> {
         replacement.work.iter().try_for_each(|item| self.add_work(item))
     }
 
-    /// Deletes the rows whose keys start with `prefix`.
-    fn delete_prefix(&mut self, table: Table, prefix: Vec<u8>) -> Result<(), Error> {
-        self.delete_some(table, prefix, &mut { usize::MAX })
+    fn delete_range(&mut self, table: Table, range: &KeyRange) -> Result<(), Error> {
+        self.delete_some(table, range, &mut { usize::MAX })
     }
 
     /// Updates the list of instances that require attention.
@@ -272,11 +272,16 @@ impl<'a> ChangeTranslator<'a> {
         for number in &commit.unbuffer {
             self.record.delete(Table::BufferedInput, &self.keys.history(&commit.key, *number))?;
         }
-        commit.buffer.iter().try_for_each(|input| self.buffer_input(&commit.key, input))
+        for (input, first) in [(&commit.buffer, 0), (&commit.spill, keys::FIRST_SPILLED)] {
+            let Some(input) = input else { continue };
+            let number = first + self.next_sequence();
+            self.buffer_input(&commit.key, number, input)?;
+        }
+        Ok(())
     }
 
-    fn buffer_input(&mut self, key: &InstanceKey, input: &Input) -> Result<(), Error> {
-        let row = self.keys.history(key, self.next_sequence());
+    fn buffer_input(&mut self, key: &InstanceKey, number: u64, input: &Input) -> Result<(), Error> {
+        let row = self.keys.history(key, number);
         self.record.put(KeyPresence::Absent, Table::BufferedInput, &row, |buffer| encode(buffer, input))
     }
 
@@ -330,8 +335,8 @@ impl<'a> ChangeTranslator<'a> {
     /// Deletes an unreadable instance. Its timers and work items are ignored when they fire or complete.
     fn drop_instance(&mut self, key: &InstanceKey) -> Result<(), Error> {
         let row = self.keys.instance(key);
-        self.delete_prefix(Table::History, row.clone())?;
-        self.delete_prefix(Table::BufferedInput, row.clone())?;
+        self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
+        self.delete_range(Table::BufferedInput, &KeyRange::of_prefix(row.clone()))?;
         self.record.delete(Table::Attention, &row)?;
         self.record.delete(Table::Instance, &row)
     }

@@ -41,8 +41,11 @@ impl ChildProcess {
         File::options().create(true).append(true).open(log).expect("the log file opens");
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SUPERVISOR_SCRIPT, "supervisor"]).arg(log).arg(program).args(arguments);
-        // The variable belongs to the test. The runner rejects unknown keys.
-        command.env_remove("ORLOG_NATS_SERVER");
+        // The variables belong to the test. The runner rejects unknown keys.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ORLOG_"))
+        {
+            command.env_remove(name);
+        }
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut supervisor = command.spawn().expect("the shell starts");

@@ -1,5 +1,7 @@
 //! Buffered inputs of an instance: loaded, applied oldest first after start or resume, or dropped when
-//! they expire.
+//! they expire. Spilled inputs: applied, oldest first, when the queue in memory is empty.
+
+use std::sync::Arc;
 
 use orlog_engine::{BufferedInputRef, Decision, MAX_EARLY_INPUTS};
 use orlog_model::{Commit, Input};
@@ -11,6 +13,8 @@ use crate::telemetry::log_instance;
 
 /// Number of buffered inputs read per page after a resume.
 const BUFFER_PAGE: usize = 64;
+/// Number of spilled inputs that are applied before the queue in memory is checked again.
+const SPILL_PAGE: usize = 32;
 
 impl State {
     /// Loads the buffered inputs of an instance that does not exist, with their numbers.
@@ -70,10 +74,57 @@ impl State {
         }
     }
 
+    /// Reads once whether an earlier actor left spilled inputs. Only an instance that exists has some.
+    pub(super) fn find_spilled(&mut self) -> Result<(), StoreError> {
+        let spilled = self.instances.context.reader.spilled_inputs(&self.mailbox.key, 1)?;
+        self.mailbox.set_spilled(!spilled.is_empty());
+        self.can_spill = true;
+        Ok(())
+    }
+
+    /// Moves the inputs of streams to the store if more are queued than allowed or earlier ones are there.
+    /// Each is acknowledged when it is durable.
+    pub(super) fn spill_arrivals(&self) {
+        let context = &self.instances.context;
+        for envelope in self.mailbox.take_to_spill(context.limits.max_in_flight_per_instance) {
+            context.metrics.inputs_spilled.inc();
+            let mut commit = Commit::empty(self.mailbox.key.clone(), context.clock.now());
+            commit.spill = Some(Arc::unwrap_or_clone(envelope.input));
+            self.submit(commit, None, None, envelope.completion);
+        }
+    }
+
+    /// Applies some of the spilled inputs; returns `false` if there are none or the instance is paused.
+    pub(super) async fn apply_spilled(&mut self) -> Result<bool, StoreError> {
+        if !self.mailbox.is_spilled() || self.is_paused() {
+            return Ok(false);
+        }
+        self.mailbox.wait_durable().await;
+        let page = self.instances.context.reader.spilled_inputs(&self.mailbox.key, SPILL_PAGE)?;
+        self.mailbox.set_spilled(!page.is_empty());
+        for (number, input) in page {
+            self.limit_pending_state().await;
+            if self.is_repeated(&input).await? {
+                self.instances.context.metrics.ignored.inc();
+                let mut commit = Commit::empty(self.mailbox.key.clone(), self.instances.context.clock.now());
+                commit.unbuffer.push(number);
+                self.mailbox.expect_commit(self.has_ended());
+                self.submit(commit, None, None, Completion::None);
+            } else {
+                self.apply_one_buffered(number, &input);
+            }
+            self.instances.context.metrics.spilled_applied.inc();
+            if self.is_paused() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
     fn apply_one_buffered(&mut self, number: u64, input: &Input) {
         let _guard = self.instances.context.programs.guard();
         let started = self.trace_start();
-        let mut commit = match self.decide(input, self.mailbox.crashes() + 1) {
+        let mut commit = match self.decide_within_size(input, self.mailbox.crashes() + 1) {
             Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => *commit,
             Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {
                 Commit::empty(self.mailbox.key.clone(), self.instances.context.clock.now())

@@ -60,7 +60,14 @@ impl State {
         if self.unbuffers {
             self.apply_buffered().await?;
         }
-        self.process_next().await
+        if self.instance.is_some() {
+            if !self.can_spill {
+                self.find_spilled()?;
+            }
+            self.spill_arrivals();
+        }
+        self.limit_pending_state().await;
+        Ok(self.process_next().await? || self.apply_spilled().await?)
     }
 
     fn enter_quarantine(&mut self, reason: String) {
@@ -72,7 +79,9 @@ impl State {
             "instance quarantined: its data cannot be read; replay or drop it"
         );
         self.instances.start_quarantine(&self.mailbox.key);
-        (self.quarantine, self.loaded) = (Some(reason), false);
+        (self.quarantine, self.loaded, self.can_spill) = (Some(reason), false, false);
+        // Inputs of streams become dead letters; spilled inputs stay stored until the quarantine ends.
+        self.mailbox.set_spilled(false);
     }
 
     async fn process_quarantined(&mut self, reason: String) -> bool {

@@ -23,6 +23,9 @@ pub(crate) const DEPLOYMENT: &[u8] = b"deployment";
 /// Key of the feed start in the table `meta`: the offset after which the feed is complete.
 pub(crate) const FEED: &[u8] = b"feed";
 
+/// First number of the spilled inputs of an instance. They are applied after its buffered inputs.
+pub(crate) const FIRST_SPILLED: u64 = 1 << 63;
+
 /// Encoder of keys. It has the slots of tenants and the length of a dedupe bucket.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyEncoder {
@@ -49,6 +52,16 @@ impl KeyEncoder {
     /// version.
     pub(crate) fn history(&self, key: &InstanceKey, version: u64) -> Vec<u8> {
         self.of_instance(KeyWriter::new(), key).u64(version).finish()
+    }
+
+    /// Returns the range of the buffered inputs of an instance; the spilled ones follow.
+    pub(crate) fn buffered_inputs(&self, key: &InstanceKey) -> KeyRange {
+        KeyRange { start: self.instance(key), end: Some(self.history(key, FIRST_SPILLED)) }
+    }
+
+    /// Returns the range of the spilled inputs of an instance.
+    pub(crate) fn spilled_inputs(&self, key: &InstanceKey) -> KeyRange {
+        KeyRange { start: self.history(key, FIRST_SPILLED), ..KeyRange::of_prefix(self.instance(key)) }
     }
 
     pub(crate) fn timer(&self, key: &InstanceKey, timer: &Timer) -> Vec<u8> {

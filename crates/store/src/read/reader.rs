@@ -109,13 +109,25 @@ impl Reader {
     /// # Errors
     /// See [`Reader`].
     pub fn buffered_inputs(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
-        let range = KeyRange::of_prefix(self.keys().instance(key));
-        self.scan_rows(Table::BufferedInput, &range, limit, |key, value| {
+        self.inputs_in(&self.keys().buffered_inputs(key), limit)
+    }
+
+    /// Returns the inputs of an instance that were spilled because its queue in memory was full, with their
+    /// numbers, oldest first.
+    ///
+    /// # Errors
+    /// See [`Reader`].
+    pub fn spilled_inputs(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
+        self.inputs_in(&self.keys().spilled_inputs(key), limit)
+    }
+
+    fn inputs_in(&self, range: &KeyRange, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
+        self.scan_rows(Table::BufferedInput, range, limit, |key, value| {
             Ok((keys::read_numbered(key)?.1, decode(Table::BufferedInput, value)?))
         })
     }
 
-    /// Returns the instances with buffered inputs after a key, in key order, with one lookup for each
+    /// Returns the instances with buffered or spilled inputs after a key, in key order, with one lookup for each
     /// instance.
     ///
     /// # Errors

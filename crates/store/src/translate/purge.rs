@@ -38,7 +38,7 @@ impl ChangeTranslator<'_> {
         Ok(purged)
     }
 
-    /// Purges an instance. It remains if it has buffered inputs, because they are about to be applied.
+    /// Purges an instance. It remains if it has buffered or spilled inputs, because they are about to be applied.
     pub(super) fn purge_instance(&mut self, key: &InstanceKey, version: u64) -> Result<(), Error> {
         let row = self.keys.instance(key);
         let is_unchanged =
@@ -47,7 +47,7 @@ impl ChangeTranslator<'_> {
             return Ok(());
         }
         let mut remaining = PURGE_BATCH;
-        self.delete_some(Table::History, row.clone(), &mut remaining)?;
+        self.delete_some(Table::History, &KeyRange::of_prefix(row.clone()), &mut remaining)?;
         if remaining > 0 { self.record.delete(Table::Instance, &row) } else { Ok(()) }
     }
 
@@ -59,7 +59,7 @@ impl ChangeTranslator<'_> {
             let row = self.tables.get(Table::Task, &key, |bytes| decode::<TaskRow>(Table::Task, bytes))?;
             let is_orphaned = |row: &TaskRow| stored.as_ref().is_none_or(|of| row.updated_at < of.created_at);
             if row.transpose()?.is_some_and(|row| is_orphaned(&row)) {
-                self.delete_some(Table::TaskEvent, key.clone(), &mut remaining)?;
+                self.delete_some(Table::TaskEvent, &KeyRange::of_prefix(key.clone()), &mut remaining)?;
                 if remaining == 0 {
                     return Ok(());
                 }
@@ -69,14 +69,14 @@ impl ChangeTranslator<'_> {
         Ok(())
     }
 
-    /// Deletes the rows whose keys start with `prefix`, at most `remaining` of them.
+    /// Deletes the rows in a range, at most `remaining` of them.
     pub(super) fn delete_some(
         &mut self,
         table: Table,
-        prefix: Vec<u8>,
+        range: &KeyRange,
         remaining: &mut usize,
     ) -> Result<(), Error> {
-        let (range, record) = (KeyRange::of_prefix(prefix), &mut *self.record);
+        let record = &mut *self.record;
         self.tables.scan(table, &range.start, range.end.as_deref(), &mut |key, _| {
             if *remaining == 0 {
                 return Ok(ControlFlow::Break(()));
