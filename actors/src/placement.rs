@@ -16,6 +16,8 @@ pub enum PlacementStep {
     Acquire(u16, ShardLease),
     /// Release a shard that another pod should own.
     Release(u16),
+    /// Release the lease of a shard that another pod should own and that does not run here.
+    ReleaseLease(u16, ShardLease),
 }
 
 /// Policy that assigns shards to pods.
@@ -84,7 +86,13 @@ pub fn plan_steps(
                 (!has_owner).then_some(PlacementStep::Acquire(shard, seen))
             }
             (false, true) => Some(PlacementStep::Release(shard)),
-            _ => None,
+            // The end of an earlier run, or the response to an acquisition, was lost.
+            (false, false) => {
+                let is_named = view.owner_of(shard).is_some_and(|pod| pod.incarnation == me.incarnation);
+                let lease = view.shards.get(&shard).filter(|_| is_named)?.lease;
+                Some(PlacementStep::ReleaseLease(shard, lease))
+            }
+            (true, true) => None,
         }
     };
     (0..shards).filter_map(step).collect()
@@ -151,6 +159,18 @@ mod tests {
         let released = plan_steps(&view, &a, &owned, 8, PlacementPolicy::Even);
         assert_eq!(released.len(), 4, "half of them: {released:?}");
         assert!(released.iter().all(|step| matches!(step, PlacementStep::Release(_))));
+    }
+
+    #[test]
+    fn lease_of_a_shard_that_does_not_run_here_is_released_for_its_target() {
+        let (a, b) = (pod("a"), pod("b"));
+        let mut view = view(&[a.clone(), b.clone()]);
+        (0..8).for_each(|shard| drop(view.shards.insert(shard, owned_by(&a))));
+        let steps = plan_steps(&view, &a, &[], 8, PlacementPolicy::Even);
+        let released =
+            |step: &&PlacementStep| matches!(step, PlacementStep::ReleaseLease(_, at) if *at == lease(7));
+        assert_eq!(steps.iter().filter(released).count(), 4, "the half that b should own: {steps:?}");
+        assert_eq!(plan_steps(&view, &b, &[], 8, PlacementPolicy::Even), []);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 mod controller;
 mod host;
 mod shard_move;
+#[cfg(test)]
+mod simulation;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::host::{ShardHost, placement_policy};
-use super::shard_move::{MoveResult, release, take};
+use super::shard_move::{MoveResult, release, release_lease, take};
 
 /// Delay before a failed acquisition is retried.
 const RETRY: Duration = Duration::from_millis(250);
@@ -222,8 +222,13 @@ impl ShardController {
                 let lease = self.owned.get(&shard).copied();
                 self.stop(shard, self.host.config().cluster.handover_timeout, lease);
             }
-            PlacementStep::Acquire(shard, _)
+            PlacementStep::Acquire(shard, _) | PlacementStep::ReleaseLease(shard, _)
                 if self.retry.get(&shard).is_some_and(|at| Instant::now() < *at) => {}
+            PlacementStep::ReleaseLease(shard, lease) => {
+                if self.moving.insert(shard) {
+                    self.moves.spawn(release_lease(Arc::clone(&self.membership), shard, lease));
+                }
+            }
             PlacementStep::Acquire(shard, seen) => {
                 if self.moving.insert(shard) {
                     let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));

@@ -95,6 +95,19 @@ pub(super) async fn release(
     MoveResult::Released(shard)
 }
 
+/// Releases the lease of a shard that does not run here.
+pub(super) async fn release_lease(
+    membership: Arc<dyn Membership>,
+    shard: u16,
+    lease: ShardLease,
+) -> MoveResult {
+    match announce_release(&*membership, shard, lease).await {
+        Ok(()) => tracing::info!(shard, "lease of a shard that does not run here released"),
+        Err(error) => tracing::warn!(shard, error, "shard release not announced; retrying"),
+    }
+    MoveResult::NotAcquired(shard, None)
+}
+
 async fn announce_release(membership: &dyn Membership, shard: u16, lease: ShardLease) -> Result<(), String> {
     match tokio::time::timeout(REQUEST_TIMEOUT, membership.release(shard, lease)).await {
         Ok(released) => released.map_err(|error| error.to_string()),

@@ -1,0 +1,280 @@
+//! Simulated servers: the bucket of the leases, the logs of the shards, and the links of the pods.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fastrand::Rng;
+use orlog_bus::Error;
+use orlog_bus::membership::{ClusterView, Membership, Pod, ShardLease, ShardOwnership};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{SHARDS, TTL};
+
+/// Time after which a client gives up a request without a response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Request of a pod to the upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) shard: u16,
+    pub(super) event: u64,
+    pub(super) pod: String,
+    pub(super) epoch: u64,
+    pub(super) millis: u128,
+}
+
+/// Log of a shard. Its last epoch is that of the owner.
+#[derive(Default)]
+pub(super) struct ShardLog {
+    pub(super) epoch: u64,
+    /// Number of the last claim. It fences also an owner of the same epoch.
+    pub(super) claims: u64,
+    /// Applied events in order.
+    pub(super) committed: Vec<u64>,
+    /// Number of events that the stream of the shard accepted.
+    pub(super) accepted: u64,
+}
+
+/// State of the simulated world.
+pub(super) struct State {
+    pub(super) rng: Rng,
+    started_at: Instant,
+    sequence: u64,
+    pods: BTreeMap<String, (u64, Pod, Instant)>,
+    shards: BTreeMap<u16, ShardOwnership>,
+    pub(super) logs: Vec<ShardLog>,
+    /// End of the partition of a pod, or of the election of a leader.
+    cut_until: BTreeMap<String, Instant>,
+    recreated_at: Option<Instant>,
+    pub(super) is_healed: bool,
+    pub(super) requests: Vec<Request>,
+    pub(super) violations: Vec<String>,
+    pub(super) faults: BTreeMap<&'static str, u64>,
+    pub(super) takeovers: u64,
+}
+
+pub(super) struct Servers(Mutex<State>);
+
+impl Servers {
+    pub(super) fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            rng: Rng::with_seed(seed),
+            started_at: Instant::now(),
+            sequence: 0,
+            pods: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            logs: (0..SHARDS).map(|_| ShardLog::default()).collect(),
+            cut_until: BTreeMap::new(),
+            recreated_at: None,
+            is_healed: false,
+            requests: Vec::new(),
+            violations: Vec::new(),
+            faults: BTreeMap::new(),
+            takeovers: 0,
+        })))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a random time up to `max` has passed.
+    pub(super) async fn pause(&self, max: Duration) {
+        let millis = self.lock().rng.u64(1..=u64::try_from(max.as_millis()).expect("a short time"));
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
+    /// Sends a request of a pod; returns whether its response will be lost.
+    pub(super) async fn send(&self, pod: &str) -> Result<bool, Error> {
+        self.pause(Duration::from_millis(60)).await;
+        if self.lock().is_cut(pod) {
+            tokio::time::sleep(REQUEST_TIMEOUT).await;
+            return Err(no_response());
+        }
+        let mut state = self.lock();
+        let is_lost = !state.is_healed && state.rng.u8(..100) < 5;
+        if is_lost {
+            state.count("lost response");
+        }
+        Ok(is_lost)
+    }
+
+    /// Waits for the response to a request.
+    async fn receive<T>(&self, pod: &str, is_lost: bool, response: T) -> Result<T, Error> {
+        self.pause(Duration::from_millis(60)).await;
+        if is_lost || self.lock().is_cut(pod) {
+            tokio::time::sleep(REQUEST_TIMEOUT).await;
+            return Err(no_response());
+        }
+        Ok(response)
+    }
+}
+
+impl State {
+    pub(super) fn count(&mut self, fault: &'static str) {
+        *self.faults.entry(fault).or_default() += 1;
+    }
+
+    pub(super) fn cut(&mut self, pod: &str, duration: Duration) {
+        self.cut_until.insert(pod.to_owned(), Instant::now() + duration);
+    }
+
+    pub(super) fn is_cut(&self, pod: &str) -> bool {
+        self.cut_until.get(pod).is_some_and(|end| Instant::now() < *end)
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.is_healed = true;
+        self.cut_until.clear();
+    }
+
+    /// Loses the bucket of the leases; an empty one replaces it.
+    pub(super) fn recreate_bucket(&mut self) {
+        (self.sequence, self.recreated_at) = (0, Some(Instant::now()));
+        self.pods.clear();
+        self.shards.clear();
+    }
+
+    fn next(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    pub(super) fn view(&mut self) -> ClusterView {
+        let now = Instant::now();
+        self.pods.retain(|_, (_, _, end)| now < *end);
+        let pods = self.pods.iter().map(|(name, (_, pod, _))| (name.clone(), pod.clone())).collect();
+        ClusterView { pods, shards: self.shards.clone(), current: true }
+    }
+
+    /// Records a request to the upstream. No former owner may begin one. Without the bucket of the leases,
+    /// a cut-off owner is unknown to the others for up to its time to live.
+    pub(super) fn perform(&mut self, shard: u16, event: u64, pod: &str, epoch: u64) {
+        let current = self.logs[usize::from(shard)].epoch;
+        let is_excused = self.recreated_at.is_some_and(|at| at.elapsed() <= TTL);
+        let millis = self.started_at.elapsed().as_millis();
+        if current > epoch && !is_excused {
+            self.violations.push(format!(
+                "{millis} ms: {pod} began an attempt for event {event} of shard {shard} in epoch {epoch}, but the epoch is {current}"
+            ));
+        }
+        self.requests.push(Request { shard, event, pod: pod.to_owned(), epoch, millis });
+    }
+}
+
+/// Connection of a pod to the servers.
+pub(super) struct Connection {
+    servers: Arc<Servers>,
+    pod: String,
+    announced: Mutex<Option<u64>>,
+    view: watch::Sender<Arc<ClusterView>>,
+}
+
+impl Connection {
+    pub(super) fn open(servers: &Arc<Servers>, pod: &str) -> Arc<Self> {
+        let (servers, pod, announced) = (Arc::clone(servers), pod.to_owned(), Mutex::default());
+        Arc::new(Self { servers, pod, announced, view: watch::Sender::default() })
+    }
+
+    /// Delivers changes of the bucket.
+    pub(super) async fn watch(self: Arc<Self>) {
+        loop {
+            self.servers.pause(Duration::from_millis(400)).await;
+            let view = {
+                let mut state = self.servers.lock();
+                if state.is_cut(&self.pod) {
+                    ClusterView { current: false, ..ClusterView::clone(&self.view.borrow()) }
+                } else {
+                    state.view()
+                }
+            };
+            self.view.send_if_modified(|known| {
+                let is_new = **known != view;
+                if is_new {
+                    *known = Arc::new(view);
+                }
+                is_new
+            });
+        }
+    }
+
+    fn announced(&self) -> MutexGuard<'_, Option<u64>> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Membership for Connection {
+    fn view(&self) -> watch::Receiver<Arc<ClusterView>> {
+        self.view.subscribe()
+    }
+
+    async fn announce(&self, pod: &Pod) -> Result<bool, Error> {
+        let is_lost = self.servers.send(&self.pod).await?;
+        let seen = *self.announced();
+        let stored = {
+            let mut state = self.servers.lock();
+            drop(state.view());
+            let known = state.pods.get(&pod.name);
+            let is_other = |(revision, known, _): &(u64, Pod, Instant)| {
+                known.incarnation != pod.incarnation && seen.is_some_and(|seen| seen != *revision)
+            };
+            if known.is_some_and(is_other) {
+                None
+            } else {
+                let revision = state.next();
+                state.pods.insert(pod.name.clone(), (revision, pod.clone(), Instant::now() + TTL));
+                Some(revision)
+            }
+        };
+        let stored = self.servers.receive(&self.pod, is_lost, stored).await?;
+        *self.announced() = stored.or(seen);
+        Ok(stored.is_some())
+    }
+
+    async fn leave(&self, pod: &Pod) -> Result<(), Error> {
+        let is_lost = self.servers.send(&self.pod).await?;
+        drop(self.servers.lock().pods.remove(&pod.name));
+        self.servers.receive(&self.pod, is_lost, ()).await
+    }
+
+    async fn acquire(
+        &self,
+        shard: u16,
+        pod: &Pod,
+        seen: ShardLease,
+        log_epoch: u64,
+    ) -> Result<Option<ShardLease>, Error> {
+        let is_lost = self.servers.send(&self.pod).await?;
+        let lease = {
+            let mut state = self.servers.lock();
+            let revision = state.shards.get(&shard).map_or(0, |record| record.lease.revision);
+            (revision == seen.revision).then(|| {
+                let lease = ShardLease { epoch: seen.epoch.max(log_epoch) + 1, revision: state.next() };
+                let owner = Some((pod.name.clone(), pod.incarnation));
+                state.shards.insert(shard, ShardOwnership { owner, lease });
+                lease
+            })
+        };
+        self.servers.receive(&self.pod, is_lost, lease).await
+    }
+
+    async fn release(&self, shard: u16, lease: ShardLease) -> Result<(), Error> {
+        let is_lost = self.servers.send(&self.pod).await?;
+        {
+            let mut state = self.servers.lock();
+            if state.shards.get(&shard).is_some_and(|record| record.lease.revision == lease.revision) {
+                let lease = ShardLease { revision: state.next(), ..lease };
+                state.shards.insert(shard, ShardOwnership { owner: None, lease });
+            }
+        }
+        self.servers.receive(&self.pod, is_lost, ()).await
+    }
+}
+
+fn no_response() -> Error {
+    Error::Unavailable("no response".to_owned())
+}
