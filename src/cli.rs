@@ -8,6 +8,7 @@ mod audit;
 mod backup;
 pub mod bench;
 mod check;
+mod check_tables;
 mod client;
 mod completions;
 mod config_flags;
@@ -120,6 +121,9 @@ enum Command {
     Graph(graph::Args),
     /// Run benchmarks
     Bench(bench::BenchArgs),
+    /// Read all rows of a store; used by `orlog run` and `orlog doctor --deep`
+    #[command(hide = true)]
+    CheckTables(check_tables::Args),
     /// Generate shell completions
     Completions(completions::Args),
 }
@@ -166,6 +170,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Replay(args) => replay::run(args, console).await,
         Command::Streams(command) => streams::run(command, console).await,
         Command::Check(args) => check::run(&args, console),
+        Command::CheckTables(args) => check_tables::run(&args, console),
         Command::Schema => schema::run(console),
         Command::Test(args) => test::run(&args, console),
         Command::Simulate(args) => simulate::run(&args, console),

@@ -10,16 +10,24 @@ mod definitions;
 mod dependencies;
 mod limits;
 mod listen;
+pub mod tables;
 
 use crate::config::{BusKind, Config};
 pub use check::{CheckResult, CheckStatus};
 
 /// Runs the checks of a node with this configuration.
-pub async fn run_checks(config: &Config) -> Vec<CheckResult> {
+///
+/// With `deep`, every row of every store is read.
+pub async fn run_checks(config: &Config, deep: bool) -> Vec<CheckResult> {
     let watch = clock::ClockComparison::start();
     let mut findings = vec![listen::check_listen(config, data_dir::is_in_use(config))];
     if config.role.runs_sagas() {
-        findings.extend(data_dir::check_data_dir(config));
+        // First, because the other checks read the tables in this process.
+        let damage = if deep { tables::check_all(config).await } else { Vec::new() };
+        if damage.iter().all(|found| found.status != CheckStatus::Error) {
+            findings.extend(data_dir::check_data_dir(config));
+        }
+        findings.extend(damage);
     }
     let connected = match config.bus.kind {
         BusKind::Nats => dependencies::check_bus(config, &mut findings).await,

@@ -8,6 +8,8 @@ mod access;
 mod audit;
 #[path = "operations/backup.rs"]
 mod backup;
+#[path = "operations/damage.rs"]
+mod damage;
 #[path = "operations/data_loss.rs"]
 mod data_loss;
 #[path = "operations/doctor.rs"]

@@ -17,9 +17,10 @@ impl From<orlog_store::Error> for Problem {
             Error::FeedOffsetExpired { .. } => Code::CursorExpired,
             Error::FeedDisabled => Code::ExportDisabled,
             Error::Closed | Error::Poisoned { .. } => Code::Unavailable,
+            Error::Damaged { .. } => Code::DamagedTables,
             _ => Code::StoreError,
         };
-        if code == Code::StoreError {
+        if matches!(code, Code::StoreError | Code::DamagedTables) {
             tracing::error!(%error, "store read failed");
             return Problem::new(code, "store read failed; see the server log");
         }

@@ -124,6 +124,8 @@ codes! {
     ExportDisabled = "OR0051", CONFLICT, "Export is disabled";
     /// A stream lost messages that a shard has not read.
     DataLoss = "OR0061", SERVICE_UNAVAILABLE, "Durable data is missing";
+    /// A row of the tables does not match its checksum.
+    DamagedTables = "OR0062", INTERNAL_SERVER_ERROR, "Damaged tables";
     /// The credentials are missing.
     Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
     /// The credentials are invalid.

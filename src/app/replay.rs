@@ -96,7 +96,7 @@ impl App {
             let Some(reader) = self.runtime.reader(key) else { continue };
             // A replay repairs an instance whose snapshot cannot be read.
             let (old, is_unreadable) = match reader.instance(key) {
-                Err(orlog_store::Error::Corrupt { .. }) => (None, true),
+                Err(error) if error.is_damage() => (None, true),
                 old => (old?, false),
             };
             let is_stored = old.is_some() || is_unreadable;

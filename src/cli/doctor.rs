@@ -20,6 +20,9 @@ pub(super) struct Args {
     /// Also check the running node at --url
     #[arg(long)]
     node: bool,
+    /// Also read every row of the tables, in a child process; takes minutes for large stores
+    #[arg(long, conflicts_with = "node_only")]
+    deep: bool,
     /// Check only the running node, not this machine
     #[arg(long)]
     node_only: bool,
@@ -30,7 +33,7 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let mut findings = Vec::new();
     if !args.node_only {
-        findings.extend(here(&args.flags).await);
+        findings.extend(here(&args.flags, args.deep).await);
     }
     if args.node || args.node_only {
         findings.extend(there(&args.server).await?);
@@ -59,7 +62,7 @@ fn report(checks: &[CheckResult], console: &Console) -> Result<(), CommandError>
 }
 
 /// Checks this machine with this configuration.
-async fn here(flags: &ConfigFlags) -> Vec<CheckResult> {
+async fn here(flags: &ConfigFlags, deep: bool) -> Vec<CheckResult> {
     let layers = match flags.layers() {
         Ok(layers) => layers,
         Err(error) => {
@@ -85,7 +88,7 @@ async fn here(flags: &ConfigFlags) -> Vec<CheckResult> {
         Ok(config) => {
             let mut findings =
                 vec![CheckResult::ok("configuration", format!("node {:?}", config.node_name()))];
-            findings.extend(doctor::run_checks(&config).await);
+            findings.extend(doctor::run_checks(&config, deep).await);
             findings
         }
         Err(error) => {

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::app::{App, AppOverrides, DeployError};
 use crate::config::Config;
 use crate::definitions::DefinitionErrors;
+use crate::doctor::tables;
 use crate::{api, telemetry};
 
 use super::exit::{CommandError, CommandExit};
@@ -42,6 +43,7 @@ pub(super) async fn serve(
         ))
     })?;
     let address = listener.local_addr()?;
+    tables::check_before_start(&config).await.map_err(CommandError::failed)?;
     // Other pods receive the actual address.
     let config = Config { listen: address, ..config };
     let app = App::start_with(config, AppOverrides { telemetry: telemetry.clone(), ..overrides }).await?;

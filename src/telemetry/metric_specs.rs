@@ -177,6 +177,12 @@ pub const ALL: &[MetricSpec] = &[
     spec("orlog_store_tables_bytes", Gauge, &["shard"], "Tables on disk"),
     spec("orlog_store_tables_max_bytes", Gauge, &["shard"], "Maximum size of the tables"),
     spec("orlog_store_dedupe_backlog", Gauge, &["shard"], "Expired dedupe keys that are not purged yet"),
+    spec(
+        "orlog_store_damaged_reads",
+        Gauge,
+        &["shard"],
+        "Reads of damaged rows of the tables since the store was opened",
+    ),
     spec("orlog_store_pages", Gauge, &["shard"], "Pages of the tables on disk"),
     spec("orlog_store_free_pages", Gauge, &["shard"], "Free pages of the tables on disk"),
     spec("orlog_store_readers", Gauge, &["shard"], "Open read transactions on the tables"),

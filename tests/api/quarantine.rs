@@ -28,7 +28,7 @@ async fn start_with<F: Future<Output = Node>>(prepare: impl FnOnce(Node) -> F) -
     }
     let node = prepare(node).await;
     let node = node.restart(|data| damage(&data.join("shard-0/tables/mdbx.dat"))).await;
-    node.get("/v1/sagas/count/damaged").await.problem("OR0024");
+    node.get("/v1/sagas/count/damaged").await.problem("OR0062");
     node
 }
 

@@ -33,6 +33,13 @@ impl Process {
         Self { child, url: greeting["url"].as_str().unwrap().to_owned() }
     }
 
+    /// Stops the process with SIGTERM and waits for its end.
+    pub(crate) fn stop(mut self) {
+        let id = self.child.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+
     /// Kills the process like `kill -9`.
     pub(crate) fn kill(self) {
         drop(self);

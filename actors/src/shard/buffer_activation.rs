@@ -48,7 +48,7 @@ fn read_page(reader: &Reader, after: Option<&InstanceKey>) -> Result<Vec<(Instan
     let keys = reader.buffered_keys(after, PAGE)?;
     let waits = |key: &InstanceKey| match reader.instance(key) {
         Ok(instance) => Ok(instance.is_some_and(|instance| !instance.paused)),
-        Err(Error::Corrupt { .. }) => Ok(true),
+        Err(error) if error.is_damage() => Ok(true),
         Err(error) => Err(error),
     };
     keys.into_iter().map(|key| waits(&key).map(|waits| (key, waits))).collect()

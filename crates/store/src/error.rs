@@ -55,6 +55,16 @@ pub enum Error {
         /// Description of the mismatch.
         reason: String,
     },
+    /// A row of the tables does not match its checksum.
+    #[error("{}: the row {key} of table {table} is damaged: it does not match its checksum", path.display())]
+    Damaged {
+        /// Directory of the tables.
+        path: PathBuf,
+        /// Table.
+        table: &'static str,
+        /// Key of the row.
+        key: String,
+    },
     /// Durable commits are missing. Nothing was changed. Restore the missing files or a backup, or open the
     /// store with [`crate::Options::accept_data_loss`].
     #[error("{} lost durable data: {reason}", path.display())]
@@ -148,6 +158,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns whether stored data is damaged: a later read has the same result.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Error::Corrupt { .. } | Error::Damaged { .. })
+    }
+
     /// Returns whether the store can continue; if not, it must be recovered.
     pub(crate) fn is_recoverable(&self) -> bool {
         !matches!(
@@ -157,6 +173,7 @@ impl Error {
                 | Error::LogLost { .. }
                 | Error::Lost { .. }
                 | Error::Corrupt { .. }
+                | Error::Damaged { .. }
                 | Error::Io { .. }
                 | Error::Closed
         )

@@ -7,6 +7,8 @@ use orlog_journal::DurablePosition;
 use crate::encoding::record::StoreState;
 use crate::encoding::value;
 use crate::error::Error;
+use crate::mdbx::inspect::read_environment;
+use crate::mdbx::verified;
 use crate::presence;
 use crate::store_dir::{FORMAT_KEY, IDENTITY_KEY, LOG_POSITION_KEY, STATE_KEY, check_format};
 use crate::table::Table;
@@ -38,19 +40,21 @@ impl StoreInfo {
 /// takes no lock. Reads the journal record by record. Returns `None` if there is no store.
 ///
 /// # Errors
-/// [`Error::Lost`] if it contradicts the expected position; [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Io`], and the errors of the journal.
+/// [`Error::Lost`] if it contradicts the expected position; [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Damaged`], [`Error::Io`], and the errors of the journal.
 pub fn read_info(dir: &Path, expected: Option<DurablePosition>) -> Result<Option<StoreInfo>, Error> {
     let tables = dir.join("tables");
     presence::check_tables(dir, expected)?;
     if !tables.join("mdbx.dat").exists() {
         return Ok(None);
     }
-    let seen =
-        crate::mdbx::read_environment(&tables, &[FORMAT_KEY, IDENTITY_KEY, STATE_KEY, LOG_POSITION_KEY])?;
+    let seen = read_environment(&tables, &[FORMAT_KEY, IDENTITY_KEY, STATE_KEY, LOG_POSITION_KEY])?;
     let [format, identity, store_state, journal_place] = seen.meta.as_slice() else { return Ok(None) };
     let Some(format) = check_format(format.as_deref(), &tables)? else { return Ok(None) };
-    let identity = value::decode(Table::Meta, identity.as_deref().unwrap_or_default())?;
-    let store_state: StoreState = value::decode(Table::Meta, store_state.as_deref().unwrap_or_default())?;
+    let value = |key, row: &Option<Vec<u8>>| {
+        verified(&tables, Table::Meta, key, row.as_deref().unwrap_or_default()).map(<[u8]>::to_vec)
+    };
+    let identity = value::decode(Table::Meta, &value(IDENTITY_KEY, identity)?)?;
+    let store_state: StoreState = value::decode(Table::Meta, &value(STATE_KEY, store_state)?)?;
     let journal = match journal_place {
         Some(_) => None,
         None => Some(orlog_journal::verify(&dir.join("journal"))?),

@@ -6,7 +6,7 @@
 //! - One [`Writer`] that cannot be cloned, any number of [`Reader`]s, from any thread.
 //! - A full disk rejects commits ([`Error::Full`]) and loses none. Commits succeed again after space is
 //!   freed.
-//! - A store of a newer release is rejected ([`Error::NewerFormat`]); an older one is migrated.
+//! - A store of a newer release is rejected ([`Error::NewerFormat`]); a store of an older format too.
 //! - A store that follows a [`CommitLog`] ([`open_replicated`]) has no state of its own: a commit
 //!   counts after it is in the log. Any machine can take over the shard from the log, and a previous
 //!   owner cannot commit ([`Error::Fenced`]).
@@ -18,6 +18,8 @@
 
 mod background;
 mod consistent_copy;
+#[cfg(test)]
+mod damage_tests;
 mod encoding;
 mod error;
 mod feed;
@@ -51,6 +53,7 @@ pub use feed::read::{FeedEntity, FeedEntityKind, FeedItem, FeedPage, FeedQuery, 
 pub use feed::write::FeedOffset;
 pub use histogram::{BOUNDS_SECONDS, DurationHistogram};
 pub use info::{StoreInfo, read_info};
+pub use mdbx::inspect::{TableProblem, check_tables};
 pub use options::{Durability, Options};
 pub use orlog_journal::{Disk as Device, DurablePosition};
 pub use read::attention::Attention;

@@ -4,12 +4,15 @@
 //! pages at the insertion point by default, which halves the fill of random keys; a full map
 //! invalidates the transaction.
 
+pub(crate) mod inspect;
+
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libmdbx::{
     Database, DatabaseOptions, Error as MdbxError, Mode, NoWriteMap, PageSize, RO, RW, ReadWriteOptions,
@@ -17,6 +20,7 @@ use libmdbx::{
 };
 
 use crate::encoding::range::RowVisitor;
+use crate::encoding::{checksum, tuple};
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::stats::{PageStats, TableStats};
@@ -29,6 +33,9 @@ const NO_SPACE: [i32; 2] = [28, 122];
 /// runtime has 512 threads for blocking work, a few workers and a few threads for each store.
 const MAX_READERS: u32 = 1024;
 
+/// Number of damaged rows of a store that are logged.
+const LOGGED_DAMAGE: u64 = 100;
+
 /// EAGAIN: this process already has the environment open.
 const ALREADY_OPEN: i32 = 11;
 
@@ -39,6 +46,8 @@ pub(crate) struct Mdbx {
     tables: Vec<libmdbx::Table<'static>>,
     db: Database<NoWriteMap>,
     path: PathBuf,
+    /// Reads of damaged rows.
+    damaged_reads: AtomicU64,
 }
 
 impl Mdbx {
@@ -53,9 +62,13 @@ impl Mdbx {
         let mdbx_error = |action| move |error| translated(action, path, error);
         let db = Database::open_with_options(path, options(max_bytes)).map_err(mdbx_error("open"))?;
         prefer_full_pages(&db).map_err(mdbx_error("configure"))?;
-        admit(format(&db, format_key).map_err(mdbx_error("read"))?.as_deref())?;
+        let format = format(&db, format_key).map_err(mdbx_error("read"))?;
+        admit(format.as_deref())?;
+        if let Some(row) = &format {
+            verified(path, Table::Meta, format_key, row)?;
+        }
         let tables = handles(&db).map_err(mdbx_error("open the tables of"))?;
-        Ok(Self { tables, db, path: path.to_owned() })
+        Ok(Self { tables, db, path: path.to_owned(), damaged_reads: AtomicU64::new(0) })
     }
 
     /// Passes the row with this key to `read`; returns `None` if there is none.
@@ -68,16 +81,25 @@ impl Mdbx {
         let get = || {
             let txn = self.db.begin_ro_txn()?;
             let row = txn.get::<Cow<'_, [u8]>>(self.handle(table), key)?;
-            Ok(row.map(|row| read(&row)))
+            Ok(row.map(|row| self.verified(table, key, &row).map(read)))
         };
-        get().map_err(|error| self.mdbx_error("read", error))
+        get().map_err(|error| self.mdbx_error("read", error))?.transpose()
+    }
+
+    /// Returns whether a row has this key. Does not verify the row.
+    pub(crate) fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
+        let contains = || {
+            let txn = self.db.begin_ro_txn()?;
+            Ok(txn.get::<()>(self.handle(table), key)?.is_some())
+        };
+        contains().map_err(|error| self.mdbx_error("read", error))
     }
 
     /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks; returns
-    /// whether it did.
+    /// whether it did. A damaged row is skipped or fails the scan, depending on its table and on `access`.
     pub(crate) fn scan(
         &self,
-        table: Table,
+        (table, access): (Table, RowAccess),
         from: &[u8],
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
@@ -89,7 +111,13 @@ impl Mdbx {
             if end.is_some_and(|end| *key >= *end) {
                 break;
             }
-            if visit(&key, &value)?.is_break() {
+            let value = match self.verified(table, &key, &value) {
+                Ok(value) => value,
+                Err(_) if access == RowAccess::Keys => checksum::unverified(&value),
+                Err(_) if table.skips_damaged_rows() => continue,
+                Err(error) => return Err(error),
+            };
+            if visit(&key, value)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -114,10 +142,13 @@ impl Mdbx {
         table: Table,
         memtable: &Memtable,
     ) -> libmdbx::Result<()> {
-        let mut cursor = txn.cursor(self.handle(table))?;
+        let (mut cursor, mut sealed) = (txn.cursor(self.handle(table))?, Vec::new());
         for (key, row) in memtable.table(table) {
             match row {
-                Some(value) => cursor.put(key, value, WriteFlags::UPSERT)?,
+                Some(value) => {
+                    checksum::seal(&mut sealed, table, key, value);
+                    cursor.put(key, &sealed, WriteFlags::UPSERT)?;
+                }
                 None => {
                     if cursor.set::<()>(key)?.is_some() {
                         cursor.del(WriteFlags::empty())?;
@@ -138,9 +169,11 @@ impl Mdbx {
         txn: &Transaction<'_, RW, NoWriteMap>,
         rows: &[(&[u8], &[u8])],
     ) -> libmdbx::Result<()> {
-        let put =
-            |(key, value): &(&[u8], &[u8])| txn.put(self.handle(Table::Meta), key, value, WriteFlags::UPSERT);
-        rows.iter().try_for_each(put)
+        let mut sealed = Vec::new();
+        rows.iter().try_for_each(|(key, value)| {
+            checksum::seal(&mut sealed, Table::Meta, key, value);
+            txn.put(self.handle(Table::Meta), key, &sealed, WriteFlags::UPSERT)
+        })
     }
 
     /// Returns a snapshot of the current state, unaffected by later writes. Until it is dropped, freed
@@ -203,6 +236,20 @@ impl Mdbx {
         stats().map_err(|error| self.mdbx_error("examine", error))
     }
 
+    /// Returns the number of reads of damaged rows.
+    pub(crate) fn damaged_reads(&self) -> u64 {
+        self.damaged_reads.load(Ordering::Relaxed)
+    }
+
+    /// Returns the value of a row. A damaged row is counted and logged.
+    fn verified<'a>(&self, table: Table, key: &[u8], row: &'a [u8]) -> Result<&'a [u8], Error> {
+        verified(&self.path, table, key, row).inspect_err(|error| {
+            if self.damaged_reads.fetch_add(1, Ordering::Relaxed) < LOGGED_DAMAGE {
+                tracing::error!(%error, "damaged row");
+            }
+        })
+    }
+
     fn handle(&self, table: Table) -> &libmdbx::Table<'_> {
         &self.tables[table as usize]
     }
@@ -222,7 +269,11 @@ pub(crate) struct ReadSnapshot<'a> {
 impl ReadSnapshot<'_> {
     /// Returns a row of the table `meta`.
     pub(crate) fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.txn.get(self.of.handle(Table::Meta), key).map_err(|error| self.of.mdbx_error("read", error))
+        let row: Option<Vec<u8>> = self
+            .txn
+            .get(self.of.handle(Table::Meta), key)
+            .map_err(|error| self.of.mdbx_error("read", error))?;
+        row.map(|row| self.of.verified(Table::Meta, key, &row).map(<[u8]>::to_vec)).transpose()
     }
 
     /// Copies all tables into the new file `path`, compacted.
@@ -233,6 +284,24 @@ impl ReadSnapshot<'_> {
             name.map_err(|_| Error::Io { action: "copy to", path: path.to_owned(), source: source() })?;
         copy(&self.txn, &name).map_err(|error| translated("copy to", path, error))
     }
+}
+
+/// Part of the rows that a scan requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowAccess {
+    /// Keys and values: damaged rows are not passed.
+    Values,
+    /// Keys: damaged rows are passed too, so that they can be deleted.
+    Keys,
+}
+
+/// Returns the value of a row of the environment in `path`.
+pub(crate) fn verified<'a>(path: &Path, table: Table, key: &[u8], row: &'a [u8]) -> Result<&'a [u8], Error> {
+    checksum::verify(table, key, row).ok_or_else(|| Error::Damaged {
+        path: path.to_owned(),
+        table: table.name(),
+        key: tuple::hex(key),
+    })
 }
 
 fn options(max_bytes: u64) -> DatabaseOptions {
@@ -252,44 +321,6 @@ fn options(max_bytes: u64) -> DatabaseOptions {
         }),
         ..DatabaseOptions::default()
     }
-}
-
-/// Information about an environment, read without changes.
-#[derive(Debug)]
-pub(crate) struct EnvironmentInfo {
-    /// Requested rows of the table `meta`; `None` for missing rows.
-    pub(crate) meta: Vec<Option<Vec<u8>>>,
-    /// Number of rows of each table, by name.
-    pub(crate) rows: Vec<(&'static str, u64)>,
-}
-
-/// Reads an environment, also while another process writes it.
-pub(crate) fn read_environment(path: &Path, keys: &[&[u8]]) -> Result<EnvironmentInfo, Error> {
-    let read = || {
-        let options = DatabaseOptions {
-            max_tables: Some(16),
-            mode: Mode::ReadOnly,
-            no_rdahead: true,
-            ..DatabaseOptions::default()
-        };
-        let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;
-        let txn = db.begin_ro_txn()?;
-        let mut seen = EnvironmentInfo { meta: Vec::new(), rows: Vec::new() };
-        let meta = txn.open_table(Some(Table::Meta.name()))?;
-        for key in keys {
-            seen.meta.push(txn.get(&meta, key)?);
-        }
-        for table in Table::ALL {
-            match txn.open_table(Some(table.name())) {
-                Ok(open) => seen.rows.push((table.name(), txn.table_stat(&open)?.entries() as u64)),
-                // A store of an earlier release lacks some tables until it is opened.
-                Err(MdbxError::NotFound) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(seen)
-    };
-    read().map_err(|error| translated("inspect", path, error))
 }
 
 /// Makes MDBX split pages in the middle, not at the insertion point.
@@ -352,5 +383,21 @@ fn translated(action: &'static str, path: &Path, error: MdbxError) -> Error {
         | MdbxError::VersionMismatch
         | MdbxError::Invalid => damaged(error),
         other => Error::Io { action, path: path.to_owned(), source: io::Error::other(other) },
+    }
+}
+
+#[cfg(test)]
+impl Mdbx {
+    /// Returns the rows of a table as stored, with their checksums.
+    pub(crate) fn stored_rows(&self, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let txn = self.db.begin_ro_txn().unwrap();
+        let mut cursor = txn.cursor(self.handle(table)).unwrap();
+        let rows = cursor.iter_start::<Cow<'_, [u8]>, Cow<'_, [u8]>>().map(Result::unwrap);
+        rows.map(|(key, row)| (key.into_owned(), row.into_owned())).collect()
+    }
+
+    /// Stores a row without adding a checksum.
+    pub(crate) fn store_row(&self, table: Table, key: &[u8], row: &[u8]) {
+        self.write(|txn| txn.put(self.handle(table), key, row, WriteFlags::UPSERT)).unwrap();
     }
 }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use crate::encoding::range::RowVisitor;
 use crate::encoding::record::StoreState;
 use crate::error::Error;
+use crate::mdbx::RowAccess;
 use crate::memtable::{Memtable, MemtableLookup};
 use crate::replication::follower::{EntryId, RecordPosition};
 use crate::store_dir::StoreDir;
@@ -112,10 +113,42 @@ impl MergedTables {
         }
     }
 
-    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks.
+    /// Returns whether a row has this key, also if the row is damaged.
+    pub(crate) fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
+        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.get(table, key));
+        match (self.active.get(table, key).or_else(frozen), &self.disk) {
+            (Some(MemtableLookup(row)), _) => Ok(row.is_some()),
+            (None, Some(disk)) => disk.tables().contains(table, key),
+            (None, None) => Ok(false),
+        }
+    }
+
+    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks. See
+    /// [`Mdbx::scan`](crate::mdbx::Mdbx::scan) for damaged rows.
     pub(crate) fn scan(
         &self,
         table: Table,
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut RowVisitor<'_>,
+    ) -> Result<(), Error> {
+        self.scan_rows((table, RowAccess::Values), from, end, visit)
+    }
+
+    /// Passes the rows as [`MergedTables::scan`], including damaged rows.
+    pub(crate) fn scan_keys(
+        &self,
+        table: Table,
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut RowVisitor<'_>,
+    ) -> Result<(), Error> {
+        self.scan_rows((table, RowAccess::Keys), from, end, visit)
+    }
+
+    fn scan_rows(
+        &self,
+        (table, access): (Table, RowAccess),
         from: &[u8],
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
@@ -125,7 +158,7 @@ impl MergedTables {
         let mut merged =
             MemtableMerge { upper: self.active.range(table, from, end).peekable(), lower }.peekable();
         if let Some(disk) = &self.disk {
-            let flow = disk.tables().scan(table, from, end, &mut |key, value| {
+            let flow = disk.tables().scan((table, access), from, end, &mut |key, value| {
                 while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
                     if let Some(row) = row
                         && visit(above, row)?.is_break()

@@ -378,11 +378,11 @@ fn newer_store_format_is_rejected_unchanged() {
     drop(writer);
     let tables = dir.path().join("tables");
     let mdbx = crate::mdbx::Mdbx::open(&tables, 16 << 20, b"format", |_| Ok(())).unwrap();
-    mdbx.write_meta(&[(b"format", &2u32.to_be_bytes())]).unwrap();
+    mdbx.write_meta(&[(b"format", &3u32.to_be_bytes())]).unwrap();
     drop(mdbx);
     let before = fs::read(tables.join("mdbx.dat")).unwrap();
     let error = open(dir.path(), small()).unwrap_err();
-    assert!(matches!(error, Error::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+    assert!(matches!(error, Error::NewerFormat { found: 3, supported: 2, .. }), "{error}");
     assert_eq!(fs::read(tables.join("mdbx.dat")).unwrap(), before);
 }
 
@@ -398,8 +398,8 @@ fn store_dir_has_one_writer_and_readers_close_with_it() {
 }
 
 #[test]
-fn format_1_store_is_readable() {
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
+fn format_2_store_is_readable() {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-2");
     let dir = tempfile::tempdir().unwrap();
     copy(&recorded.join("store"), dir.path());
     let (_writer, reader) = open(dir.path(), small()).unwrap();
@@ -409,7 +409,7 @@ fn format_1_store_is_readable() {
 #[test]
 #[ignore = "writes the fixture of the current format; run it manually when the format changes"]
 fn record_the_current_format() {
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-2");
     let options = crate::Options { max_bytes: 1 << 20, journal_segment_bytes: 16 << 10, ..small() };
     let (mut writer, reader) = open(&recorded.join("store"), options).unwrap();
     for number in 1..=12 {

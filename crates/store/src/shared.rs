@@ -272,6 +272,7 @@ fn fill(stats: &mut Stats, tables: &MergedTables) -> Result<(), Error> {
     if let Some(disk) = tables.disk() {
         stats.journal_bytes = disk.journal_bytes();
         (stats.tables_bytes, stats.tables_max_bytes) = disk.tables().bytes();
+        stats.damaged_reads = disk.tables().damaged_reads();
         stats.tables = disk.tables().stats()?;
     }
     Ok(())

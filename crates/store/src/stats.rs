@@ -36,6 +36,8 @@ pub struct Stats {
     pub scans: Vec<(&'static str, u64)>,
     /// Number of expired dedupe keys that are not purged yet.
     pub dedupe_backlog: u64,
+    /// Reads of rows that do not match their checksum, since the store was opened.
+    pub damaged_reads: u64,
     /// Tables on disk; empty in memory.
     pub tables: Vec<TableStats>,
     /// Statistics of the log; `None` for a store without a log.

@@ -16,7 +16,7 @@ use crate::encoding::record::StoreState;
 use crate::encoding::value;
 use crate::error::Error;
 use crate::lock::lock;
-use crate::mdbx::Mdbx;
+use crate::mdbx::{Mdbx, RowAccess};
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::presence;
@@ -25,18 +25,13 @@ use crate::replication::follower::EntryId;
 use crate::replication::frame::LogOwner;
 use crate::table::Table;
 
-/// Store format that this release writes.
-const FORMAT: u32 = 1;
-
-/// Migrations from format n to n + 1, at index n - 1.
-const MIGRATIONS: &[Migration] = &[];
-
-type Migration = fn(&Mdbx) -> Result<(), Error>;
+/// Store format that this release reads and writes.
+const FORMAT: u32 = 2;
 
 /// Segment size of the journal of a copy.
 const COPIED_SEGMENT_BYTES: u64 = 64 << 10;
 
-/// Key of the format in the table `meta`: four bytes, big endian, in every release.
+/// Key of the format in the table `meta`: its first four bytes, big endian, in every release.
 pub(crate) const FORMAT_KEY: &[u8] = b"format";
 pub(crate) const IDENTITY_KEY: &[u8] = b"identity";
 pub(crate) const STATE_KEY: &[u8] = b"heads";
@@ -257,15 +252,21 @@ fn made(dir: &Path) -> Result<PathBuf, Error> {
 /// Returns the format that the row states; `None` for a store that is not created yet.
 pub(crate) fn check_format(row: Option<&[u8]>, path: &Path) -> Result<Option<u32>, Error> {
     let Some(row) = row else { return Ok(None) };
-    let bytes = row.try_into().map_err(|_| Error::Corrupt {
+    let bytes = row.first_chunk::<4>().ok_or_else(|| Error::Corrupt {
         location: path.display().to_string(),
-        reason: "its format row is not four bytes long".to_owned(),
+        reason: "its format row is shorter than four bytes".to_owned(),
     })?;
-    match u32::from_be_bytes(bytes) {
+    match u32::from_be_bytes(*bytes) {
         found if found > FORMAT => {
             Err(Error::NewerFormat { path: path.to_owned(), found, supported: FORMAT })
         }
-        found => Ok(Some(found)),
+        FORMAT => Ok(Some(FORMAT)),
+        found => {
+            let reason = format!(
+                "it has store format {found} of a development release, which this release cannot read; move it away"
+            );
+            Err(Error::Mismatch { path: path.to_owned(), reason })
+        }
     }
 }
 
@@ -287,10 +288,7 @@ impl StoreMetadata {
     ) -> Result<Self, Error> {
         match found {
             None => Self::make(tables, options, start),
-            Some(found) => {
-                migrate(tables, found)?;
-                Self::read(tables, options)
-            }
+            Some(_) => Self::read(tables, options),
         }
     }
 
@@ -338,12 +336,14 @@ fn counted(tables: &Mdbx, mut store_state: StoreState) -> Result<StoreState, Err
         return Ok(store_state);
     }
     store_state.by_kind = [0; 4];
-    let end: Result<ControlFlow<()>, Error> = tables.scan(Table::Outbox, &[], None, &mut |key, _| {
-        if let Some(count) = key.first().and_then(|kind| store_state.by_kind.get_mut(usize::from(*kind))) {
-            *count += 1;
-        }
-        Ok(ControlFlow::Continue(()))
-    });
+    let end: Result<ControlFlow<()>, Error> =
+        tables.scan((Table::Outbox, RowAccess::Keys), &[], None, &mut |key, _| {
+            if let Some(count) = key.first().and_then(|kind| store_state.by_kind.get_mut(usize::from(*kind)))
+            {
+                *count += 1;
+            }
+            Ok(ControlFlow::Continue(()))
+        });
     end.map(|_| store_state)
 }
 
@@ -351,15 +351,6 @@ fn encoded(value: &impl serde::Serialize) -> Vec<u8> {
     let mut row = Vec::new();
     value::encode(&mut row, value);
     row
-}
-
-/// Migrates a store of an older format, one format at a time.
-fn migrate(tables: &Mdbx, found: u32) -> Result<(), Error> {
-    for (from, migration) in (1u32..).zip(MIGRATIONS).skip_while(|(from, _)| *from < found) {
-        migration(tables)?;
-        tables.write_meta(&[(FORMAT_KEY, &(from + 1).to_be_bytes())])?;
-    }
-    Ok(())
 }
 
 fn row<T: serde::de::DeserializeOwned>(tables: &Mdbx, key: &[u8]) -> Result<T, Error> {
@@ -387,7 +378,7 @@ mod tests {
     #[test]
     fn newer_format_is_rejected_with_both_versions() {
         let error = check_format(Some(&7u32.to_be_bytes()), Path::new("/data/tables")).unwrap_err();
-        let text = "/data/tables has store format 7, this release supports up to 1; upgrade orlog";
+        let text = "/data/tables has store format 7, this release supports up to 2; upgrade orlog";
         assert_eq!(error.to_string(), text);
         assert_eq!(check_format(None, Path::new("/data")).unwrap(), None);
     }

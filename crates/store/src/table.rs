@@ -80,6 +80,17 @@ impl Table {
         Self::ALL.get(usize::from(number)).copied()
     }
 
+    /// Returns whether a node cannot run without every row: it would continue from a wrong position or
+    /// without a definition.
+    pub(crate) fn is_required(self) -> bool {
+        matches!(self, Table::Checkpoint | Table::Definition | Table::Meta)
+    }
+
+    /// Returns whether a scan skips damaged rows. A feed with a missing row is incomplete.
+    pub(crate) fn skips_damaged_rows(self) -> bool {
+        !self.is_required() && self != Table::Feed
+    }
+
     /// Returns the name on disk.
     pub(crate) fn name(self) -> &'static str {
         match self {

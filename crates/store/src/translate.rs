@@ -13,7 +13,7 @@ use crate::encoding::definition_source::DefinitionSourceRef;
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::range::KeyRange;
 use crate::encoding::record::{KeyPresence, RecordWriter, StoreState};
-use crate::encoding::value::{EMPTY, decode, encode};
+use crate::encoding::value::{EMPTY, decode, encode, readable};
 use crate::error::Error;
 use crate::feed::write::{self, FeedOffset, FeedWriter};
 use crate::merged::MergedTables;
@@ -192,7 +192,7 @@ impl<'a> ChangeTranslator<'a> {
         let row = self.keys.instance(key);
         let stored = match self.stored(&row) {
             // Repairs the instance. Its timers are unknown; they are stale, or armed again below.
-            Err(Error::Corrupt { .. }) => {
+            Err(error) if error.is_damage() => {
                 self.record.delete(Table::Attention, &row)?;
                 None
             }
@@ -297,7 +297,7 @@ impl<'a> ChangeTranslator<'a> {
     /// Deletes an outbox row. A missing row is ignored, so that the depth stays correct.
     fn complete(&mut self, outbox_key: &OutboxKey) -> Result<(), Error> {
         let row = keys::outbox(outbox_key);
-        if self.completed.contains(&row) || self.tables.get(Table::Outbox, &row, |_| ())?.is_none() {
+        if self.completed.contains(&row) || !self.tables.contains(Table::Outbox, &row)? {
             return Ok(());
         }
         self.record.delete(Table::Outbox, &row)?;
@@ -344,8 +344,11 @@ impl<'a> ChangeTranslator<'a> {
     fn trim_feed(&mut self, before: Timestamp, retained_commits: u64) -> Result<(), Error> {
         let (record, trimmed, mut remaining) = (&mut *self.record, &mut self.trimmed, TRIM_BATCH);
         let (is_feed_enabled, last) = (self.feeding.writer_id.is_some(), self.store_state.position);
-        self.tables.scan(Table::Feed, &[], None, &mut |key, row| {
-            let (offset, at) = write::read_header(key, row)?;
+        self.tables.scan_keys(Table::Feed, &[], None, &mut |key, row| {
+            let Some((offset, at)) = readable(write::read_header(key, row))? else {
+                record.delete(Table::Feed, key)?;
+                return Ok(ControlFlow::Continue(()));
+            };
             if remaining == 0
                 || is_feed_enabled && !write::is_expired(&offset, at, (before, retained_commits, last))
             {
@@ -364,7 +367,7 @@ impl<'a> ChangeTranslator<'a> {
 
     fn has_any(&self, table: Table, prefix: &[u8]) -> Result<bool, Error> {
         let (range, mut any) = (KeyRange::of_prefix(prefix.to_vec()), false);
-        self.tables.scan(table, &range.start, range.end.as_deref(), &mut |_, _| {
+        self.tables.scan_keys(table, &range.start, range.end.as_deref(), &mut |_, _| {
             any = true;
             Ok(ControlFlow::Break(()))
         })?;

@@ -28,6 +28,7 @@ struct ShardGauges {
     tables: IntGaugeFamily,
     tables_max: IntGaugeFamily,
     dedupe_backlog: IntGaugeFamily,
+    damaged_reads: IntGaugeFamily,
     pages: IntGaugeFamily,
     free_pages: IntGaugeFamily,
     readers: IntGaugeFamily,
@@ -94,6 +95,7 @@ impl ShardGauges {
         set(&self.tables, stats.tables_bytes);
         set(&self.tables_max, stats.tables_max_bytes);
         set(&self.dedupe_backlog, stats.dedupe_backlog);
+        set(&self.damaged_reads, stats.damaged_reads);
         for table in &stats.tables {
             let labels = [("shard", shard.to_string()), ("table", table.name.to_owned())];
             self.rows.get_or_create(&labels).set(table.rows);
@@ -123,6 +125,7 @@ impl ShardGauges {
         registry.register("store_tables_bytes", self.tables);
         registry.register("store_tables_max_bytes", self.tables_max);
         registry.register("store_dedupe_backlog", self.dedupe_backlog);
+        registry.register("store_damaged_reads", self.damaged_reads);
         registry.register("store_pages", self.pages);
         registry.register("store_free_pages", self.free_pages);
         registry.register("store_readers", self.readers);

@@ -37,9 +37,7 @@ impl State {
                     }
                 }
                 Err(_) if self.mailbox.is_closed() => return Ok(()),
-                Err(StoreError::Corrupt { location, reason }) => {
-                    self.enter_quarantine(format!("{location}: {reason}"));
-                }
+                Err(error) if error.is_damage() => self.enter_quarantine(error.to_string()),
                 Err(error) => {
                     log_instance!(WARN, self.mailbox.key, None, %error, "instance read failed; retrying");
                     tokio::time::sleep(delay).await;

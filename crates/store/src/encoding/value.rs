@@ -38,7 +38,7 @@ pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<
 /// quarantined when it is loaded.
 pub(crate) fn readable<T>(row: Result<T, Error>) -> Result<Option<T>, Error> {
     match row {
-        Err(Error::Corrupt { .. }) => Ok(None),
+        Err(error) if error.is_damage() => Ok(None),
         row => row.map(Some),
     }
 }

@@ -343,7 +343,7 @@ fn size((_, key, row): &StoredRow) -> usize {
 /// Returns the last row of the feed after a commit.
 fn last_behind(tables: &MergedTables, position: u64) -> Result<Option<FeedOffset>, Error> {
     let mut last = None;
-    tables.scan(Table::Feed, &keys::feed(position + 1, 0), None, &mut |key, row| {
+    tables.scan_keys(Table::Feed, &keys::feed(position + 1, 0), None, &mut |key, row| {
         last = Some(write::read_header(key, row)?.0);
         Ok(ControlFlow::Continue(()))
     })?;
@@ -353,11 +353,19 @@ fn last_behind(tables: &MergedTables, position: u64) -> Result<Option<FeedOffset
 fn rows_behind(tables: &MergedTables, after: &FeedOffset) -> Result<Vec<FeedRow>, Error> {
     let mut rows = Vec::new();
     let range = KeyRange::all().after(&keys::feed(after.position, after.part));
-    tables.scan(Table::Feed, &range.start, None, &mut |key, row| {
+    let scanned = tables.scan(Table::Feed, &range.start, None, &mut |key, row| {
         rows.push(write::read(key, row)?);
         Ok(if rows.len() < ROWS_PER_LOCK { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    })?;
-    Ok(rows)
+    });
+    scanned.map(|()| rows).map_err(expired_if_damaged)
+}
+
+/// Converts damage of the feed: a full scan does not need the damaged row.
+fn expired_if_damaged(error: Error) -> Error {
+    match error {
+        Error::Damaged { .. } => Error::FeedOffsetExpired { reason: error.to_string() },
+        error => error,
+    }
 }
 
 fn feed_items(position: u64, rows: Vec<StoredRow>) -> Result<Vec<FeedItem>, Error> {

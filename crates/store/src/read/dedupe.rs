@@ -23,7 +23,7 @@ impl Reader {
             let (now, bucket) = self.at(tables, now);
             let in_bucket = |bucket| {
                 let row = self.keys().dedupe(bucket, key, id);
-                Ok::<_, Error>(tables.get(Table::Dedupe, &row, |_| ())?.is_some())
+                tables.contains(Table::Dedupe, &row)
             };
             if in_bucket(bucket)? || in_bucket(bucket.saturating_sub(1))? {
                 return Ok(true);

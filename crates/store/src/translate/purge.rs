@@ -25,7 +25,7 @@ impl ChangeTranslator<'_> {
     pub(super) fn purge_dedupe(&mut self, share: usize) -> Result<usize, Error> {
         let Some(DedupePurge { from, end }) = self.purge.take() else { return Ok(0) };
         let (record, mut purged, mut next) = (&mut *self.record, 0, None);
-        self.tables.scan(Table::Dedupe, &from, Some(&end), &mut |key, _| {
+        self.tables.scan_keys(Table::Dedupe, &from, Some(&end), &mut |key, _| {
             if purged == share {
                 next = Some(key.to_vec());
                 return Ok(ControlFlow::Break(()));
@@ -77,7 +77,7 @@ impl ChangeTranslator<'_> {
         remaining: &mut usize,
     ) -> Result<(), Error> {
         let record = &mut *self.record;
-        self.tables.scan(table, &range.start, range.end.as_deref(), &mut |key, _| {
+        self.tables.scan_keys(table, &range.start, range.end.as_deref(), &mut |key, _| {
             if *remaining == 0 {
                 return Ok(ControlFlow::Break(()));
             }

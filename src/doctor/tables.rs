@@ -1,0 +1,120 @@
+//! Check of the tables of the stores in child processes: a damaged page can end a process with a signal.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::process::Command;
+
+use super::check::CheckResult;
+use crate::app;
+use crate::config::Config;
+
+/// Hidden command of the child process.
+pub const COMMAND: &str = "check-tables";
+/// Maximum duration of the check before a node starts. It covers small stores completely.
+const START_LIMIT: Duration = Duration::from_millis(500);
+const CODE: &str = "OR0062";
+
+/// Result of the check of one store.
+enum TableCheck {
+    /// All rows are readable.
+    Intact(String),
+    /// Only single rows are damaged, which a running node skips or quarantines.
+    DamagedRows(String),
+    /// Description of the damage.
+    Damaged(String),
+    /// The time limit was reached without damage.
+    Incomplete,
+}
+
+/// Checks the stores before a node opens them, within a time limit.
+///
+/// # Errors
+/// Returns the damage of the first damaged store, with the code and the remedy.
+pub async fn check_before_start(config: &Config) -> Result<(), String> {
+    let Ok(program) = std::env::current_exe() else { return Ok(()) };
+    let checks = stores(config).map(|(_, dir)| {
+        let program = program.clone();
+        async move {
+            match tokio::time::timeout(START_LIMIT, check(&program, &dir)).await {
+                Ok(result) => (dir, result),
+                Err(_) => (dir, TableCheck::Incomplete),
+            }
+        }
+    });
+    for (dir, result) in join_all(checks).await {
+        match result {
+            TableCheck::Damaged(reason) => {
+                let dir = dir.display();
+                return Err(format!("{CODE}: the tables of {dir} are damaged: {reason}; {}", remedy()));
+            }
+            TableCheck::DamagedRows(reason) => {
+                tracing::error!(path = %dir.display(), reason, "{CODE}: damaged rows; see `orlog doctor --deep`");
+            }
+            TableCheck::Intact(_) | TableCheck::Incomplete => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks all rows of all stores.
+pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
+    let mut results = Vec::new();
+    let Ok(program) = std::env::current_exe() else { return results };
+    for (shard, dir) in stores(config) {
+        let name = format!("shard {shard}");
+        results.push(match check(&program, &dir).await {
+            TableCheck::Intact(found) => CheckResult::ok(&name, found),
+            TableCheck::Incomplete => {
+                CheckResult::warn(&name, "the tables were not checked", "run the command again")
+            }
+            TableCheck::Damaged(reason) | TableCheck::DamagedRows(reason) => {
+                CheckResult::error(&name, format!("{CODE}: the tables are damaged: {reason}"), remedy())
+            }
+        });
+    }
+    results
+}
+
+fn remedy() -> &'static str {
+    "keep a copy of the directory; then restore a backup, or for a replicated shard move its directory `tables` away"
+}
+
+fn stores(config: &Config) -> impl Iterator<Item = (u16, PathBuf)> {
+    let dirs = (0..config.shards).map(|shard| (shard, app::shard_dir(&config.data_dir, shard)));
+    dirs.filter(|(_, dir)| config.role.runs_sagas() && dir.join("tables/mdbx.dat").exists())
+}
+
+/// Checks one store in a child process.
+async fn check(program: &Path, dir: &Path) -> TableCheck {
+    let mut command = Command::new(program);
+    command.arg(COMMAND).arg(dir).stdin(Stdio::null()).kill_on_drop(true);
+    let output = match command.output().await {
+        Ok(output) => output,
+        Err(error) => {
+            tracing::warn!(%error, "tables not checked: the child process did not start");
+            return TableCheck::Incomplete;
+        }
+    };
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let problems = |prefix: &str| -> Option<String> {
+        let found: Vec<&str> = lines.lines().filter_map(|line| line.strip_prefix(prefix)).collect();
+        Some(format!("{} (problems: {})", found.first()?, found.len()))
+    };
+    if let Some(reason) = problems("damaged ") {
+        return TableCheck::Damaged(reason);
+    }
+    match lines.lines().find_map(|line| line.strip_prefix("checked ")) {
+        Some(rows) if output.status.success() => match problems("row ") {
+            Some(reason) => TableCheck::DamagedRows(reason),
+            None => TableCheck::Intact(format!("all {rows} rows are readable")),
+        },
+        _ => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let errors = errors.lines().last().unwrap_or_default();
+            TableCheck::Damaged(format!("the check ended with {} {errors}", output.status))
+        }
+    }
+}
