@@ -34,6 +34,7 @@ mod openapi;
 mod overview;
 mod permissions;
 mod problem;
+mod query_limit;
 mod read_pool;
 mod replay;
 mod request_context;

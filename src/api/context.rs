@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::overview::cache::OverviewCache;
 use super::problem::{Code, Problem};
+use super::query_limit::QueryLimit;
 use super::read_pool::ReadPool;
 use super::request_metrics::RequestMetrics;
 use crate::app::App;
@@ -19,6 +20,7 @@ pub(super) struct ApiState {
     pub(super) description: Arc<str>,
     pub(super) overview_cache: Arc<OverviewCache>,
     reads: ReadPool,
+    pub(super) queries: QueryLimit,
     /// HTTP client for requests to other pods.
     pub(super) forwarder: reqwest::Client,
 }
@@ -28,8 +30,9 @@ impl ApiState {
         let forwarder = orlog_effect::http::client().build().expect("a client with default options is valid");
         let description = description.into();
         let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
+        let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
         let (requests, overview_cache) = Default::default();
-        Self { app, requests, description, overview_cache, reads, forwarder }
+        Self { app, requests, description, overview_cache, reads, queries, forwarder }
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the

@@ -17,6 +17,7 @@ use super::context::ApiState;
 use super::errors::invalid_parameter;
 use super::extract::{InstancePath, QueryParams, Tenant, page_limit, time};
 use super::problem::{Code, Problem};
+use super::query_limit::Cancellation;
 use crate::app::App;
 use page::InstancePage;
 use search::InstanceSearch;
@@ -111,6 +112,7 @@ pub(super) async fn list(
     let scan_limit = api.app.config.http.scan_limit;
     let limit = page_limit(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
+    let permit = params.filter.is_some().then(|| api.queries.acquire(&tenant)).transpose()?;
     let query = InstanceQuery {
         tenant,
         saga: params.saga,
@@ -124,13 +126,18 @@ pub(super) async fn list(
         limit,
         scan_limit,
     };
-    let filter = params.filter.as_deref().map(search::compile_filter).transpose()?;
+    let cancelled = Cancellation::default();
+    let _request = cancelled.on_drop();
     // The other half is for waiting for a thread.
-    let search_timeout = api.app.config.http.request_timeout / 2;
-    let search =
-        InstanceSearch { query, start_shard: shard, filter, count: params.count, timeout: search_timeout };
-    let sifted = api.read(move |app| search::search(app, search)).await?;
-    Ok(Json(InstancePage::of(sifted, params.count)))
+    let timeout = api.app.config.http.request_timeout / 2;
+    let (source, count) = (params.filter, params.count);
+    let sifted = api.read(move |app| {
+        let _permit = permit;
+        let filter = source.as_deref().map(search::compile_filter).transpose()?;
+        let search = InstanceSearch { query, start_shard: shard, filter, count, timeout, cancelled };
+        search::search(app, search)
+    });
+    Ok(Json(InstancePage::of(sifted.await?, count)))
 }
 
 /// Parses a cursor: the number of a shard, a dot, and the cursor within the shard, which is empty at

@@ -290,6 +290,8 @@ pub struct HttpServerConfig {
     pub scan_limit: usize,
     /// Maximum number of requests that read the stores at the same time.
     pub max_concurrent_reads: usize,
+    /// Maximum number of queries with a condition that one tenant runs at the same time.
+    pub max_concurrent_queries: usize,
     /// Timeout of a request.
     #[serde(with = "units::duration")]
     pub request_timeout: Duration,
@@ -303,6 +305,7 @@ impl Default for HttpServerConfig {
             max_page_size: 1000,
             scan_limit: 20_000,
             max_concurrent_reads: 64,
+            max_concurrent_queries: 4,
             request_timeout: Duration::from_secs(30),
         }
     }

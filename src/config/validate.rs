@@ -54,6 +54,9 @@ impl Config {
         if self.http.max_concurrent_reads == 0 {
             report("http.max_concurrent_reads", "must be at least 1".to_owned());
         }
+        if self.http.max_concurrent_queries == 0 {
+            report("http.max_concurrent_queries", "must be at least 1".to_owned());
+        }
         if self.bus.max_message_size > BusConfig::default().max_message_size {
             report("bus.max_message_size", "maximum event size is 1MiB".to_owned());
         }

@@ -17,6 +17,7 @@ mod output;
 mod pattern;
 mod rewrite;
 mod root;
+mod search;
 mod two_variable_macros;
 
 use std::cell::OnceCell;
@@ -344,6 +345,8 @@ pub(crate) fn kind_of(value: &Value) -> &'static str {
     }
 }
 
+#[cfg(test)]
+mod function_cost_tests;
 #[cfg(test)]
 mod limit_tests;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::view::{DefinitionRefView, FailureView, OpenTaskView, ParentView, WaitView, state};
 use crate::api::errors::invalid_parameter;
 use crate::api::problem::Problem;
+use crate::api::query_limit::Cancellation;
 use crate::app::App;
 
 /// Instances per read; the tables are not locked during the evaluation.
@@ -31,6 +32,8 @@ pub(super) struct InstanceSearch {
     pub(super) count: bool,
     /// Timeout of the search.
     pub(super) timeout: Duration,
+    /// Set when the client no longer waits.
+    pub(super) cancelled: Cancellation,
 }
 
 /// Result of a search.
@@ -71,11 +74,13 @@ fn example() -> Map<String, Value> {
 /// # Errors
 /// If a store cannot be read, or the condition is not Boolean.
 pub(super) fn search(app: &App, search: InstanceSearch) -> Result<SearchResult, Problem> {
-    let InstanceSearch { mut query, start_shard: first, filter, count, timeout: timeout_after } = search;
+    let InstanceSearch { mut query, start_shard: first, filter, count, timeout: timeout_after, cancelled } =
+        search;
     let sieve = FilterEvaluator { app, filter: filter.as_ref(), now: app.clock.now() };
     let (limit, scan_limit, until) = (query.limit, query.scan_limit, Instant::now() + timeout_after);
     let mut sifted = SearchResult::default();
     let mut units = 0;
+    let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || cancelled.is_cancelled();
     let from_the_beginning = first == 0 && query.cursor.is_none();
     let shards = app.runtime.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
     for (index, reader) in shards {
@@ -83,7 +88,7 @@ pub(super) fn search(app: &App, search: InstanceSearch) -> Result<SearchResult, 
             query.cursor = None;
         }
         loop {
-            if sifted.scanned >= scan_limit || units > MAX_FILTER_COST || Instant::now() > until {
+            if sifted.scanned >= scan_limit || is_over(units) {
                 let here = format!("{index}.{}", query.cursor.as_deref().unwrap_or_default());
                 sifted.next.get_or_insert(here);
                 return Ok(sifted);
@@ -95,6 +100,7 @@ pub(super) fn search(app: &App, search: InstanceSearch) -> Result<SearchResult, 
             for (key, instance) in chunk.items {
                 let (holds, cost) = sieve.holds(&key, &instance)?;
                 units += u64::from(cost);
+                let here = is_over(units).then(|| format!("{index}.{}", reader.cursor(&key)));
                 match holds {
                     Ok(true) => take(&mut sifted, (index, &reader), limit, (key, instance)),
                     Ok(false) => {}
@@ -103,7 +109,9 @@ pub(super) fn search(app: &App, search: InstanceSearch) -> Result<SearchResult, 
                         sifted.filter_errors.1.get_or_insert(reason);
                     }
                 }
-                if sifted.next.is_some() && !count {
+                let stopped = here.is_some();
+                sifted.next = sifted.next.or(here);
+                if stopped || (sifted.next.is_some() && !count) {
                     return Ok(sifted);
                 }
             }

@@ -18,7 +18,8 @@ use cel::{Env, ExecutionError, ParseError};
 use super::ast;
 use super::cost::{charge, exhausted_error, spend_copy, text_cost};
 use super::json;
-use super::pattern::{PATTERN_UNITS, pattern_of};
+use super::pattern::{PATTERN_UNITS, pattern_of, pattern_weight};
+use super::search::{self, Search};
 
 /// Function that replaces `==`.
 pub(super) const EQUAL: &str = "@equal";
@@ -29,13 +30,18 @@ pub(super) const EACH: &str = "@each";
 /// Charges for a copy of a variable that a comprehension binds.
 pub(super) const USE: &str = "@use";
 
+/// Charges for a computed input of a function. Inputs that are read from data are charged when read.
+pub(super) const INPUT: &str = "@input";
+
 /// Functions whose cost is not that of their arguments, with the function that charges for or replaces
 /// them.
-pub(super) const COSTLY: [(&str, CostWrapper); 6] = [
+pub(super) const COSTLY: [(&str, CostWrapper); 8] = [
     ("distinct", CostWrapper::Around("@distinct")),
     ("format", CostWrapper::Around("@format")),
     ("split", CostWrapper::Around("@split")),
     ("range", CostWrapper::Around("@range")),
+    ("indexOf", CostWrapper::Whole("@indexOf")),
+    ("lastIndexOf", CostWrapper::Whole("@lastIndexOf")),
     ("join", CostWrapper::Whole("@join")),
     ("replace", CostWrapper::Whole("@replace")),
 ];
@@ -69,6 +75,7 @@ fn own(env: &mut Env) -> Result<(), cel::DeclarationError> {
     env.add_overload(IN, "within", vec![DYN_TYPE, DYN_TYPE], |args| within(&args))?;
     env.add_overload(EACH, "each", vec![DYN_TYPE, INT_TYPE], each)?;
     env.add_overload(USE, "use", vec![DYN_TYPE], |args| copy(one(args)?))?;
+    env.add_overload(INPUT, "input", vec![DYN_TYPE], |args| paid(args, input))?;
     env.add_overload("@distinct", "distinct", vec![DYN_TYPE], |args| paid(args, squared))?;
     env.add_overload("@format", "format", vec![DYN_TYPE], |args| paid(args, clauses))?;
     env.add_overload("@split", "split", vec![DYN_TYPE], |args| paid(args, pieces))?;
@@ -79,6 +86,13 @@ fn own(env: &mut Env) -> Result<(), cel::DeclarationError> {
     env.add_overload("@replace", "replace", texts(3), |args| replace(&args))?;
     let counted: Vec<Type> = texts(3).into_iter().chain([INT_TYPE]).collect();
     env.add_overload("@replace", "replace_n", counted, |args| replace(&args))?;
+    let from = || -> Vec<Type> { texts(2).into_iter().chain([INT_TYPE]).collect() };
+    env.add_overload("@indexOf", "index_of", texts(2), |args| search(&args, search::index_of))?;
+    env.add_overload("@indexOf", "index_of_from", from(), |args| search(&args, search::index_of))?;
+    env.add_overload("@lastIndexOf", "last_index_of", texts(2), |args| search(&args, search::last_index_of))?;
+    env.add_overload("@lastIndexOf", "last_index_of_from", from(), |args| {
+        search(&args, search::last_index_of)
+    })?;
     env.add_overload("matches", "matches", texts(2), |args| matches(&args))?;
     env.add_member_overload("matches", "text_matches", STRING_TYPE, texts(1), |args| matches(&args))?;
     env.add_macro(Macro::receiver("bind", 3, bind))?;
@@ -184,10 +198,23 @@ fn size_of(value: &dyn Val) -> usize {
     value.as_sizer().map_or(0, |sizer| usize::try_from(*sizer.size().inner()).unwrap_or(0))
 }
 
-/// Returns the cost of `distinct`, which compares all pairs of elements.
+/// Returns the cost of an input: every 64 bytes of a text, and every element of a list or a map.
+fn input(value: &dyn Val) -> usize {
+    if let Some(string) = value.downcast_ref::<CelString>() {
+        return string.inner().len() / 64;
+    }
+    if let Some(bytes) = value.downcast_ref::<CelBytes>() {
+        return bytes.inner().len() / 64;
+    }
+    size_of(value)
+}
+
+/// Returns the cost of `distinct`, which compares all pairs of elements, each with its text.
 fn squared(value: &dyn Val) -> usize {
     let size = size_of(value);
-    size.saturating_mul(size) / 16
+    let list = value.downcast_ref::<CelList>();
+    let texts: usize = list.map_or(0, |list| list.inner().iter().map(|item| input(item.as_ref())).sum());
+    size.saturating_mul(size.saturating_add(texts)) / 16
 }
 
 /// Returns the cost of `format`, of which a clause writes up to 400 digits.
@@ -234,9 +261,21 @@ fn replace<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     Ok(CowVal::owned(CelString::from(whole.replacen(from, to, limit))))
 }
 
+fn search<'b, 'v>(
+    args: &[CowVal<'b, 'v>],
+    find: impl FnOnce(&Search<'_>) -> Result<Option<usize>, ExecutionError>,
+) -> EvalResult<'b, 'v> {
+    let (text, needle) = (arg::<CelString>(args, 0)?.inner(), arg::<CelString>(args, 1)?.inner());
+    let offset = args.get(2).map(|_| arg::<CelInt>(args, 2)).transpose()?.map(|offset| *offset.inner());
+    let found = find(&Search { text, needle, offset })?;
+    let position = found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1);
+    Ok(CowVal::owned(CelInt::from(position)))
+}
+
 fn matches<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let (whole, pattern) = (arg::<CelString>(args, 0)?.inner(), arg::<CelString>(args, 1)?.inner());
-    charge(PATTERN_UNITS + 4 * text_cost(whole.len()))?;
+    let text_units = text_cost(whole.len()).saturating_mul(pattern_weight(pattern));
+    charge(PATTERN_UNITS.saturating_add(text_units))?;
     let found = pattern_of(pattern).map_err(|reason| ExecutionError::function_error("matches", reason))?;
     Ok(CowVal::owned(CelBool::from(found.is_match(whole))))
 }

@@ -30,6 +30,21 @@ pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
     })
 }
 
+/// Returns the cost factor of a pattern for each unit of text. Matching takes up to one operation for
+/// each byte of the text and each state of the pattern, and a counted repetition multiplies the states.
+pub(super) fn pattern_weight(pattern: &str) -> usize {
+    let bounds = pattern.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let counts = bounds.filter_map(|bounds| bounds.split(',').filter_map(|n| n.parse::<usize>().ok()).max());
+    let repetitions = counts.fold(1_usize, |product, count| product.saturating_mul(count.max(1)));
+    let states = pattern.len().saturating_mul(repetitions).min(MAX_STATES);
+    4 + states / STATES_PER_UNIT
+}
+
+/// Maximum number of states of a pattern within [`MAX_PATTERN_PROGRAM_BYTES`].
+const MAX_STATES: usize = MAX_PATTERN_PROGRAM_BYTES / 16;
+/// States that the minimum weight includes.
+const STATES_PER_UNIT: usize = 64;
+
 fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     if pattern.len() > MAX_PATTERN_BYTES {
         return Err(format!("the pattern has {} bytes; the limit is {MAX_PATTERN_BYTES}", pattern.len()));

@@ -4,7 +4,7 @@
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::ast::{children, is_bind};
-use super::functions::{COSTLY, CostWrapper, EACH, EQUAL, IN, USE};
+use super::functions::{COSTLY, CostWrapper, EACH, EQUAL, IN, INPUT, USE};
 
 /// Number of nodes of a comprehension's body that the unit of an element includes.
 const BODY_NODES: usize = 16;
@@ -74,6 +74,10 @@ impl Rewriter {
     fn call(&mut self, call: &mut CallExpr) {
         call.target.iter_mut().for_each(|target| self.node(target));
         call.args.iter_mut().for_each(|arg| self.node(arg));
+        if call.func_name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            let inputs = call.target.as_deref_mut().into_iter().chain(&mut call.args);
+            inputs.filter(|input| is_computed(input)).for_each(|input| wrap(input, INPUT, Vec::new()));
+        }
         let Some((_, instead)) = COSTLY.iter().find(|(name, _)| *name == call.func_name) else { return };
         match (*instead, call.target.take()) {
             (CostWrapper::Whole(name), Some(target)) => {
@@ -131,6 +135,15 @@ fn chain(node: &IdedExpr) -> Option<(&str, bool)> {
             _ => return None,
         };
         deep = true;
+    }
+}
+
+/// Returns true for a value that the expression computes; other values are charged when they are read.
+fn is_computed(node: &IdedExpr) -> bool {
+    match &node.expr {
+        Expr::Call(call) => call.func_name != USE && !is_step(call),
+        Expr::Comprehension(_) => true,
+        _ => false,
     }
 }
 

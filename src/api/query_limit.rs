@@ -1,0 +1,113 @@
+//! Limit of the queries with a condition that one tenant runs at the same time, and their cancellation.
+//!
+//! The evaluation of a condition uses a processor. The place of a query is free again when its
+//! evaluation has ended, not when its client has gone.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use orlog_model::TenantId;
+
+use super::problem::{Code, Problem};
+
+/// Queries in progress, by tenant.
+#[derive(Clone)]
+pub(super) struct QueryLimit {
+    running: Arc<Mutex<HashMap<TenantId, usize>>>,
+    limit: usize,
+}
+
+impl QueryLimit {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { running: Arc::default(), limit }
+    }
+
+    /// Takes a place of the tenant.
+    ///
+    /// # Errors
+    /// If the tenant runs the maximum number of queries.
+    pub(super) fn acquire(&self, tenant: &TenantId) -> Result<QueryPermit, Problem> {
+        let mut running = lock(&self.running);
+        let count = running.entry(tenant.clone()).or_default();
+        if *count >= self.limit {
+            let message = "too many queries of this tenant run; retry, or raise http.max_concurrent_queries";
+            return Err(Problem::new(Code::Unavailable, message));
+        }
+        *count += 1;
+        Ok(QueryPermit { running: Arc::clone(&self.running), tenant: tenant.clone() })
+    }
+}
+
+/// Place of a query; free again when dropped.
+pub(super) struct QueryPermit {
+    running: Arc<Mutex<HashMap<TenantId, usize>>>,
+    tenant: TenantId,
+}
+
+impl Drop for QueryPermit {
+    fn drop(&mut self) {
+        let mut running = lock(&self.running);
+        let last = running.get_mut(&self.tenant).is_none_or(|count| {
+            *count -= 1;
+            *count == 0
+        });
+        if last {
+            running.remove(&self.tenant);
+        }
+    }
+}
+
+fn lock(running: &Mutex<HashMap<TenantId, usize>>) -> MutexGuard<'_, HashMap<TenantId, usize>> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the client of a query still waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cancellation(Arc<AtomicBool>);
+
+impl Cancellation {
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Cancels the query when the guard is dropped: the request has ended, timed out, or lost its client.
+    pub(super) fn on_drop(&self) -> CancelOnDrop {
+        CancelOnDrop(self.clone())
+    }
+}
+
+/// Guard of a request.
+pub(super) struct CancelOnDrop(Cancellation);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_tenant_has_its_own_limit_of_queries() {
+        let limit = QueryLimit::new(2);
+        let [acme, other] = ["acme", "other"].map(|name| TenantId::new(name).unwrap());
+        let (first, _second) = (limit.acquire(&acme).unwrap(), limit.acquire(&acme).unwrap());
+        let rejection = format!("{:?}", limit.acquire(&acme).err().expect("both places are taken"));
+        assert!(rejection.contains("http.max_concurrent_queries"), "{rejection}");
+        assert!(limit.acquire(&other).is_ok());
+        drop(first);
+        assert!(limit.acquire(&acme).is_ok());
+    }
+
+    #[test]
+    fn query_is_cancelled_when_its_request_ends() {
+        let cancellation = Cancellation::default();
+        let request = cancellation.on_drop();
+        assert!(!cancellation.is_cancelled());
+        drop(request);
+        assert!(cancellation.is_cancelled());
+    }
+}
