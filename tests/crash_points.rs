@@ -119,7 +119,8 @@ async fn play(runtime: &TestRuntime, clock: &SimClock) {
     runtime
         .wait_until("three events are kept", |runtime| {
             let buffered = runtime.reader().buffered_inputs(&ledger, 9).map_or(0, |buffered| buffered.len());
-            buffered + numbers(runtime).len() >= 4
+            let spilled = runtime.reader().spilled_inputs(&ledger, 9).map_or(0, |spilled| spilled.len());
+            buffered + spilled + numbers(runtime).len() >= 4
         })
         .await;
     instruct(runtime, "resume", ControlAction::Resume).await;
