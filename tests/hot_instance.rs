@@ -43,7 +43,7 @@ impl Scene {
     }
 
     fn config(&self) -> TestRuntimeConfig {
-        let programs = vec![GatedProgram::new(&self.gate)];
+        let programs = vec![GatedProgram::program(&self.gate)];
         let mut config =
             TestRuntimeConfig::new(self.home.path().to_owned(), programs, Arc::clone(&self.clock));
         config.limits.max_in_flight_per_instance = LIMIT;

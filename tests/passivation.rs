@@ -163,7 +163,7 @@ async fn inputs_above_the_mailbox_limit_are_spilled() {
     let clock: Arc<dyn Clock> = SimClock::new(START);
     let world = FakeUpstreams::new(Arc::clone(&clock), 1);
     let gate = Arc::new(RwLock::new(()));
-    let programs = vec![GatedProgram::new(&gate)];
+    let programs = vec![GatedProgram::program(&gate)];
     let mut setup = TestRuntimeConfig::new(home.path().to_owned(), programs, clock);
     setup.limits.max_in_flight_per_instance = 16;
     let runtime = setup.start(&world).await;

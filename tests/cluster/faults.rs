@@ -16,8 +16,8 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 const RECOVERY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Poll interval of the positions.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Longest time between a recovery and the next fault, in milliseconds.
-const MAX_PAUSE_MS: u64 = 1500;
+/// Orders that begin between a recovery and the next fault, at most.
+const MAX_ORDERS_BETWEEN: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
@@ -53,7 +53,7 @@ pub(crate) async fn inject(count: usize, seed: u64) -> Option<(Recoveries, usize
     let mut rng = Rng::with_seed(seed);
     let mut recoveries = Recoveries::new();
     for _ in 0..count {
-        tokio::time::sleep(Duration::from_millis(rng.u64(..MAX_PAUSE_MS))).await;
+        load.more_begun(rng.usize(..MAX_ORDERS_BETWEEN)).await;
         let (fault, victim) = (FAULTS[rng.usize(..FAULTS.len())], rng.usize(..3));
         let duration = inject_one(fault, victim, &mut pods, &mut nats, &links).await;
         println!("seed {seed}: {fault:?} of {victim}: {duration:?}");

@@ -101,6 +101,15 @@ impl EndlessOrders {
         load
     }
 
+    /// Waits until this many further orders have begun.
+    pub(crate) async fn more_begun(&self, count: usize) {
+        let target = self.next.load(Ordering::SeqCst) + count;
+        let mut look = tokio::time::interval(PAUSE);
+        while self.next.load(Ordering::SeqCst) < target {
+            look.tick().await;
+        }
+    }
+
     /// Waits until all events of the orders that were begun are accepted.
     pub(crate) async fn stop(mut self) -> Orders {
         self.stopped.store(true, Ordering::SeqCst);

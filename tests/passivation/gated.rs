@@ -13,7 +13,7 @@ pub(crate) struct GatedProgram {
 }
 
 impl GatedProgram {
-    pub(crate) fn new(gate: &Arc<RwLock<()>>) -> Arc<dyn Program> {
+    pub(crate) fn program(gate: &Arc<RwLock<()>>) -> Arc<dyn Program> {
         Arc::new(Self { ledger: EventRecorder::program(), gate: Arc::clone(gate) })
     }
 }

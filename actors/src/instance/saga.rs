@@ -56,8 +56,6 @@ pub(crate) struct State {
     unbuffers: bool,
     /// It is known whether the instance has spilled inputs.
     can_spill: bool,
-    /// A state that is nearly too large was reported.
-    warned_of_size: bool,
     /// Reason why the stored data of the instance cannot be read.
     quarantine: Option<String>,
     instance: Option<Instance>,
@@ -89,7 +87,6 @@ impl Actor for SagaActor {
             loaded: false,
             unbuffers: false,
             can_spill: false,
-            warned_of_size: false,
             quarantine: None,
             instance: None,
             early,

@@ -89,7 +89,9 @@ async fn inject_fault(servers: &Arc<Servers>, pods: &mut [Option<SimPod>; 3], de
         4 => {
             let mut state = servers.lock();
             state.count("leader change");
-            PODS.iter().for_each(|pod| state.cut(pod, duration / 3));
+            for pod in PODS {
+                state.cut(pod, duration / 3);
+            }
         }
         5 => {
             let mut state = servers.lock();

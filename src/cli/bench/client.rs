@@ -44,7 +44,7 @@ pub(super) async fn start_with(
         telemetry: spans.map(TelemetryHandle::from_config).unwrap_or_default(),
         ..AppOverrides::default()
     };
-    Ok((App::start_with(config, overrides).await?, completions))
+    Ok((Box::pin(App::start_with(config, overrides)).await?, completions))
 }
 
 pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {

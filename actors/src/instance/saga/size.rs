@@ -14,7 +14,7 @@ const LARGE_STATE_BYTES: usize = 16 << 10;
 
 impl State {
     /// Decides an input. It becomes a dead letter if the state would grow beyond the limit.
-    pub(super) fn decide_within_size(&mut self, input: &Input, attempts: u32) -> Decision {
+    pub(super) fn decide_within_size(&self, input: &Input, attempts: u32) -> Decision {
         let decision = self.decide(input, attempts);
         let Decision::Commit(commit) = &decision else { return decision };
         let Some(size) = commit.instance.as_ref().map(|instance| instance.state.len()) else {
@@ -33,15 +33,14 @@ impl State {
             return self.dead_letter(input, DeadLetterReason::StateTooLarge, message, attempts);
         }
         self.instances.context.metrics.large_states.inc();
-        if !self.warned_of_size {
-            self.warned_of_size = true;
+        if current <= limit / 2 {
             log_instance!(
                 WARN,
                 self.mailbox.key,
                 self.trace(),
                 size,
                 limit,
-                "the state is larger than half of limits.max_state_size"
+                "the state is now larger than half of limits.max_state_size"
             );
         }
         decision

@@ -31,18 +31,21 @@ pub(super) enum Defect {
     StopsLate,
 }
 
+/// Running shards: the sender ends the task of a shard.
+type RunningShards = BTreeMap<u16, (watch::Sender<bool>, JoinHandle<()>)>;
+
 struct Host {
     servers: Arc<Servers>,
     name: String,
     config: Config,
     defect: Defect,
-    running: Mutex<BTreeMap<u16, (watch::Sender<bool>, JoinHandle<()>)>>,
+    running: Mutex<RunningShards>,
     lost: mpsc::UnboundedSender<u16>,
     losses: AsyncMutex<mpsc::UnboundedReceiver<u16>>,
 }
 
 impl Host {
-    fn running(&self) -> MutexGuard<'_, BTreeMap<u16, (watch::Sender<bool>, JoinHandle<()>)>> {
+    fn running(&self) -> MutexGuard<'_, RunningShards> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
