@@ -121,6 +121,9 @@ pub struct StoreConfig {
     /// Size of one journal segment in bytes.
     #[serde(with = "units::size")]
     pub journal_segment_size: u64,
+    /// Maximum duration of the check of the tables before a node starts; zero: no check.
+    #[serde(with = "units::duration")]
+    pub start_check_timeout: Duration,
 }
 
 impl Default for StoreConfig {
@@ -136,6 +139,7 @@ impl Default for StoreConfig {
             memtable_size: 64 * MIB,
             memtable_max_age: Duration::from_secs(5),
             journal_segment_size: 64 * MIB,
+            start_check_timeout: Duration::from_millis(500),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::process::Command;
@@ -13,8 +12,6 @@ use crate::config::Config;
 
 /// Hidden command of the child process.
 pub const COMMAND: &str = "check-tables";
-/// Maximum duration of the check before a node starts. It covers small stores completely.
-const START_LIMIT: Duration = Duration::from_millis(500);
 const CODE: &str = "OR0062";
 
 /// Result of the check of one store.
@@ -34,11 +31,21 @@ enum TableCheck {
 /// # Errors
 /// Returns the damage of the first damaged store, with the code and the remedy.
 pub async fn check_before_start(config: &Config) -> Result<(), String> {
-    let Ok(program) = std::env::current_exe() else { return Ok(()) };
+    let limit = config.store.start_check_timeout;
+    if limit.is_zero() {
+        return Ok(());
+    }
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            tracing::warn!(%error, "tables not checked: the path of this program is unknown");
+            return Ok(());
+        }
+    };
     let checks = stores(config).map(|(_, dir)| {
         let program = program.clone();
         async move {
-            match tokio::time::timeout(START_LIMIT, check(&program, &dir)).await {
+            match tokio::time::timeout(limit, check(&program, &dir)).await {
                 Ok(result) => (dir, result),
                 Err(_) => (dir, TableCheck::Incomplete),
             }
@@ -62,7 +69,13 @@ pub async fn check_before_start(config: &Config) -> Result<(), String> {
 /// Checks all rows of all stores.
 pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
     let mut results = Vec::new();
-    let Ok(program) = std::env::current_exe() else { return results };
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            let cause = format!("the tables were not checked: the path of this program is unknown: {error}");
+            return vec![CheckResult::warn("tables", cause, "start the program by its path")];
+        }
+    };
     for (shard, dir) in stores(config) {
         let name = format!("shard {shard}");
         results.push(match check(&program, &dir).await {

@@ -69,7 +69,9 @@ async fn overwritten_page_is_reported_at_start_and_by_the_doctor() {
         reported += 1;
         let mut args = vec!["dev".to_owned(), "--listen".to_owned(), "127.0.0.1:0".to_owned()];
         args.extend(arguments(dir.path()));
-        let command = orlog(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut command = orlog(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        // On a busy machine the check of a small store can take longer than its default limit.
+        command.env("ORLOG_STORE__START_CHECK_TIMEOUT", "30s");
         let output = tokio::process::Command::from(command).kill_on_drop(true).output();
         let output = tokio::time::timeout(TIMEOUT, output).await.expect("the node does not start").unwrap();
         let (code, errors) = (output.status.code(), String::from_utf8_lossy(&output.stderr));
