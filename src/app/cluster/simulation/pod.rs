@@ -10,6 +10,7 @@ use orlog_bus::membership::Pod;
 use orlog_store::Error as StoreError;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::servers::{Connection, Servers};
@@ -72,7 +73,7 @@ impl Host {
             let fenced = StoreError::Fenced { reason: "a later claim".to_owned(), epoch: log.epoch };
             return Err(fenced.into());
         }
-        (log.epoch, log.claims) = (epoch, log.claims + 1);
+        (log.epoch, log.claims, log.claimed_at) = (epoch, log.claims + 1, Some(Instant::now()));
         let claim = log.claims;
         state.takeovers += 1;
         Ok(claim)

@@ -15,6 +15,8 @@ use super::{SHARDS, TTL};
 
 /// Time after which a client gives up a request without a response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Upper limit of the epoch of a log at the start.
+const MAX_FIRST_EPOCH: u64 = 10_000;
 
 /// Request of a pod to the upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,10 @@ pub(super) struct ShardLog {
     pub(super) epoch: u64,
     /// Number of the last claim. It fences also an owner of the same epoch.
     pub(super) claims: u64,
+    /// Time of the last claim.
+    pub(super) claimed_at: Option<Instant>,
+    /// Last epoch when the bucket of the leases was lost.
+    recreated_epoch: Option<u64>,
     /// Applied events in order.
     pub(super) committed: Vec<u64>,
     /// Number of events that the stream of the shard accepted.
@@ -48,7 +54,6 @@ pub(super) struct State {
     pub(super) logs: Vec<ShardLog>,
     /// End of the partition of a pod, or of the election of a leader.
     cut_until: BTreeMap<String, Instant>,
-    recreated_at: Option<Instant>,
     pub(super) is_healed: bool,
     pub(super) requests: Vec<Request>,
     pub(super) violations: Vec<String>,
@@ -60,15 +65,18 @@ pub(super) struct Servers(Mutex<State>);
 
 impl Servers {
     pub(super) fn new(seed: u64) -> Arc<Self> {
+        let mut rng = Rng::with_seed(seed);
+        // A log can have epochs of an earlier lease bucket.
+        let logs = (0..SHARDS).map(|_| ShardLog { epoch: rng.u64(..MAX_FIRST_EPOCH), ..ShardLog::default() });
+        let logs = logs.collect();
         Arc::new(Self(Mutex::new(State {
-            rng: Rng::with_seed(seed),
+            rng,
             started_at: Instant::now(),
             sequence: 0,
             pods: BTreeMap::new(),
             shards: BTreeMap::new(),
-            logs: (0..SHARDS).map(|_| ShardLog::default()).collect(),
+            logs,
             cut_until: BTreeMap::new(),
-            recreated_at: None,
             is_healed: false,
             requests: Vec::new(),
             violations: Vec::new(),
@@ -133,7 +141,8 @@ impl State {
 
     /// Loses the bucket of the leases; an empty one replaces it.
     pub(super) fn recreate_bucket(&mut self) {
-        (self.sequence, self.recreated_at) = (0, Some(Instant::now()));
+        self.sequence = 0;
+        self.logs.iter_mut().for_each(|log| log.recreated_epoch = Some(log.epoch));
         self.pods.clear();
         self.shards.clear();
     }
@@ -150,11 +159,13 @@ impl State {
         ClusterView { pods, shards: self.shards.clone(), current: true }
     }
 
-    /// Records a request to the upstream. No former owner may begin one. Without the bucket of the leases,
-    /// a cut-off owner is unknown to the others for up to its time to live.
+    /// Records a request to the upstream. No former owner may begin one. If the bucket of the leases is lost,
+    /// its owners are unknown to the others: they may continue for a time to live after a takeover.
     pub(super) fn perform(&mut self, shard: u16, event: u64, pod: &str, epoch: u64) {
-        let current = self.logs[usize::from(shard)].epoch;
-        let is_excused = self.recreated_at.is_some_and(|at| at.elapsed() <= TTL);
+        let log = &self.logs[usize::from(shard)];
+        let current = log.epoch;
+        let is_excused = log.recreated_epoch == Some(epoch)
+            && log.claimed_at.is_some_and(|claimed_at| claimed_at.elapsed() <= TTL);
         let millis = self.started_at.elapsed().as_millis();
         if current > epoch && !is_excused {
             self.violations.push(format!(
