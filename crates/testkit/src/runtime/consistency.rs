@@ -24,6 +24,12 @@ impl TestRuntime {
         for (key, plan) in orders {
             self.check_order(key, plan);
         }
+        // A message is consumed when it is spilled. A duplicate is dropped when its instance applies it.
+        let has_none = |runtime: &TestRuntime| {
+            let rows = |reader: Reader| reader.inspect_rows("buffered_input", None, 1);
+            runtime.readers().into_iter().all(|reader| rows(reader).is_ok_and(|rows| rows.is_empty()))
+        };
+        self.wait_until("no input is buffered or spilled", has_none).await;
         self.check_leftovers();
         self.check_facts(orders).await;
     }
