@@ -27,7 +27,7 @@ impl TestRuntime {
         // A message is consumed when it is spilled. A duplicate is dropped when its instance applies it.
         let has_none = |runtime: &TestRuntime| {
             let rows = |reader: Reader| reader.inspect_rows("buffered_input", None, 1);
-            runtime.readers().into_iter().all(|reader| rows(reader).is_ok_and(|rows| rows.is_empty()))
+            runtime.runtime.readers().into_iter().all(|reader| rows(reader).is_ok_and(|rows| rows.is_empty()))
         };
         self.wait_until("no input is buffered or spilled", has_none).await;
         self.check_leftovers();
