@@ -46,16 +46,18 @@ saga: shared
 version: 1
 correlate: id
 start: SharedStarted
+vars: { id: =event.id }
 steps:
-  - { id: pay, do: { effect: neighbor.pay, data: { id: =event.id } } }
+  - { id: pay, do: { effect: neighbor.pay, data: { id: =vars.id } } }
 ";
 const OTHER: &str = "
 saga: other
 version: 1
 correlate: id
 start: OtherStarted
+vars: { id: =event.id }
 steps:
-  - { id: work, do: { effect: neighbor.work, data: { id: =event.id } } }
+  - { id: work, do: { effect: neighbor.work, data: { id: =vars.id } } }
 ";
 const COLLECTOR: &str = "
 saga: collector
@@ -110,17 +112,22 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
 
 /// Returns the latencies of the measured tenant.
 async fn measure(bench: &BenchArgs, data: PathBuf, load: Load) -> anyhow::Result<Vec<Duration>> {
-    let programs = [SHARED, OTHER, COLLECTOR].map(|source| compile_yaml(source, "neighbors.saga.yaml"));
-    let programs: Result<Vec<_>, _> = programs.into_iter().collect();
-    let programs = programs.map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
-    let programs = programs.into_iter().map(|program| Arc::new(program) as Arc<dyn Program>).collect();
     let config = bench.config(data);
-    let (app, completions) = client::start_with(config, programs, upstreams(load)?).await?;
+    let (app, completions) = client::start_with(config, programs()?, upstreams(load)?).await?;
     client::until_owned(&app).await?;
     publish_load(&app, load, bench.sagas()).await?;
     let latencies = measure_quiet(&app, &completions, bench.time()).await;
     app.stop().await?;
     latencies
+}
+
+fn programs() -> anyhow::Result<Vec<Arc<dyn Program>>> {
+    let compile = |source| {
+        let program = compile_yaml(source, "neighbors.saga.yaml");
+        let program = program.map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
+        Ok(Arc::new(program) as Arc<dyn Program>)
+    };
+    [SHARED, OTHER, COLLECTOR].into_iter().map(compile).collect()
 }
 
 fn upstreams(load: Load) -> anyhow::Result<Vec<Upstream>> {
@@ -198,4 +205,12 @@ async fn measure_quiet(
 fn event(tenant: &str, kind: &str, number: u64, instance: u64, time: Timestamp) -> anyhow::Result<Event> {
     let data = json!({ "id": format!("n-{instance}"), "entry": "x".repeat(ENTRY) });
     Ok(Event { tenant: TenantId::new(tenant)?, ..workload::event(kind, number, time, data)? })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn definitions_are_valid() {
+        assert_eq!(super::programs().unwrap().len(), 3);
+    }
 }
