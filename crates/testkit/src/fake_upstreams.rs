@@ -3,7 +3,7 @@
 //! A plan in every payload determines their behavior (see [`FakeBehavior`]). They are idempotent by
 //! key, as upstreams should be, and outlive the runtime: actions executed before a crash stay executed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use orlog_bus::{Bus, Message, codec};
 use orlog_effect::{
     Attempt, FunctionCall, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream,
 };
-use orlog_model::{Clock, Event, EventId, EventType, InstanceKey, Work, WorkItem};
+use orlog_model::{Clock, Event, EventId, EventType, InstanceKey, TenantId, Work, WorkItem};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -75,15 +75,21 @@ pub struct ExecutedAction {
     pub tag: String,
 }
 
+/// Called at the start of each attempt, with the instance and the idempotency key.
+pub type AttemptObserver = Arc<dyn Fn(&InstanceKey, Uuid) + Send + Sync>;
+
 /// Fake upstreams; see the module documentation.
 pub struct FakeUpstreams {
     clock: Arc<dyn Clock>,
     /// Number of publications of each event, each with another message id.
     duplicates: usize,
     /// Whether every attempt fails as unavailable.
-    is_down: AtomicBool,
-    log: Mutex<ExecutionLog>,
+    is_down: Arc<AtomicBool>,
+    /// Tenants whose attempts fail as unavailable.
+    down_tenants: Arc<Mutex<BTreeSet<TenantId>>>,
+    log: Arc<Mutex<ExecutionLog>>,
     bus: Mutex<Option<Arc<dyn Bus>>>,
+    observer: Option<AttemptObserver>,
 }
 
 #[derive(Default)]
@@ -99,9 +105,25 @@ impl FakeUpstreams {
         Arc::new(Self {
             clock,
             duplicates,
-            is_down: AtomicBool::new(false),
-            log: Mutex::default(),
+            is_down: Arc::default(),
+            down_tenants: Arc::default(),
+            log: Arc::default(),
             bus: Mutex::default(),
+            observer: None,
+        })
+    }
+
+    /// Returns the same upstreams as another process reaches them: with its bus and its observer.
+    #[must_use]
+    pub fn observed(&self, bus: Option<Arc<dyn Bus>>, observer: AttemptObserver) -> Arc<Self> {
+        Arc::new(Self {
+            clock: Arc::clone(&self.clock),
+            duplicates: self.duplicates,
+            is_down: Arc::clone(&self.is_down),
+            down_tenants: Arc::clone(&self.down_tenants),
+            log: Arc::clone(&self.log),
+            bus: Mutex::new(bus),
+            observer: Some(observer),
         })
     }
 
@@ -110,9 +132,30 @@ impl FakeUpstreams {
         self.is_down.store(is_down, Ordering::SeqCst);
     }
 
+    /// Makes all upstreams unavailable to one tenant, or available again.
+    pub fn set_down_for(&self, tenant: &TenantId, is_down: bool) {
+        let mut tenants = self.down_tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_down {
+            tenants.insert(tenant.clone());
+        } else {
+            tenants.remove(tenant);
+        }
+    }
+
+    fn is_down_for(&self, tenant: &TenantId) -> bool {
+        let tenants = self.down_tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_down.load(Ordering::SeqCst) || tenants.contains(tenant)
+    }
+
     /// Connects the upstreams to this bus. With `None`, commands fail until a bus is connected again.
     pub fn connect(&self, bus: Option<Arc<dyn Bus>>) {
         *self.bus.lock().unwrap_or_else(PoisonError::into_inner) = bus;
+    }
+
+    /// Returns the connected bus.
+    #[must_use]
+    pub fn bus(&self) -> Option<Arc<dyn Bus>> {
+        self.bus.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn log(&self) -> MutexGuard<'_, ExecutionLog> {
@@ -147,8 +190,8 @@ impl FakeUpstreams {
     /// # Errors
     /// The bus rejects the event, or no bus is connected.
     pub async fn publish(&self, event: &Event) -> Result<(), orlog_bus::Error> {
-        let bus = self.bus.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let bus = bus.ok_or_else(|| orlog_bus::Error::Unavailable("no bus is connected".to_owned()))?;
+        let bus =
+            self.bus().ok_or_else(|| orlog_bus::Error::Unavailable("no bus is connected".to_owned()))?;
         let once = codec::encode(event, codec::aggregate_subject(event));
         let id = once.id.clone().unwrap_or_default();
         let duplicate = |n| Message { id: Some(format!("{id}#{n}")), ..once.clone() };
@@ -181,6 +224,9 @@ impl FakeUpstreams {
     ) -> Result<Reply, ProviderError> {
         let tag = payload["tag"].as_str().expect("every payload of the test sagas contains its tag");
         let behavior = FakeBehavior::of(&payload["plan"], tag);
+        if let Some(observer) = &self.observer {
+            observer(instance, key);
+        }
         if behavior == FakeBehavior::Slow {
             self.clock.sleep_until(self.clock.steady().saturating_add(SLOW)).await;
         }
@@ -188,7 +234,7 @@ impl FakeUpstreams {
         let attempts = log.attempts.entry(key).or_default();
         *attempts += 1;
         let attempts = *attempts;
-        if self.is_down.load(Ordering::SeqCst) {
+        if self.is_down_for(&instance.tenant) {
             return Err(ProviderError::unavailable("unavailable", format!("{tag} is unavailable")));
         }
         match behavior {

@@ -6,6 +6,7 @@
 //! the whole run, because tokio runs on one thread and its time advances only when all tasks wait. A
 //! failed run prints its seed; `ORLOG_SEED` repeats it.
 
+mod nodes;
 mod pod;
 mod servers;
 

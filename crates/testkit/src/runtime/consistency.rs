@@ -6,10 +6,9 @@ use orlog_bus::subject::{self, SubjectKind};
 use orlog_bus::{Bus as _, Subscription, codec};
 use orlog_model::{EventId, EventType, HistoryEntry, InstanceKey, Status};
 use orlog_store::Reader;
-use serde_json::Value;
 use uuid::Uuid;
 
-use crate::fake_upstreams::event;
+use crate::fake_upstreams::{FakeUpstreams, event};
 use crate::runtime::{TestRuntime, tenant};
 use crate::sagas::{PlannedOrder, expected_order_end, order_key};
 
@@ -20,9 +19,10 @@ impl TestRuntime {
     /// # Panics
     /// If something is lost, duplicated, out of order or left over; the message describes it.
     pub async fn assert_consistent(&self, orders: &[PlannedOrder]) {
-        self.check_keys();
-        for (key, plan) in orders {
-            self.check_order(key, plan);
+        check_keys(&self.upstreams);
+        for order in orders {
+            let reader = self.runtime.reader(&order.0).expect("this process owns every slot");
+            check_order(&reader, &self.upstreams, order);
         }
         // A message is consumed when it is spilled. A duplicate is dropped when its instance applies it.
         let has_none = |runtime: &TestRuntime| {
@@ -30,42 +30,8 @@ impl TestRuntime {
             runtime.runtime.readers().into_iter().all(|reader| rows(reader).is_ok_and(|rows| rows.is_empty()))
         };
         self.wait_until("no input is buffered or spilled", has_none).await;
-        self.check_leftovers();
+        self.runtime.readers().for_each(|reader| check_leftovers(&reader));
         self.check_facts(orders).await;
-    }
-
-    /// Checks that each action has one key and was not executed under two keys.
-    fn check_keys(&self) {
-        let mut keys: BTreeMap<(InstanceKey, String), BTreeSet<Uuid>> = BTreeMap::new();
-        for action in self.upstreams.executed() {
-            keys.entry((action.instance, action.tag)).or_default().insert(action.key);
-        }
-        for ((instance, tag), keys) in keys {
-            assert_eq!(keys.len(), 1, "{instance}: {tag} was executed under several keys: {keys:?}");
-        }
-    }
-
-    fn check_order(&self, key: &InstanceKey, plan: &Value) {
-        let reader = self.runtime.reader(key).expect("this process owns every slot");
-        let instance = reader.instance(key).expect("the store can be read");
-        let instance = instance.unwrap_or_else(|| panic!("{key} was lost"));
-        let (status, actions) = expected_order_end(plan);
-        let history = reader.history(key, 0, usize::MAX).expect("the store can be read");
-        let details = || format!("{key}, plan {plan}, history {:#?}", history_notes(&history));
-        assert_eq!(instance.status, status, "the status of {}", details());
-        assert_eq!(self.upstreams.executed_for(key), actions, "the executed actions of {}", details());
-        let versions: Vec<u64> = history.iter().map(|record| record.version).collect();
-        assert!(versions.iter().copied().eq(1..=instance.version), "versions {versions:?} of {}", details());
-        assert!(instance.timers.is_empty(), "timers remain for {}", details());
-    }
-
-    fn check_leftovers(&self) {
-        for reader in self.runtime.readers() {
-            for table in ["outbox", "schedule", "buffered_input", "deadletter"] {
-                let rows = reader.inspect_rows(table, None, 10).expect("the store can be read");
-                assert!(rows.is_empty(), "rows remain in {table}: {rows:#?}");
-            }
-        }
     }
 
     async fn check_facts(&self, orders: &[PlannedOrder]) {
@@ -120,6 +86,48 @@ impl TestRuntime {
                 }
             }
         }
+    }
+}
+
+/// Checks that each action has one key and was not executed under two keys.
+///
+/// # Panics
+/// If an action was executed under several keys.
+pub fn check_keys(upstreams: &FakeUpstreams) {
+    let mut keys: BTreeMap<(InstanceKey, String), BTreeSet<Uuid>> = BTreeMap::new();
+    for action in upstreams.executed() {
+        keys.entry((action.instance, action.tag)).or_default().insert(action.key);
+    }
+    for ((instance, tag), keys) in keys {
+        assert_eq!(keys.len(), 1, "{instance}: {tag} was executed under several keys: {keys:?}");
+    }
+}
+
+/// Checks an order against its plan: final status, executed actions and their order, and history.
+///
+/// # Panics
+/// If something is lost, duplicated or out of order; the message describes it.
+pub fn check_order(reader: &Reader, upstreams: &FakeUpstreams, (key, plan): &PlannedOrder) {
+    let instance = reader.instance(key).expect("the store can be read");
+    let instance = instance.unwrap_or_else(|| panic!("{key} was lost"));
+    let (status, actions) = expected_order_end(plan);
+    let history = reader.history(key, 0, usize::MAX).expect("the store can be read");
+    let details = || format!("{key}, plan {plan}, history {:#?}", history_notes(&history));
+    assert_eq!(instance.status, status, "the status of {}", details());
+    assert_eq!(upstreams.executed_for(key), actions, "the executed actions of {}", details());
+    let versions: Vec<u64> = history.iter().map(|record| record.version).collect();
+    assert!(versions.iter().copied().eq(1..=instance.version), "versions {versions:?} of {}", details());
+    assert!(instance.timers.is_empty(), "timers remain for {}", details());
+}
+
+/// Checks that a store contains no work, timer, buffered input or dead letter.
+///
+/// # Panics
+/// If something is left; the message contains the rows.
+pub fn check_leftovers(reader: &Reader) {
+    for table in ["outbox", "schedule", "buffered_input", "deadletter"] {
+        let rows = reader.inspect_rows(table, None, 10).expect("the store can be read");
+        assert!(rows.is_empty(), "rows remain in {table}: {rows:#?}");
     }
 }
 

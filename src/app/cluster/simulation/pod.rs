@@ -10,7 +10,6 @@ use orlog_bus::membership::Pod;
 use orlog_store::Error as StoreError;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::servers::{Connection, Servers};
@@ -68,15 +67,12 @@ impl Host {
     /// Claims the log: fences the former owner.
     fn claim(&self, shard: u16, epoch: u64) -> anyhow::Result<u64> {
         let mut state = self.servers.lock();
-        let log = &mut state.logs[usize::from(shard)];
+        let log = &state.logs[usize::from(shard)];
         if log.epoch > epoch {
             let fenced = StoreError::Fenced { reason: "a later claim".to_owned(), epoch: log.epoch };
             return Err(fenced.into());
         }
-        (log.epoch, log.claims, log.claimed_at) = (epoch, log.claims + 1, Some(Instant::now()));
-        let claim = log.claims;
-        state.takeovers += 1;
-        Ok(claim)
+        Ok(state.claim(shard, epoch))
     }
 }
 
@@ -98,7 +94,7 @@ async fn apply_events(
             let next = u64::try_from(log.committed.len()).expect("few events");
             let next = (next < log.accepted).then_some(next);
             if let Some(next) = next {
-                state.perform(shard, next, &pod, epoch);
+                state.perform(shard, &format!("event {next}"), &pod, epoch);
             }
             next
         };

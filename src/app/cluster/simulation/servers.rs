@@ -22,7 +22,7 @@ const MAX_FIRST_EPOCH: u64 = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) shard: u16,
-    pub(super) event: u64,
+    pub(super) work: String,
     pub(super) pod: String,
     pub(super) epoch: u64,
     pub(super) millis: u128,
@@ -55,6 +55,8 @@ pub(super) struct State {
     /// End of the partition of a pod, or of the election of a leader.
     cut_until: BTreeMap<String, Instant>,
     pub(super) is_healed: bool,
+    /// Whether a lease ignores the epoch of the log.
+    pub(super) epochs_fall_back: bool,
     pub(super) requests: Vec<Request>,
     pub(super) violations: Vec<String>,
     pub(super) faults: BTreeMap<&'static str, u64>,
@@ -78,6 +80,7 @@ impl Servers {
             logs,
             cut_until: BTreeMap::new(),
             is_healed: false,
+            epochs_fall_back: false,
             requests: Vec::new(),
             violations: Vec::new(),
             faults: BTreeMap::new(),
@@ -147,6 +150,14 @@ impl State {
         self.shards.clear();
     }
 
+    /// Records that the log of a shard is claimed in this epoch: its former owner is fenced.
+    pub(super) fn claim(&mut self, shard: u16, epoch: u64) -> u64 {
+        let log = &mut self.logs[usize::from(shard)];
+        (log.epoch, log.claims, log.claimed_at) = (epoch, log.claims + 1, Some(Instant::now()));
+        self.takeovers += 1;
+        log.claims
+    }
+
     fn next(&mut self) -> u64 {
         self.sequence += 1;
         self.sequence
@@ -161,7 +172,7 @@ impl State {
 
     /// Records a request to the upstream. No former owner may begin one. If the bucket of the leases is lost,
     /// its owners are unknown to the others: they may continue for a time to live after a takeover.
-    pub(super) fn perform(&mut self, shard: u16, event: u64, pod: &str, epoch: u64) {
+    pub(super) fn perform(&mut self, shard: u16, work: &str, pod: &str, epoch: u64) {
         let log = &self.logs[usize::from(shard)];
         let current = log.epoch;
         let is_excused = log.recreated_epoch == Some(epoch)
@@ -169,10 +180,10 @@ impl State {
         let millis = self.started_at.elapsed().as_millis();
         if current > epoch && !is_excused {
             self.violations.push(format!(
-                "{millis} ms: {pod} began an attempt for event {event} of shard {shard} in epoch {epoch}, but the epoch is {current}"
+                "{millis} ms: {pod} began an attempt for {work} of shard {shard} in epoch {epoch}, but the epoch is {current}"
             ));
         }
-        self.requests.push(Request { shard, event, pod: pod.to_owned(), epoch, millis });
+        self.requests.push(Request { shard, work: work.to_owned(), pod: pod.to_owned(), epoch, millis });
     }
 }
 
@@ -264,6 +275,7 @@ impl Membership for Connection {
             let mut state = self.servers.lock();
             let revision = state.shards.get(&shard).map_or(0, |record| record.lease.revision);
             (revision == seen.revision).then(|| {
+                let log_epoch = if state.epochs_fall_back { 0 } else { log_epoch };
                 let lease = ShardLease { epoch: seen.epoch.max(log_epoch) + 1, revision: state.next() };
                 let owner = Some((pod.name.clone(), pod.incarnation));
                 state.shards.insert(shard, ShardOwnership { owner, lease });
