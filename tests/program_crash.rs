@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlog_actors::ControlError;
-use orlog_bus::Subscription;
 use orlog_bus::subject::{self, SubjectKind};
+use orlog_bus::{MaxInFlight, Subscription};
 use orlog_model::{
     Change, Clock, ControlAction, ControlRequest, CorrelationId, DeadLetter, DeadLetterOriginal,
     DeadLetterReason, DefinitionRef, Event, Input, Instance, InstanceKey, StreamPosition, Timestamp,
@@ -201,7 +201,7 @@ async fn dead_letter_stored_before_a_crash_is_published_after_restart() {
         filters: subject::filters(Some(&tenant()), SubjectKind::DeadLetter, None),
         partition: None,
         start_after: Some(StreamPosition::after(runtime.bus.stream_id(), 0)),
-        max_in_flight: usize::MAX,
+        max_in_flight: MaxInFlight::total(usize::MAX),
     };
     let mut copies = runtime.bus.subscribe(subscription).await.expect("the bus can be read");
     let next = tokio::time::timeout(DEADLINE, copies.next(9)).await.expect("a copy comes");

@@ -17,6 +17,7 @@ pub(super) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
         node: config.node_name(),
         limits: orlog_actors::Limits {
             max_in_flight_per_ingester: limits.max_in_flight_per_ingester,
+            max_in_flight_per_tenant: limits.max_in_flight_per_tenant,
             max_in_flight_per_instance: limits.max_in_flight_per_instance,
             max_in_flight_per_window: limits.max_in_flight_per_window,
             max_group_commit: limits.max_group_commit,

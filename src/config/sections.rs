@@ -218,6 +218,8 @@ impl Default for BusConfig {
 pub struct LimitsConfig {
     /// Maximum consumed messages whose transitions are not durable yet.
     pub max_in_flight_per_ingester: usize,
+    /// Maximum number of these messages of one tenant.
+    pub max_in_flight_per_tenant: usize,
     /// Maximum inputs of one instance that wait in memory; further inputs are spilled.
     pub max_in_flight_per_instance: usize,
     /// Maximum dispatched and uncompleted work items of one destination.
@@ -245,6 +247,7 @@ impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
             max_in_flight_per_ingester: 8192,
+            max_in_flight_per_tenant: 1024,
             max_in_flight_per_instance: 256,
             max_in_flight_per_window: 1024,
             max_group_commit: 1024,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use orlog_bus::subject::{self, SubjectKind};
-use orlog_bus::{Consumer, Message, Subscription};
+use orlog_bus::{Consumer, MaxInFlight, Message, Subscription};
 use orlog_model::StreamPosition;
 use serde_json::{Value, json};
 
@@ -281,7 +281,7 @@ async fn copies(node: &Node) -> Box<dyn Consumer> {
         filters: subject::filters(None, SubjectKind::DeadLetter, None),
         partition: None,
         start_after: Some(StreamPosition::after(bus.stream_id(), 0)),
-        max_in_flight: usize::MAX,
+        max_in_flight: MaxInFlight::total(usize::MAX),
     };
     bus.subscribe(subscription).await.unwrap()
 }

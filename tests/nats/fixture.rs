@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::nats::{Connection, NatsStream, Options, StreamSet, StreamSpec, apply};
-use orlog_bus::{Bus, Consumer, Delivery, Message, PublishAck, Subscription};
+use orlog_bus::{Bus, Consumer, Delivery, MaxInFlight, Message, PublishAck, Subscription};
 use orlog_model::{StreamPosition, Timestamp};
 
 /// Timeout of all waits in these tests.
@@ -77,7 +77,7 @@ pub(crate) fn subscription(name: &str, after: Option<StreamPosition>) -> Subscri
         filters: vec!["s.>".to_owned()],
         partition: None,
         start_after: after,
-        max_in_flight: 10_000,
+        max_in_flight: MaxInFlight::total(10_000),
     }
 }
 

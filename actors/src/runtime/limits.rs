@@ -10,6 +10,8 @@ use std::time::Duration;
 pub struct Limits {
     /// Maximum number of bus messages whose consequences are not durable yet.
     pub max_in_flight_per_ingester: usize,
+    /// Maximum number of these messages of one tenant.
+    pub max_in_flight_per_tenant: usize,
     /// Maximum number of inputs of one instance that wait in memory; further inputs are spilled.
     pub max_in_flight_per_instance: usize,
     /// Maximum number of work items of one tenant at one upstream that are dispatched and not completed.
@@ -35,6 +37,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_in_flight_per_ingester: 8192,
+            max_in_flight_per_tenant: 1024,
             max_in_flight_per_instance: 256,
             max_in_flight_per_window: 1024,
             max_fresh_rows: 16_384,
@@ -76,6 +79,7 @@ impl Limits {
     pub fn check(&self) -> Result<(), LimitsError> {
         let bounds = [
             ("limits.max_in_flight_per_ingester", self.max_in_flight_per_ingester),
+            ("limits.max_in_flight_per_tenant", self.max_in_flight_per_tenant),
             ("limits.max_in_flight_per_instance", self.max_in_flight_per_instance),
             ("limits.max_in_flight_per_window", self.max_in_flight_per_window),
             ("limits.max_fresh_rows", self.max_fresh_rows),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use orlog_bus::subject::{self, SubjectKind};
-use orlog_bus::{Bus, Partition, Subscription};
+use orlog_bus::{Bus, MaxInFlight, Partition, Subscription};
 use orlog_model::{SlotAssigner, StreamPosition, TenantId};
 
 /// Name of the stream of the embedded log.
@@ -49,7 +49,7 @@ impl EventSource {
         slots: &SlotAssigner,
         range: &Range<u16>,
         after: Option<StreamPosition>,
-        max_in_flight: usize,
+        max_in_flight: MaxInFlight,
     ) -> Subscription {
         let partition =
             self.sharing.is_some().then(|| Partition { slots: slots.clone(), range: range.clone() });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_bus::{Bus, Consumer, Error as BusError, SubscriptionStart};
+use orlog_bus::{Bus, Consumer, Error as BusError, MaxInFlight, SubscriptionStart};
 use orlog_model::StreamPosition;
 
 use crate::instance::registry::InstanceRegistry;
@@ -61,7 +61,9 @@ async fn subscribe(
 ) -> Result<Box<dyn Consumer>, BusError> {
     let Arguments { instances, source, name, slots, .. } = arguments;
     let after = after.unwrap_or_else(|| StreamPosition::after(source.bus.stream_id(), 0));
-    let bound = instances.context.limits.max_in_flight_per_ingester;
+    let limits = &instances.context.limits;
+    let bound =
+        MaxInFlight { total: limits.max_in_flight_per_ingester, per_tenant: limits.max_in_flight_per_tenant };
     let subscription = source.subscription(name, &instances.context.slots, slots, Some(after), bound);
     let mut reported = false;
     loop {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use orlog_bus::embedded::{Durability, Options};
-use orlog_bus::{Acker, Bus, Embedded, Message, Subscription};
+use orlog_bus::{Acker, Bus, Embedded, MaxInFlight, Message, Subscription};
 use orlog_model::{Clock, SteadyTime, Timestamp};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -105,7 +105,7 @@ fn ack(bencher: Bencher, backwards: bool) {
         filters,
         partition: None,
         start_after: None,
-        max_in_flight: 4096,
+        max_in_flight: MaxInFlight::total(4096),
     };
     let mut consumer = runtime.block_on(bus.subscribe(subscription)).expect("a new name");
     let acker = consumer.acker();
@@ -166,7 +166,7 @@ fn consume_and_ack(bencher: Bencher, cache_bytes: usize) {
             filters,
             partition: None,
             start_after: None,
-            max_in_flight: 4096,
+            max_in_flight: MaxInFlight::total(4096),
         };
         runtime.block_on(async {
             let mut consumer = bus.subscribe(subscription).await.expect("a new name");

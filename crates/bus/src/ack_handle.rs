@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::Acker;
 use crate::checkpoint::AckPosition;
 use crate::in_flight::{AckUpdate, InFlight};
+use crate::{Acker, MaxInFlight};
 
 /// Shared handle that acknowledges the messages of a consumer.
 pub(crate) struct AckHandle {
@@ -24,10 +24,10 @@ pub(crate) struct AckHandle {
 }
 
 impl AckHandle {
-    /// Creates a handle with nothing in flight after the cursor and a limit of `max` in-flight messages.
+    /// Creates a handle with nothing in flight after the cursor and these limits of in-flight messages.
     pub(crate) fn new(
         cursor: Arc<AtomicU64>,
-        max: usize,
+        max: MaxInFlight,
         has_checkpoint: bool,
         moved: impl Fn() + Send + Sync + 'static,
     ) -> Self {

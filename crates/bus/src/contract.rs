@@ -67,7 +67,24 @@ pub struct Subscription {
     /// [`Consumer::subscription_start`].
     pub start_after: Option<StreamPosition>,
     /// Maximum number of messages delivered and not yet acknowledged. Their size is limited to 64 MiB.
-    pub max_in_flight: usize,
+    pub max_in_flight: MaxInFlight,
+}
+
+/// Maximum number of messages delivered and not yet acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxInFlight {
+    /// Of all tenants.
+    pub total: usize,
+    /// Of each tenant. Messages of other tenants are delivered before later messages of a tenant at this limit.
+    pub per_tenant: usize,
+}
+
+impl MaxInFlight {
+    /// Returns the limit for a consumer that does not distinguish tenants.
+    #[must_use]
+    pub const fn total(total: usize) -> Self {
+        Self { total, per_tenant: total }
+    }
 }
 
 /// Delivery of a message to a consumer.

@@ -1,12 +1,17 @@
-//! In-flight messages of a consumer and its ack floor.
+//! Messages that a consumer has read and not completed, and its ack floor.
 //!
 //! A message is one of:
 //!
-//! | state   | delivered                           | `ack`  | `nak`   |
+//! | state   | next                                | `ack`  | `nak`   |
 //! |---------|-------------------------------------|--------|---------|
+//! | waiting | is delivered, then → pending        | –      | – |
 //! | pending | waits for an acknowledgement        | → done | → rejected |
 //! | rejected | to be redelivered, then → pending   | → done | – |
 //! | done    | leaves when all before it are done  | –      | – |
+//!
+//! Waiting messages are delivered in turn between the tenants, and in order within a tenant. A tenant has
+//! a limit of in-flight messages, so the messages of another one do not wait for its backlog.
+//! This ends where the backlog exceeds the read-ahead limit: later messages are not read.
 //!
 //! The cost of an acknowledgement is independent of the number of in-flight messages. A sequence is
 //! found by its distance from the first, mostly in one step, and the ack floor passes each message
@@ -18,10 +23,14 @@ use std::sync::Arc;
 use orlog_model::Timestamp;
 
 use crate::checkpoint::AckPosition;
-use crate::{Delivery, Message};
+use crate::tenant_queues::TenantQueues;
+use crate::{Delivery, MaxInFlight, Message};
 
 /// Maximum size of the in-flight messages of a consumer, in bytes. One message is always admitted.
 const MAX_IN_FLIGHT_BYTES: usize = 64 << 20;
+
+/// Maximum size of the messages that are read and not delivered, in bytes.
+const MAX_READ_AHEAD_BYTES: usize = 32 << 20;
 
 /// Message of a stream.
 #[derive(Clone, Debug)]
@@ -41,6 +50,7 @@ impl Delivery {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
+    Waiting,
     Pending,
     Rejected,
     Done,
@@ -53,6 +63,8 @@ struct InFlightSlot {
     attempt: u32,
     state: SlotState,
     bytes: usize,
+    /// Queue of its tenant.
+    queue: usize,
     /// Whether a commit in progress contains its consequences.
     is_staged: bool,
     /// Kept for redelivery until the message is done.
@@ -63,13 +75,17 @@ struct InFlightSlot {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     slots: VecDeque<InFlightSlot>,
+    /// Sequences of the waiting messages.
+    waiting: TenantQueues,
+    /// Size of these messages, in bytes.
+    waiting_bytes: usize,
     rejected: VecDeque<u64>,
     /// Number of pending and rejected messages.
     open: usize,
     /// Size of these messages, in bytes.
     open_bytes: usize,
     max: usize,
-    /// Everything up to here was delivered or does not match the subscription.
+    /// Everything up to here was read or does not match the subscription.
     seen: AckPosition,
     /// Everything up to here is done; at most the ack floor.
     done: AckPosition,
@@ -92,15 +108,17 @@ impl AckUpdate {
 }
 
 impl InFlight {
-    /// Creates a table with nothing in flight after `start` and a limit of `max` in-flight messages.
-    pub(crate) fn new(start: u64, max: usize) -> Self {
+    /// Creates a table with nothing in flight after `start` and these limits of in-flight messages.
+    pub(crate) fn new(start: u64, max: MaxInFlight) -> Self {
         let start = AckPosition { sequence: start, at: None };
         Self {
             slots: VecDeque::new(),
+            waiting: TenantQueues::new(max.per_tenant),
+            waiting_bytes: 0,
             rejected: VecDeque::new(),
             open: 0,
             open_bytes: 0,
-            max: max.max(1),
+            max: max.total.max(1),
             seen: start,
             done: start,
             starved: false,
@@ -134,42 +152,63 @@ impl InFlight {
         self.seen
     }
 
-    /// Returns whether a new message may be delivered. If not, the next acknowledgement wakes the consumer.
-    pub(crate) fn has_capacity(&mut self) -> bool {
-        self.starved = self.open >= self.max || self.open_bytes >= MAX_IN_FLIGHT_BYTES;
-        !self.starved
+    /// Returns whether further messages may be read.
+    pub(crate) fn has_read_capacity(&self) -> bool {
+        self.waiting_bytes < MAX_READ_AHEAD_BYTES
     }
 
-    /// Records that everything up to here is delivered or does not match the subscription.
+    /// Records that everything up to here is read or does not match the subscription.
     pub(crate) fn advance(&mut self, position: AckPosition) {
         if position.sequence > self.seen.sequence {
             self.seen = position;
         }
     }
 
-    /// Delivers a message after all earlier ones.
-    pub(crate) fn deliver(&mut self, stored: StoredMessage) -> Delivery {
-        let delivery = delivery(&stored, 1);
+    /// Adds a message that was read after all earlier ones.
+    pub(crate) fn read(&mut self, stored: StoredMessage) {
         let bytes = stored.message.size();
-        self.open += 1;
-        self.open_bytes += bytes;
+        self.waiting_bytes += bytes;
         self.done = self.ack_position();
-        let (sequence, published_at, state) = (stored.sequence, stored.published_at, SlotState::Pending);
+        let (sequence, published_at, state) = (stored.sequence, stored.published_at, SlotState::Waiting);
+        let queue = self.waiting.push(&stored.message.subject, sequence);
         self.advance(AckPosition { sequence, at: Some(published_at) });
         self.slots.push_back(InFlightSlot {
             sequence,
             published_at,
-            attempt: 1,
+            attempt: 0,
             state,
             bytes,
+            queue,
             is_staged: false,
             stored: Some(stored),
         });
+    }
+
+    /// Delivers the next message: a rejected one, or a waiting one if the limits permit. If not, the next
+    /// acknowledgement wakes the consumer.
+    pub(crate) fn deliver(&mut self) -> Option<Delivery> {
+        if let Some(redelivery) = self.redeliver() {
+            return Some(redelivery);
+        }
+        self.starved = self.open >= self.max || self.open_bytes >= MAX_IN_FLIGHT_BYTES;
+        if self.starved {
+            return None;
+        }
+        let Some(sequence) = self.waiting.pop() else {
+            self.starved = self.waiting_bytes > 0;
+            return None;
+        };
+        let slot = self.find(sequence).expect("a waiting message has a slot");
+        (slot.state, slot.attempt) = (SlotState::Pending, 1);
+        let (bytes, delivery) = (slot.bytes, slot.stored.as_ref().map(|stored| delivery(stored, 1)));
+        self.open += 1;
+        self.open_bytes += bytes;
+        self.waiting_bytes -= bytes;
         delivery
     }
 
     /// Redelivers a rejected message.
-    pub(crate) fn redeliver(&mut self) -> Option<Delivery> {
+    fn redeliver(&mut self) -> Option<Delivery> {
         while let Some(sequence) = self.rejected.pop_front() {
             let Some(slot) = self.find(sequence).filter(|slot| slot.state == SlotState::Rejected) else {
                 continue;
@@ -183,14 +222,17 @@ impl InFlight {
 
     /// Marks the message as done.
     pub(crate) fn ack(&mut self, sequence: u64) -> AckUpdate {
-        let Some(slot) = self.find(sequence).filter(|slot| slot.state != SlotState::Done) else {
+        let is_open =
+            |slot: &&mut InFlightSlot| matches!(slot.state, SlotState::Pending | SlotState::Rejected);
+        let Some(slot) = self.find(sequence).filter(is_open) else {
             return AckUpdate::default();
         };
         slot.state = SlotState::Done;
         slot.stored = None;
-        let bytes = slot.bytes;
+        let (bytes, queue) = (slot.bytes, slot.queue);
         self.open -= 1;
         self.open_bytes -= bytes;
+        self.waiting.complete(queue);
         let mut ack_floor = false;
         while let Some(slot) = self.slots.pop_front_if(|slot| slot.state == SlotState::Done) {
             self.done = AckPosition { sequence: slot.sequence, at: Some(slot.published_at) };
@@ -252,11 +294,17 @@ mod tests {
         StoredMessage { sequence, published_at: Timestamp::from_millis(1), message: Arc::new(message) }
     }
 
+    fn deliver(flight: &mut InFlight, stored: StoredMessage) {
+        let sequence = stored.sequence;
+        flight.read(stored);
+        assert_eq!(flight.deliver().map(|delivery| delivery.sequence), Some(sequence));
+    }
+
     #[test]
     fn ack_floor_is_the_end_of_the_contiguous_prefix() {
-        let mut flight = InFlight::new(4, 10);
+        let mut flight = InFlight::new(4, MaxInFlight::total(10));
         for sequence in [6, 7, 9] {
-            flight.deliver(stored(sequence));
+            deliver(&mut flight, stored(sequence));
         }
         flight.advance(AckPosition { sequence: 12, at: None });
         let at = Some(Timestamp::from_millis(1));
@@ -267,7 +315,7 @@ mod tests {
         assert_eq!((flight.ack_floor(), flight.ack_position()), (8, AckPosition { sequence: 7, at }));
         flight.ack(9);
         assert_eq!((flight.ack_floor(), flight.ack_position()), (12, AckPosition { sequence: 12, at: None }));
-        flight.deliver(stored(20));
+        deliver(&mut flight, stored(20));
         assert_eq!((flight.ack_floor(), flight.ack_position()), (19, AckPosition { sequence: 12, at: None }));
         flight.ack(20);
         assert_eq!((flight.ack_floor(), flight.ack_position()), (20, AckPosition { sequence: 20, at }));
@@ -275,8 +323,8 @@ mod tests {
 
     #[test]
     fn invalid_acks_are_ignored() {
-        let mut flight = InFlight::new(0, 10);
-        flight.deliver(stored(2));
+        let mut flight = InFlight::new(0, MaxInFlight::total(10));
+        deliver(&mut flight, stored(2));
         for sequence in [0, 1, 3, u64::MAX] {
             assert_eq!(flight.ack(sequence), AckUpdate::default());
             assert_eq!(flight.nak(sequence), AckUpdate::default());
@@ -285,46 +333,71 @@ mod tests {
         assert_eq!(flight.nak(2), AckUpdate::default());
         flight.ack(2);
         assert_eq!(flight.ack(2), AckUpdate::default());
-        assert!(flight.redeliver().is_none());
+        assert!(flight.deliver().is_none());
         assert_eq!(flight.ack_floor(), 2);
     }
 
     #[test]
     fn ack_wakes_only_a_blocked_consumer() {
-        let mut flight = InFlight::new(0, 2);
-        flight.deliver(stored(1));
-        assert!(flight.has_capacity());
+        let mut flight = InFlight::new(0, MaxInFlight { total: 9, per_tenant: 2 });
+        (1..=3).for_each(|sequence| flight.read(stored(sequence)));
+        assert_eq!(flight.deliver().map(|d| d.sequence), Some(1));
         assert!(!flight.ack(1).wake);
-        flight.deliver(stored(2));
-        flight.deliver(stored(3));
-        assert!(!flight.has_capacity());
+        let delivered: Vec<u64> = std::iter::from_fn(|| flight.deliver()).map(|d| d.sequence).collect();
+        assert_eq!(delivered, [2, 3]);
+        assert!(!flight.ack(2).wake, "no message waits");
+        flight.read(stored(4));
+        flight.read(stored(5));
+        assert!(flight.deliver().is_some() && flight.deliver().is_none(), "two of the tenant are in flight");
         assert!(flight.ack(3).wake);
-        assert!(flight.has_capacity());
+        assert_eq!(flight.deliver().map(|d| d.sequence), Some(5));
     }
 
     #[test]
-    fn in_flight_messages_are_limited_by_size() {
-        let mut flight = InFlight::new(0, 1000);
+    fn messages_are_limited_by_size() {
+        let mut flight = InFlight::new(0, MaxInFlight::total(1000));
         let large = |sequence| {
             let message = Message { payload: Bytes::from(vec![0; 40 << 20]), ..(*stored(1).message).clone() };
             StoredMessage { message: Arc::new(message), ..stored(sequence) }
         };
-        flight.deliver(large(1));
-        assert!(flight.has_capacity(), "40 of 64 MiB are in flight");
-        flight.deliver(large(2));
-        assert!(!flight.has_capacity());
+        assert!(flight.has_read_capacity());
+        (1..=3).for_each(|sequence| flight.read(large(sequence)));
+        assert!(!flight.has_read_capacity());
+        assert!(flight.deliver().is_some() && flight.deliver().is_some(), "40 of 64 MiB are in flight");
+        assert!(flight.deliver().is_none());
         flight.nak(1);
-        assert!(!flight.has_capacity(), "a rejected message is in flight");
-        assert!(flight.ack(1).wake && flight.has_capacity());
-        flight.ack_all(&[2]);
-        assert_eq!(flight.open_bytes, 0);
+        assert_eq!(flight.deliver().map(|d| (d.sequence, d.attempt)), Some((1, 2)));
+        assert!(flight.deliver().is_none(), "a rejected message is in flight");
+        assert!(flight.ack(1).wake && flight.deliver().is_some());
+        flight.ack_all(&[2, 3]);
+        assert!(flight.has_read_capacity());
+        assert_eq!((flight.open_bytes, flight.waiting_bytes), (0, 0));
+    }
+
+    #[test]
+    fn messages_of_a_tenant_do_not_wait_for_the_backlog_of_another() {
+        let mut flight = InFlight::new(0, MaxInFlight { total: 9, per_tenant: 4 });
+        let of = |tenant: &str, sequence| {
+            let message = Message { subject: format!("tenant.{tenant}.a.b"), ..(*stored(1).message).clone() };
+            StoredMessage { message: Arc::new(message), ..stored(sequence) }
+        };
+        (1..=1000).for_each(|sequence| flight.read(of("loud", sequence)));
+        let delivered: Vec<u64> = std::iter::from_fn(|| flight.deliver()).map(|d| d.sequence).collect();
+        assert_eq!(delivered, [1, 2, 3, 4]);
+        flight.read(of("quiet", 1001));
+        assert_eq!(flight.deliver().map(|d| d.sequence), Some(1001));
+        flight.ack_all(&[1001, 2]);
+        assert_eq!(flight.deliver().map(|d| d.sequence), Some(5));
+        assert_eq!(flight.ack_floor(), 0, "the floor is below all waiting messages");
+        flight.ack(1);
+        assert_eq!(flight.ack_floor(), 2);
     }
 
     #[test]
     fn staged_messages_count_for_the_position_but_stay_open() {
-        let mut flight = InFlight::new(0, 8);
+        let mut flight = InFlight::new(0, MaxInFlight::total(8));
         for sequence in [1, 2, 5, 6] {
-            flight.deliver(stored(sequence));
+            deliver(&mut flight, stored(sequence));
         }
         flight.advance(AckPosition { sequence: 9, at: None });
         flight.ack(2);
@@ -341,41 +414,46 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matches_a_naive_model(steps in proptest::collection::vec((0u8..5, 1u64..40), 0..200)) {
-            let mut flight = InFlight::new(0, 8);
+        fn matches_a_naive_model(steps in proptest::collection::vec((0u8..6, 1u64..40), 0..200)) {
+            let mut flight = InFlight::new(0, MaxInFlight::total(8));
+            // Open messages: whether they are pending, and their attempts.
             let mut model: BTreeMap<u64, (bool, u32)> = BTreeMap::new();
-            let mut queue: Vec<u64> = Vec::new();
+            let mut rejected: VecDeque<u64> = VecDeque::new();
+            let mut waiting: VecDeque<u64> = VecDeque::new();
             let mut last = 0;
             for (step, number) in steps {
                 match step {
-                    0 if flight.has_capacity() => {
+                    0 | 1 => {
                         last += 1 + number % 3;
-                        flight.deliver(stored(last));
-                        model.insert(last, (true, 1));
+                        flight.read(stored(last));
+                        waiting.push_back(last);
                     }
-                    1 | 2 => {
+                    2 => {
                         flight.ack(number);
-                        queue.retain(|n| *n != number);
+                        rejected.retain(|n| *n != number);
                         model.remove(&number);
                     }
                     3 => {
                         flight.nak(number);
                         if let Some((pending, _)) = model.get_mut(&number).filter(|(pending, _)| *pending) {
                             *pending = false;
-                            queue.push(number);
+                            rejected.push_back(number);
                         }
                     }
                     _ => {
-                        let redelivered = flight.redeliver().map(|d| (d.sequence, d.attempt));
-                        let expected = (!queue.is_empty()).then(|| queue.remove(0)).map(|n| {
-                            let slot = model.get_mut(&n).unwrap();
-                            *slot = (true, slot.1 + 1);
-                            (n, slot.1)
+                        let delivered = flight.deliver().map(|d| (d.sequence, d.attempt));
+                        let has_capacity = model.len() < 8;
+                        let next = rejected.pop_front().or_else(|| waiting.pop_front_if(|_| has_capacity));
+                        let expected = next.map(|n| {
+                            let attempts = model.get(&n).map_or(1, |(_, attempts)| attempts + 1);
+                            model.insert(n, (true, attempts));
+                            (n, attempts)
                         });
-                        prop_assert_eq!(redelivered, expected);
+                        prop_assert_eq!(delivered, expected);
                     }
                 }
-                let ack_floor = model.keys().next().map_or(last, |first| first - 1);
+                let first = model.keys().next().into_iter().chain(waiting.front()).min();
+                let ack_floor = first.map_or(last, |first| first - 1);
                 prop_assert_eq!(flight.ack_floor(), ack_floor);
                 prop_assert!(flight.ack_position().sequence <= ack_floor);
                 prop_assert!(flight.open == model.len() && flight.open <= 8);

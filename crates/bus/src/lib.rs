@@ -6,6 +6,7 @@ mod checkpoint;
 mod contract;
 mod in_flight;
 mod subject_matcher;
+mod tenant_queues;
 
 pub mod codec;
 pub mod effect_queue;
@@ -18,7 +19,7 @@ pub mod workflow;
 
 pub use checkpoint::{AckPosition, StreamAnomaly, SubscriptionStart};
 pub use contract::{
-    Acker, Bus, Consumer, Delivery, Error, Message, Partition, PublishAck, ScanStart, StreamScan,
-    Subscription,
+    Acker, Bus, Consumer, Delivery, Error, MaxInFlight, Message, Partition, PublishAck, ScanStart,
+    StreamScan, Subscription,
 };
 pub use embedded::Embedded;

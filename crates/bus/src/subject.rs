@@ -129,6 +129,12 @@ pub fn tenant_of(subject: &str) -> Result<TenantId, Error> {
     })
 }
 
+/// Returns the encoded tenant of a subject; empty for the default tenant. Does not validate it.
+pub(crate) fn tenant_token(subject: &str) -> &str {
+    let mut tokens = subject.splitn(3, '.');
+    if tokens.next() == Some(TENANT) { tokens.next().unwrap_or_default() } else { "" }
+}
+
 /// Returns the filters for all messages of a kind: of one tenant or all tenants (including the default
 /// tenant), of one name or all names.
 #[must_use]

@@ -1,6 +1,5 @@
 //! Consumer of the embedded bus, and its ack handle.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,9 +13,8 @@ use super::log::{LogEnd, ReadBatch, StreamLog};
 use super::options::closed;
 use crate::ack_handle::AckHandle;
 use crate::checkpoint::AckPosition;
-use crate::in_flight::{InFlight, StoredMessage};
 use crate::subject_matcher::SubjectMatcher;
-use crate::{Acker, Consumer, Delivery, Error, SubscriptionStart};
+use crate::{Acker, Consumer, Delivery, Error, MaxInFlight, SubscriptionStart};
 
 /// Number of messages read from memory at a time.
 const PREFETCH: usize = 1024;
@@ -29,8 +27,6 @@ pub(super) struct EmbeddedConsumer {
     interest: Arc<SubjectMatcher>,
     start: SubscriptionStart,
     ack_handle: Arc<AckHandle>,
-    /// Matching messages that are read and not yet delivered.
-    ahead: VecDeque<StoredMessage>,
     read_to: u64,
     old: DiskReadState,
     /// Releases the name when the consumer is dropped.
@@ -43,7 +39,7 @@ impl EmbeddedConsumer {
         log: Arc<StreamLog>,
         claim: SubscriptionGuard,
         interest: SubjectMatcher,
-        max_in_flight: usize,
+        max_in_flight: MaxInFlight,
         start: SubscriptionStart,
     ) -> Self {
         let start = SubscriptionStart { after: claim.ack_floor.load(Ordering::Relaxed), ..start };
@@ -57,7 +53,6 @@ impl EmbeddedConsumer {
             log,
             interest: Arc::new(interest),
             ack_handle: Arc::new(ack_handle),
-            ahead: VecDeque::new(),
             read_to: start.after,
             start,
             old: DiskReadState::Nowhere,
@@ -65,27 +60,20 @@ impl EmbeddedConsumer {
         }
     }
 
-    /// Delivers available messages: first those with a `nak`, then new messages up to the in-flight limit.
-    fn take(&mut self, max: usize) -> TakeResult {
+    /// Delivers available messages: first those with a `nak`, then waiting ones up to the in-flight limits.
+    fn take(&mut self, max: usize) -> Vec<Delivery> {
         let mut flight = self.ack_handle.in_flight();
-        let mut deliveries = Vec::new();
-        while deliveries.len() < max {
-            let Some(delivery) = next_delivery(&mut flight, &mut self.ahead) else { break };
-            deliveries.push(delivery);
-        }
-        if self.ahead.is_empty() {
-            flight.advance(AckPosition { sequence: self.read_to, at: None });
-        }
+        let deliveries = std::iter::from_fn(|| flight.deliver()).take(max).collect();
         self.ack_handle.publish_ack_floor(&flight);
-        if deliveries.is_empty() {
-            if flight.has_capacity() { TakeResult::Nothing } else { TakeResult::Full }
-        } else {
-            TakeResult::Deliveries(deliveries)
-        }
+        deliveries
     }
 
-    /// Reads further messages; returns false if the end of the stream was already reached.
+    /// Reads further messages; returns false if the end of the stream or the read-ahead limit was already
+    /// reached.
     async fn read(&mut self) -> Result<bool, Error> {
+        if !self.ack_handle.in_flight().has_read_capacity() {
+            return Ok(false);
+        }
         let batch = match self.log.read_cached(self.read_to, PREFETCH, &self.interest) {
             Some(batch) => {
                 self.old = DiskReadState::Nowhere;
@@ -95,7 +83,10 @@ impl EmbeddedConsumer {
         };
         let progress = batch.read_to > self.read_to;
         self.read_to = batch.read_to;
-        self.ahead = batch.messages.into();
+        let mut flight = self.ack_handle.in_flight();
+        batch.messages.into_iter().for_each(|stored| flight.read(stored));
+        flight.advance(AckPosition { sequence: self.read_to, at: None });
+        self.ack_handle.publish_ack_floor(&flight);
         Ok(progress)
     }
 
@@ -136,24 +127,6 @@ enum DiskReadState {
     Reading(JoinHandle<(Result<ReadBatch, Error>, Option<Cursor>)>),
 }
 
-fn next_delivery(flight: &mut InFlight, ahead: &mut VecDeque<StoredMessage>) -> Option<Delivery> {
-    if let Some(redelivery) = flight.redeliver() {
-        return Some(redelivery);
-    }
-    if !flight.has_capacity() {
-        return None;
-    }
-    ahead.pop_front().map(|stored| flight.deliver(stored))
-}
-
-enum TakeResult {
-    Deliveries(Vec<Delivery>),
-    /// No deliverable message was read.
-    Nothing,
-    /// The in-flight limit is reached.
-    Full,
-}
-
 #[async_trait]
 impl Consumer for EmbeddedConsumer {
     async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, Error> {
@@ -161,12 +134,11 @@ impl Consumer for EmbeddedConsumer {
             if self.end.borrow_and_update().closed {
                 return Err(closed());
             }
-            let full = match self.take(max.max(1)) {
-                TakeResult::Deliveries(deliveries) => return Ok(deliveries),
-                TakeResult::Full => true,
-                TakeResult::Nothing => false,
-            };
-            if !full && self.read().await? {
+            let deliveries = self.take(max.max(1));
+            if !deliveries.is_empty() {
+                return Ok(deliveries);
+            }
+            if self.read().await? {
                 tokio::task::consume_budget().await;
                 continue;
             }

@@ -12,7 +12,7 @@ use orlog_model::{SteadyTime, StreamPosition, Timestamp};
 use tempfile::TempDir;
 
 use super::*;
-use crate::Delivery;
+use crate::{Delivery, MaxInFlight};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -106,7 +106,7 @@ fn subscription(name: &str, filter: &str) -> Subscription {
         filters: vec![filter.to_owned()],
         partition: None,
         start_after: None,
-        max_in_flight: 10_000,
+        max_in_flight: MaxInFlight::total(10_000),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Subscription to a stream. It reads from the shared reader, or by itself until it has caught up.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use super::shared_reader::SharedReaderMember;
 use super::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
 use crate::ack_handle::AckHandle;
 use crate::checkpoint::AckPosition;
-use crate::in_flight::{InFlight, StoredMessage};
+use crate::in_flight::StoredMessage;
 use crate::subject_matcher::SubjectMatcher;
-use crate::{Acker, Consumer, Delivery, Error, SubscriptionStart};
+use crate::{Acker, Consumer, Delivery, Error, MaxInFlight, SubscriptionStart};
 
 /// Number of messages read from memory at a time.
 const PREFETCH: usize = 1024;
@@ -27,8 +26,6 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct NatsConsumer {
     interest: SubjectMatcher,
     ack_handle: Arc<AckHandle>,
-    /// Matching messages that are read and not yet delivered.
-    ahead: VecDeque<StoredMessage>,
     read_to: AckPosition,
     member: SharedReaderMember,
     changes: watch::Receiver<u64>,
@@ -48,7 +45,7 @@ impl NatsConsumer {
     pub(super) fn new(
         claim: SubscriptionGuard,
         interest: SubjectMatcher,
-        max_in_flight: usize,
+        max_in_flight: MaxInFlight,
         member: SharedReaderMember,
         requested: ReaderConfig,
         start: SubscriptionStart,
@@ -56,7 +53,6 @@ impl NatsConsumer {
         Self {
             interest,
             ack_handle: Arc::new(AckHandle::new(Arc::clone(&claim.ack_floor), max_in_flight, false, || {})),
-            ahead: VecDeque::new(),
             read_to: AckPosition { sequence: start.after, at: None },
             changes: member.watch(),
             member,
@@ -69,25 +65,13 @@ impl NatsConsumer {
         }
     }
 
-    /// Delivers available messages: first those with a `nak`, then new messages up to the in-flight limit.
-    fn take(&mut self, max: usize) -> TakeResult {
+    /// Delivers available messages: first those with a `nak`, then waiting ones up to the in-flight limits.
+    fn take(&mut self, max: usize) -> Vec<Delivery> {
         let mut flight = self.ack_handle.in_flight();
-        let mut deliveries = Vec::new();
-        while deliveries.len() < max {
-            let Some(delivery) = next_delivery(&mut flight, &mut self.ahead) else { break };
-            deliveries.push(delivery);
-        }
-        if self.ahead.is_empty() {
-            flight.advance(self.read_to);
-        }
+        flight.advance(self.read_to);
+        let deliveries = std::iter::from_fn(|| flight.deliver()).take(max).collect();
         self.ack_handle.publish_ack_floor(&flight);
-        if !deliveries.is_empty() {
-            TakeResult::Deliveries(deliveries)
-        } else if flight.has_capacity() {
-            TakeResult::Nothing
-        } else {
-            TakeResult::Full
-        }
+        deliveries
     }
 
     /// Reads cached messages of the shared reader; returns `false` if there are no new ones.
@@ -100,7 +84,7 @@ impl NatsConsumer {
                 if further {
                     self.advance_to(batch.read_to);
                 }
-                self.ahead.extend(batch.messages);
+                self.add(batch.messages);
                 Ok(further)
             }
             found @ (CacheLookup::Evicted | CacheLookup::NotRead) => {
@@ -127,7 +111,7 @@ impl NatsConsumer {
                     self.advance_to(AckPosition { sequence: last.sequence, at: Some(last.published_at) });
                 }
                 let requested = messages.into_iter().filter(|s| self.interest.matches(&s.message.subject));
-                self.ahead.extend(requested);
+                self.add(requested.collect::<Vec<_>>());
             }
             ReaderEvent::CaughtUp(position) if position.sequence > self.read_to.sequence => {
                 self.advance_to(position);
@@ -141,6 +125,12 @@ impl NatsConsumer {
     fn advance_to(&mut self, position: AckPosition) {
         self.read_to = position;
         self.member.advance(position.sequence);
+    }
+
+    /// Adds matching messages that were read.
+    fn add(&self, messages: impl IntoIterator<Item = StoredMessage>) {
+        let mut flight = self.ack_handle.in_flight();
+        messages.into_iter().for_each(|stored| flight.read(stored));
     }
 
     /// Waits for new messages, or for an acknowledgement that frees capacity.
@@ -166,40 +156,22 @@ impl NatsConsumer {
     }
 }
 
-fn next_delivery(flight: &mut InFlight, ahead: &mut VecDeque<StoredMessage>) -> Option<Delivery> {
-    if let Some(redelivery) = flight.redeliver() {
-        return Some(redelivery);
-    }
-    if !flight.has_capacity() {
-        return None;
-    }
-    ahead.pop_front().map(|stored| flight.deliver(stored))
-}
-
-enum TakeResult {
-    Deliveries(Vec<Delivery>),
-    /// No deliverable message was read.
-    Nothing,
-    /// The in-flight limit is reached.
-    Full,
-}
-
 #[async_trait]
 impl Consumer for NatsConsumer {
     async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, Error> {
         loop {
             // Before the lookup, so that later changes are noticed.
             self.changes.borrow_and_update();
-            let full = match self.take(max.max(1)) {
-                TakeResult::Deliveries(deliveries) => return Ok(deliveries),
-                TakeResult::Full => true,
-                TakeResult::Nothing => false,
-            };
-            if !full && self.read()? {
+            let deliveries = self.take(max.max(1));
+            if !deliveries.is_empty() {
+                return Ok(deliveries);
+            }
+            let is_full = !self.ack_handle.in_flight().has_read_capacity();
+            if !is_full && self.read()? {
                 tokio::task::consume_budget().await;
                 continue;
             }
-            self.wait(full).await?;
+            self.wait(is_full).await?;
         }
     }
 

@@ -110,7 +110,7 @@ mod tests {
     use orlog_model::Timestamp;
 
     use super::*;
-    use crate::{Message, Subscription};
+    use crate::{MaxInFlight, Message, Subscription};
 
     fn stored(sequence: u64, bytes: usize) -> StoredMessage {
         let (id, headers) = (None, Vec::new());
@@ -126,7 +126,7 @@ mod tests {
             filters,
             partition: None,
             start_after: None,
-            max_in_flight: 1,
+            max_in_flight: MaxInFlight::total(1),
         })
         .unwrap()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orlog_bus::{Error, Partition, Subscription};
+use orlog_bus::{Error, MaxInFlight, Partition, Subscription};
 use orlog_model::{SLOTS, SlotAssigner, StreamPosition, TenantId};
 
 use super::fixture::{
@@ -74,8 +74,11 @@ pub async fn nak_redelivers(fixture: &impl BusFixture) {
 pub async fn max_in_flight_is_enforced(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
     publish(&*bus, "a.b", 0..20).await;
-    let mut consumer =
-        subscribe(&*bus, Subscription { max_in_flight: 4, ..subscription("c", &["a.b"]) }).await;
+    let mut consumer = subscribe(
+        &*bus,
+        Subscription { max_in_flight: MaxInFlight::total(4), ..subscription("c", &["a.b"]) },
+    )
+    .await;
     let acker = consumer.acker();
     let mut open = take(&mut *consumer, 4).await;
     let mut seen = 4;

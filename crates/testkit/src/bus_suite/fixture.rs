@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use orlog_bus::{Bus, Consumer, Delivery, Message, PublishAck, Subscription};
+use orlog_bus::{Bus, Consumer, Delivery, MaxInFlight, Message, PublishAck, Subscription};
 
 /// Deadline of an expected event.
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -26,7 +26,13 @@ pub(super) fn with_id(subject: &str, id: &str) -> Message {
 
 pub(super) fn subscription(name: &str, filters: &[&str]) -> Subscription {
     let filters = filters.iter().map(|filter| (*filter).to_owned()).collect();
-    Subscription { name: name.to_owned(), filters, partition: None, start_after: None, max_in_flight: 1000 }
+    Subscription {
+        name: name.to_owned(),
+        filters,
+        partition: None,
+        start_after: None,
+        max_in_flight: MaxInFlight::total(1000),
+    }
 }
 
 pub(super) async fn publish(bus: &dyn Bus, subject: &str, bodies: std::ops::Range<u64>) -> Vec<PublishAck> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use orlog_bus::{Error, Message, PublishAck, Subscription};
+use orlog_bus::{Error, MaxInFlight, Message, PublishAck, Subscription};
 
 use super::fixture::{
     BusFixture, bodies, message, publish, sequences, subscribe, subscription, take, with_id,
@@ -30,8 +30,11 @@ pub async fn messages_arrive_intact_and_in_order(fixture: &impl BusFixture) {
     let receipts = publish(&*bus, "a.b", 0..2000).await;
     assert!(receipts.is_sorted_by(|a, b| a.sequence < b.sequence));
     assert!(receipts.iter().all(|receipt| !receipt.duplicate));
-    let mut consumer =
-        subscribe(&*bus, Subscription { max_in_flight: 5000, ..subscription("c", &[">"]) }).await;
+    let mut consumer = subscribe(
+        &*bus,
+        Subscription { max_in_flight: MaxInFlight::total(5000), ..subscription("c", &[">"]) },
+    )
+    .await;
     let deliveries = take(&mut *consumer, 2000).await;
     for ((receipt, delivery), body) in receipts.iter().zip(&deliveries).zip(0..) {
         assert_eq!((receipt.sequence, 1), (delivery.sequence, delivery.attempt));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_bus::subject::{self, SubjectKind};
-use orlog_bus::{Bus as _, Subscription, codec};
+use orlog_bus::{Bus as _, MaxInFlight, Subscription, codec};
 use orlog_model::{EventId, EventType, HistoryEntry, InstanceKey, Status};
 use orlog_store::Reader;
 use uuid::Uuid;
@@ -67,7 +67,7 @@ impl TestRuntime {
             filters: filters.flat_map(|kind| subject::filters(None, kind, None)).collect(),
             partition: None,
             start_after: Some(orlog_model::StreamPosition::after(self.embedded().stream_id(), 0)),
-            max_in_flight: usize::MAX,
+            max_in_flight: MaxInFlight::total(usize::MAX),
         };
         self.publish(&marker).await;
         let mut consumer = self.embedded().subscribe(subscription).await.expect("the bus can be read");
