@@ -49,7 +49,8 @@ mod writer;
 
 pub use consistent_copy::{StoreCopy, copy_consistently};
 pub use error::Error;
-pub use feed::read::{FeedEntity, FeedEntityKind, FeedItem, FeedPage, FeedQuery, FeedScanCursor};
+pub use feed::items::{FeedEntity, FeedItem};
+pub use feed::read::{FeedEntityKind, FeedPage, FeedQuery, FeedScanCursor};
 pub use feed::write::FeedOffset;
 pub use histogram::{BOUNDS_SECONDS, DurationHistogram};
 pub use info::{StoreInfo, read_info};
