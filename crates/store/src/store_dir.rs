@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::encoding::record::StoreState;
 use crate::encoding::value;
 use crate::error::Error;
 use crate::lock::lock;
-use crate::mdbx::{Mdbx, RowAccess};
+use crate::mdbx::Mdbx;
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::presence;
@@ -325,26 +324,8 @@ impl StoreMetadata {
             tables.get(Table::Meta, LOG_POSITION_KEY, |bytes| value::decode(Table::Meta, bytes))?;
         let (identity, store_state, location) =
             (row(tables, IDENTITY_KEY)?, row(tables, STATE_KEY)?, location.transpose()?);
-        let store_state = counted(tables, store_state)?;
         Ok(Self { identity, store_state, window, location })
     }
-}
-
-/// Counts the outbox by kind, if the store is older than these counters.
-fn counted(tables: &Mdbx, mut store_state: StoreState) -> Result<StoreState, Error> {
-    if store_state.by_kind.iter().sum::<u64>() == store_state.outbox_depth {
-        return Ok(store_state);
-    }
-    store_state.by_kind = [0; 4];
-    let end: Result<ControlFlow<()>, Error> =
-        tables.scan((Table::Outbox, RowAccess::Keys), &[], None, &mut |key, _| {
-            if let Some(count) = key.first().and_then(|kind| store_state.by_kind.get_mut(usize::from(*kind)))
-            {
-                *count += 1;
-            }
-            Ok(ControlFlow::Continue(()))
-        });
-    end.map(|_| store_state)
 }
 
 fn encoded(value: &impl serde::Serialize) -> Vec<u8> {
