@@ -151,12 +151,14 @@ fn events(dir: &Path, expected: Option<DurablePosition>) -> Option<CheckResult> 
 }
 
 fn lost(check: &str, error: &impl std::fmt::Display) -> CheckResult {
-    let remedy = "restore the missing files or a backup; to continue without the lost data, start once with --accept-data-loss";
+    let remedy = "restore the missing files or a backup; `orlog rebuild` creates missing tables again; to continue \
+                  without the lost data, start once with --accept-data-loss";
     CheckResult::error(check, format!("OR0061: {error}"), remedy)
 }
 
 fn damaged(check: &str, error: &str) -> CheckResult {
-    let remedy = "keep a copy of the directory; then restore a backup with `orlog restore` (docs/backup.md)";
+    let remedy = "keep a copy of the directory; then rebuild damaged tables with `orlog rebuild`, or restore a backup with \
+                  `orlog restore` (docs/backup.md)";
     let is_newer = error.contains("newer release");
     CheckResult::error(check, error, if is_newer { "use a newer release" } else { remedy })
 }

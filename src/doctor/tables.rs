@@ -98,7 +98,8 @@ pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
 }
 
 fn remedy() -> &'static str {
-    "keep a copy of the directory; then restore a backup, or for a replicated shard move its directory `tables` away"
+    "keep a copy of the directory; then run `orlog rebuild` or restore a backup; for a replicated shard move its \
+     directory `tables` away"
 }
 
 fn stores(config: &Config) -> impl Iterator<Item = (u16, PathBuf)> {

@@ -35,6 +35,9 @@ mod options;
 mod oracle_tests;
 mod presence;
 mod read;
+mod rebuild;
+#[cfg(test)]
+mod rebuild_tests;
 #[cfg(test)]
 mod recovery_tests;
 mod replication;
@@ -65,6 +68,7 @@ pub use read::query::{FoundTimer, InstanceQuery, Page, TimerQuery};
 pub use read::reader::Reader;
 pub use read::sweep::{PURGE_BATCH, SweepCursor, SweepPage};
 pub use read::tasks::{TaskQuery, merge_tasks};
+pub use rebuild::{RebuildBase, RebuiltTables, rebuild_tables};
 pub use replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition};
 pub use replication::open::ReplicationOptions;
 pub use stats::{PageStats, ReplicationStats, Stats, TableStats};
