@@ -26,6 +26,7 @@ mod inspect;
 mod log_level;
 mod migrate;
 mod publish;
+mod rebuild;
 mod replay;
 mod run;
 mod saga;
@@ -94,6 +95,8 @@ enum Command {
     Backup(backup::Args),
     /// Restore a backup into a data directory
     Restore(backup::Restore),
+    /// Rebuild the tables of a shard from its journal, or from a backup and the journal
+    Rebuild(rebuild::Args),
     /// Drain a node: finish in-flight work, then stop
     Drain(drain::Args),
     /// Show or change the log filter of a running node
@@ -162,6 +165,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Export(args) => export::run(args, console).await,
         Command::Backup(args) => backup::run(args, console).await,
         Command::Restore(args) => backup::restore(args, console).await,
+        Command::Rebuild(args) => rebuild::run(args, console).await,
         Command::Doctor(args) => doctor::run(args, console).await,
         Command::Drain(args) => drain::run(args, console).await,
         Command::LogLevel(args) => log_level::run(args, console).await,

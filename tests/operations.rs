@@ -22,5 +22,7 @@ mod issuer;
 mod node;
 #[path = "operations/process.rs"]
 mod process;
+#[path = "operations/rebuild.rs"]
+mod rebuild;
 #[path = "operations/tokens.rs"]
 mod tokens;

@@ -24,9 +24,8 @@ impl App {
     /// Stores the current positions.
     pub(super) async fn store_positions(&self) {
         let shards = self.runtime.numbered_readers();
-        let mut found: Vec<_> = shards
-            .filter_map(|(shard, reader)| Some((layout::shard_name(shard), reader.durable_position()?)))
-            .collect();
+        let mut found: Vec<_> =
+            shards.filter_map(|(shard, reader)| layout::shard_position(shard, &reader)).collect();
         found.extend(self.transport.durable_position());
         let positions = Arc::clone(&self.local.positions);
         // A panic is reported by the runtime.

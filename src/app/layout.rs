@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use orlog_model::TenantId;
-use orlog_store::DurablePosition;
+use orlog_store::{DurablePosition, Reader};
 use serde::{Deserialize, Serialize};
 
 use crate::backup::{BackupFailure as Cut, RESTORING};
@@ -34,14 +35,24 @@ struct DataLayout {
 /// Durable position of one directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StoredPosition {
+pub(super) struct StoredPosition {
     identity: uuid::Uuid,
     position: u64,
+    /// Dedupe window of a store: a rebuild of its tables requires it, and only the tables contain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dedupe_window_ms: Option<u64>,
+}
+
+impl StoredPosition {
+    /// Returns the dedupe window; `None` if an earlier release wrote the layout.
+    pub(super) fn dedupe_window(&self) -> Option<Duration> {
+        self.dedupe_window_ms.map(Duration::from_millis)
+    }
 }
 
 impl From<DurablePosition> for StoredPosition {
     fn from(DurablePosition { identity, position }: DurablePosition) -> Self {
-        Self { identity: uuid::Uuid::from_bytes(identity), position }
+        Self { identity: uuid::Uuid::from_bytes(identity), position, dedupe_window_ms: None }
     }
 }
 
@@ -93,10 +104,10 @@ impl DurablePositions {
 
     /// Stores positions, durably, if they changed. A failure is logged, because a node must start on a full
     /// disk: the earlier positions stay valid, and the next call tries again.
-    pub(super) fn store(&self, found: impl IntoIterator<Item = (String, DurablePosition)>) {
+    pub(super) fn store(&self, found: impl IntoIterator<Item = (String, StoredPosition)>) {
         let mut layout = self.layout();
         let mut next = layout.clone();
-        next.durable.extend(found.into_iter().map(|(name, position)| (name, position.into())));
+        next.durable.extend(found);
         if next == *layout {
             return;
         }
@@ -114,9 +125,24 @@ impl DurablePositions {
 /// Adds the code and the remedy to an error about missing data.
 pub(super) fn explain_loss(lost: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!(
-        "OR0061: {lost}; restore the missing files or a backup. To continue without the lost data, start once with \
-         --accept-data-loss"
+        "OR0061: {lost}; restore the missing files or a backup; `orlog rebuild` creates missing tables again. To continue \
+         without the lost data, start once with --accept-data-loss"
     )
+}
+
+/// Returns the name and the durable position of the store of a shard; `None` for a store without a journal.
+pub(super) fn shard_position(index: u16, reader: &Reader) -> Option<(String, StoredPosition)> {
+    let window = u64::try_from(reader.dedupe_window().as_millis()).unwrap_or(u64::MAX);
+    let position = StoredPosition { dedupe_window_ms: Some(window), ..reader.durable_position()?.into() };
+    Some((shard_name(index), position))
+}
+
+/// Returns the stored position of a shard; `None` if it has none.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub(super) fn stored_shard_position(data: &Path, index: u16) -> anyhow::Result<Option<StoredPosition>> {
+    Ok(read(data)?.and_then(|mut layout| layout.durable.remove(&shard_name(index))))
 }
 
 /// Returns the stored positions of a data directory by name; empty if it does not exist.

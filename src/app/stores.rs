@@ -76,7 +76,7 @@ pub(super) fn open_local(
         lost @ orlog_store::Error::Lost { .. } => layout::explain_loss(lost),
         other => other.into(),
     })?;
-    local.positions.store(reader.durable_position().map(|position| (name, position)));
+    local.positions.store(layout::shard_position(shard, &reader));
     Ok((writer, reader))
 }
 

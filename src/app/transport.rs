@@ -14,6 +14,7 @@ use orlog_model::{Clock, TenantId, Timestamp};
 use orlog_store::DurablePosition;
 use serde::Serialize;
 
+use super::layout::StoredPosition;
 use super::{component_config, layout};
 use crate::config::{BusKind, Config, TenantMode};
 
@@ -122,9 +123,9 @@ impl Transport {
     }
 
     /// Returns the durable position of the embedded log, with its name.
-    pub(super) fn durable_position(&self) -> Option<(String, DurablePosition)> {
+    pub(super) fn durable_position(&self) -> Option<(String, StoredPosition)> {
         match self {
-            Transport::Embedded(bus) => Some((layout::BUS.to_owned(), bus.durable_position())),
+            Transport::Embedded(bus) => Some((layout::BUS.to_owned(), bus.durable_position().into())),
             Transport::Nats(_) => None,
         }
     }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
 
 use super::error::BackupFailure;
-use super::files::{MANIFEST, SUMS, below, checksum, io_error, new_dir, sync_dir, sync_tree};
+use super::files::{FileChecksum, MANIFEST, SUMS, below, checksum, io_error, new_dir, sync_dir, sync_tree};
 use super::manifest::Manifest;
 
 /// Reads every file of a backup and compares it with its checksum. Blocks.
@@ -76,7 +76,8 @@ pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
     new_dir(&part)?;
     // Inside the directory, not beside it: the directory may be a mount point, and renames cannot cross it.
     let mut moved = Vec::new();
-    let made = fill(&manifest, from, &part).and_then(|()| move_out(&part, to, &mut moved));
+    let files = manifest.files.iter().map(|file| (file, file.path.as_str()));
+    let made = fill(files, from, &part).and_then(|()| move_out(&part, to, &mut moved));
     if let Err(error) = made {
         // If the removal fails too, the next restore attempt or a node detects the files.
         for path in &moved {
@@ -88,10 +89,33 @@ pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
     Ok(manifest)
 }
 
-/// Copies the files and verifies the checksums again, because a second read can return other data.
-fn fill(manifest: &Manifest, from: &Path, to: &Path) -> Result<(), BackupFailure> {
-    for file in &manifest.files {
-        let (source, target) = (from.join(&file.path), to.join(&file.path));
+/// Copies the store of one shard from a valid backup into the directory `to`, which must be new or empty.
+/// Blocks.
+///
+/// # Errors
+/// Those of [`verify`]; [`BackupFailure::NoBackup`] if the backup does not contain the shard.
+pub fn copy_shard(from: &Path, shard: u16, to: &Path) -> Result<Manifest, BackupFailure> {
+    let manifest = verify(from)?;
+    if manifest.shards.iter().all(|copied| copied.shard != shard) {
+        let reason = format!("it does not contain shard {shard}");
+        return Err(BackupFailure::NoBackup { path: from.to_owned(), reason });
+    }
+    new_dir(to)?;
+    let dir = format!("shard-{shard}/");
+    let files = manifest.files.iter().filter_map(|file| Some((file, file.path.strip_prefix(&dir)?)));
+    fill(files, from, to)?;
+    Ok(manifest)
+}
+
+/// Copies files to these paths and verifies the checksums again, because a second read can return other
+/// data.
+fn fill<'a>(
+    files: impl Iterator<Item = (&'a FileChecksum, &'a str)>,
+    from: &Path,
+    to: &Path,
+) -> Result<(), BackupFailure> {
+    for (file, path) in files {
+        let (source, target) = (from.join(&file.path), to.join(path));
         if let Some(dir) = target.parent() {
             fs::create_dir_all(dir).map_err(io_error(dir))?;
         }

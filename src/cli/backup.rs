@@ -91,7 +91,7 @@ pub(super) async fn restore(args: Restore, console: &Console) -> Result<(), Comm
     report("is restored as a data directory", &target_dir, &manifest, console)
 }
 
-fn failed(error: anyhow::Error) -> CommandError {
+pub(super) fn failed(error: anyhow::Error) -> CommandError {
     match error.downcast::<BackupFailure>() {
         Ok(error) => error.into(),
         Err(error) => error.into(),

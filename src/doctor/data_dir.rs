@@ -34,15 +34,14 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
             "use the configuration with which the directory was created",
         ));
     }
-    let locked_inodes = locked_inodes();
     // An unreadable file was reported above.
     let durable = app::durable_positions(data).unwrap_or_default();
     for shard in 0..config.shards {
         let expected = durable.get(&app::shard_name(shard)).copied();
-        findings.extend(store(&app::shard_dir(data, shard), shard, expected, &locked_inodes));
+        findings.extend(store(&app::shard_dir(data, shard), shard, expected));
     }
     if config.bus.kind == BusKind::Embedded {
-        findings.extend(events(&data.join("bus"), durable.get("bus").copied(), &locked_inodes));
+        findings.extend(events(&data.join("bus"), durable.get("bus").copied()));
     }
     findings
 }
@@ -101,24 +100,22 @@ fn locked_inodes() -> BTreeSet<u64> {
 
 /// Returns whether a node uses the data directory.
 pub(super) fn is_in_use(config: &Config) -> bool {
-    let locked_inodes = locked_inodes();
-    is_locked(&config.data_dir.join("bus/log"), &locked_inodes)
-        || (0..config.shards)
-            .any(|shard| is_locked(&app::shard_dir(&config.data_dir, shard).join("journal"), &locked_inodes))
+    is_locked(&config.data_dir.join("bus/log"), &locked_inodes())
+        || (0..config.shards).any(|shard| is_store_in_use(&app::shard_dir(&config.data_dir, shard)))
+}
+
+/// Returns whether a node has the store in this directory open.
+pub(super) fn is_store_in_use(dir: &Path) -> bool {
+    is_locked(&dir.join("journal"), &locked_inodes())
 }
 
 fn is_locked(journal: &Path, locked_inodes: &BTreeSet<u64>) -> bool {
     fs::metadata(journal.join("lock")).is_ok_and(|lock| locked_inodes.contains(&lock.ino()))
 }
 
-fn store(
-    dir: &Path,
-    shard: u16,
-    expected: Option<DurablePosition>,
-    locked_inodes: &BTreeSet<u64>,
-) -> Option<CheckResult> {
+fn store(dir: &Path, shard: u16, expected: Option<DurablePosition>) -> Option<CheckResult> {
     let check = format!("shard {shard}");
-    if is_locked(&dir.join("journal"), locked_inodes) {
+    if is_store_in_use(dir) {
         return Some(CheckResult::ok(&check, "in use by a running node; check that node with --node"));
     }
     match orlog_store::read_info(dir, expected) {
@@ -137,17 +134,13 @@ fn store(
     }
 }
 
-fn events(
-    dir: &Path,
-    expected: Option<DurablePosition>,
-    locked_inodes: &BTreeSet<u64>,
-) -> Option<CheckResult> {
+fn events(dir: &Path, expected: Option<DurablePosition>) -> Option<CheckResult> {
     const CHECK: &str = "events";
     let log = dir.join("log");
     if !log.is_dir() && expected.is_none() {
         return None;
     }
-    if is_locked(&log, locked_inodes) {
+    if is_locked(&log, &locked_inodes()) {
         return Some(CheckResult::ok(CHECK, "the log is in use by a running node"));
     }
     Some(match orlog_bus::embedded::verify(dir, expected) {
@@ -158,12 +151,14 @@ fn events(
 }
 
 fn lost(check: &str, error: &impl std::fmt::Display) -> CheckResult {
-    let remedy = "restore the missing files or a backup; to continue without the lost data, start once with --accept-data-loss";
+    let remedy = "restore the missing files or a backup; `orlog rebuild` creates missing tables again; to continue \
+                  without the lost data, start once with --accept-data-loss";
     CheckResult::error(check, format!("OR0061: {error}"), remedy)
 }
 
 fn damaged(check: &str, error: &str) -> CheckResult {
-    let remedy = "keep a copy of the directory; then restore a backup with `orlog restore` (docs/backup.md)";
+    let remedy = "keep a copy of the directory; then rebuild damaged tables with `orlog rebuild`, or restore a backup with \
+                  `orlog restore` (docs/backup.md)";
     let is_newer = error.contains("newer release");
     CheckResult::error(check, error, if is_newer { "use a newer release" } else { remedy })
 }

@@ -7,6 +7,7 @@ use futures::future::join_all;
 use tokio::process::Command;
 
 use super::check::CheckResult;
+use super::data_dir;
 use crate::app;
 use crate::config::Config;
 
@@ -78,6 +79,11 @@ pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
     };
     for (shard, dir) in stores(config) {
         let name = format!("shard {shard}");
+        if data_dir::is_store_in_use(&dir) {
+            let found = "the tables were not read: a running node uses them";
+            results.push(CheckResult::warn(&name, found, "stop the node and run the command again"));
+            continue;
+        }
         results.push(match check(&program, &dir).await {
             TableCheck::Intact(found) => CheckResult::ok(&name, found),
             TableCheck::Incomplete => {
@@ -92,7 +98,8 @@ pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
 }
 
 fn remedy() -> &'static str {
-    "keep a copy of the directory; then restore a backup, or for a replicated shard move its directory `tables` away"
+    "keep a copy of the directory; then run `orlog rebuild` or restore a backup; for a replicated shard move its \
+     directory `tables` away"
 }
 
 fn stores(config: &Config) -> impl Iterator<Item = (u16, PathBuf)> {

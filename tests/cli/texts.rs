@@ -44,6 +44,7 @@ fn every_command_has_help_text() {
         "backup",
         "backup verify",
         "restore",
+        "rebuild",
         "drain",
         "log-level",
         "export",

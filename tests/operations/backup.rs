@@ -54,13 +54,13 @@ steps:
 const AMOUNTS: [u64; 3] = [1, 2, 4];
 
 /// Executed action and its order.
-type ExecutedAction = (String, String);
+pub(crate) type ExecutedAction = (String, String);
 
 /// Calls that the shop received.
-type ExecutionLog = Arc<Mutex<BTreeMap<ExecutedAction, BTreeSet<UpstreamCall>>>>;
+pub(crate) type ExecutionLog = Arc<Mutex<BTreeMap<ExecutedAction, BTreeSet<UpstreamCall>>>>;
 
 /// Idempotency key of a call, and the reported paid amount.
-type UpstreamCall = (String, Option<u64>);
+pub(crate) type UpstreamCall = (String, Option<u64>);
 
 /// Starts an upstream that records its calls.
 async fn shop() -> (String, ExecutionLog) {
@@ -81,22 +81,28 @@ async fn shop() -> (String, ExecutionLog) {
     (url, log)
 }
 
-struct BackupFixture {
+pub(crate) struct BackupFixture {
     dir: tempfile::TempDir,
+    /// Lines of the section `store`.
+    store: &'static str,
 }
 
 impl BackupFixture {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        Self::with_store("memtable_max_age = \"50ms\"")
+    }
+
+    pub(crate) fn with_store(store: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let definitions = dir.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
         std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
         std::fs::write(definitions.join("receipt.saga.yaml"), RECEIPT).unwrap();
-        Self { dir }
+        Self { dir, store }
     }
 
     /// Starts a node on this data directory, with its own shop.
-    async fn start(&self, data: &str) -> (Process, ExecutionLog) {
+    pub(crate) async fn start(&self, data: &str) -> (Process, ExecutionLog) {
         let (url, log) = shop().await;
         let effect = |name: &str| {
             format!(
@@ -104,8 +110,9 @@ impl BackupFixture {
             )
         };
         let text = format!(
-            "definitions_dir = \"{}\"\nshards = 2\n[tenants]\nkey_sharded = [\"big\"]\n[store]\nmemtable_max_age = \"50ms\"\n[bus]\nsegment_size = \"64KiB\"\nretention_size = \"64KiB\"\n[upstreams.shop]\nbase_url = \"{url}\"\n{}",
+            "definitions_dir = \"{}\"\nshards = 2\n[tenants]\nkey_sharded = [\"big\"]\n[store]\n{}\n[bus]\nsegment_size = \"64KiB\"\nretention_size = \"64KiB\"\n[upstreams.shop]\nbase_url = \"{url}\"\n{}",
             self.path("definitions").display(),
+            self.store,
             ["stock.reserve", "printer.print", "bank.charge"].map(effect).concat(),
         );
         let config = self.path(&format!("{data}.toml"));
@@ -114,13 +121,13 @@ impl BackupFixture {
         (Process::start(&["--config", config.to_str().unwrap(), "--data-dir", data.to_str().unwrap()]), log)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 }
 
 /// Returns the events of an order.
-fn story(id: &str) -> Vec<Value> {
+pub(crate) fn story(id: &str) -> Vec<Value> {
     let paid = |amount: u64| {
         json!({
             "specversion": "1.0", "id": format!("paid-{amount}-{id}"), "type": "Paid", "source": "urn:shop",
@@ -148,7 +155,7 @@ async fn load(url: String, accepted: Arc<Mutex<Vec<String>>>, stop: Arc<AtomicBo
     }
 }
 
-async fn wait_for(label: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn wait_for(label: &str, is_so: impl Fn() -> bool) {
     let waited = tokio::time::timeout(TIMEOUT, async {
         let mut tick = tokio::time::interval(Duration::from_millis(10));
         while !is_so() {
@@ -229,7 +236,7 @@ async fn backup_under_load_restores_consistently() {
 
 /// Compares the records before the backup and after the restore: every payment is counted once, and
 /// every action is executed under one key only.
-fn agree(
+pub(crate) fn agree(
     before: &BTreeMap<ExecutedAction, BTreeSet<UpstreamCall>>,
     after: &BTreeMap<ExecutedAction, BTreeSet<UpstreamCall>>,
     orders: &BTreeSet<String>,
@@ -252,7 +259,7 @@ fn agree(
 
 /// Returns the completed orders, once the accepted ones are completed and no work is pending. Asserts
 /// that no order failed, every order has its receipt, and every receipt has its order.
-async fn wait_until_idle(url: &str, promised: &BTreeSet<String>) -> BTreeSet<String> {
+pub(crate) async fn wait_until_idle(url: &str, promised: &BTreeSet<String>) -> BTreeSet<String> {
     let mut tick = tokio::time::interval(Duration::from_millis(300));
     let mut progress = String::new();
     for _ in 0..200 {
@@ -278,7 +285,7 @@ async fn wait_until_idle(url: &str, promised: &BTreeSet<String>) -> BTreeSet<Str
 }
 
 /// Creates a backup of a node with a few orders.
-async fn small(to: &Path) {
+pub(crate) async fn small(to: &Path) {
     let node = Node::start(|_| ()).await;
     node.send("POST", "/v1/events", &[], Some(&json!([placed("o-1"), placed("o-2")]))).await.ok();
     let (code, output, errors) =

@@ -252,6 +252,10 @@ async fn doctor_queries_a_running_node() {
     let (code, output, errors) = run(orlog(&beside)).await;
     assert_eq!(code, 0, "{output}{errors}");
     assert!(output.contains("in use by a running node"), "{output}");
+    let (code, output, errors) = run(orlog(&[&beside[..], &["--deep"]].concat())).await;
+    assert_eq!(code, 0, "{output}{errors}");
+    assert!(output.contains("the tables were not read: a running node uses them"), "{output}");
+    assert!(!output.contains("rows are readable"), "{output}");
     node.send("POST", "/v1/events", &[], Some(&placed("o-2"))).await.ok();
 
     node.app.drain().await;

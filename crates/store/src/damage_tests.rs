@@ -14,7 +14,7 @@ fn options() -> Options {
 }
 
 /// Writes rows of ten instances into the tables.
-fn filled(dir: &Path) {
+pub(crate) fn filled(dir: &Path) {
     let (mut writer, _) = open(dir, options()).unwrap();
     for number in 1..=10 {
         let mut commit = transition(&key("acme", &format!("o-{number}")), 1);
@@ -24,12 +24,12 @@ fn filled(dir: &Path) {
     writer.close().unwrap();
 }
 
-fn tables(dir: &Path) -> Mdbx {
+pub(crate) fn tables(dir: &Path) -> Mdbx {
     Mdbx::open(&dir.join("tables"), options().max_bytes, b"none", |_| Ok(())).unwrap()
 }
 
 /// Flips one bit of the first row of a table.
-fn damage(dir: &Path, table: Table) -> Vec<u8> {
+pub(crate) fn damage(dir: &Path, table: Table) -> Vec<u8> {
     let tables = tables(dir);
     let (key, mut row) = tables.stored_rows(table).swap_remove(0);
     row[0] ^= 4;
@@ -37,7 +37,7 @@ fn damage(dir: &Path, table: Table) -> Vec<u8> {
     key
 }
 
-fn destination() -> Destination {
+pub(crate) fn destination() -> Destination {
     let tenant = TenantId::new("acme").unwrap();
     Destination { kind: WorkKind::Effect, tenant, name: "payments.charge".into() }
 }

@@ -35,6 +35,9 @@ mod options;
 mod oracle_tests;
 mod presence;
 mod read;
+mod rebuild;
+#[cfg(test)]
+mod rebuild_tests;
 #[cfg(test)]
 mod recovery_tests;
 mod replication;
@@ -49,7 +52,8 @@ mod writer;
 
 pub use consistent_copy::{StoreCopy, copy_consistently};
 pub use error::Error;
-pub use feed::read::{FeedEntity, FeedEntityKind, FeedItem, FeedPage, FeedQuery, FeedScanCursor};
+pub use feed::items::{FeedEntity, FeedItem};
+pub use feed::read::{FeedEntityKind, FeedPage, FeedQuery, FeedScanCursor};
 pub use feed::write::FeedOffset;
 pub use histogram::{BOUNDS_SECONDS, DurationHistogram};
 pub use info::{StoreInfo, read_info};
@@ -64,6 +68,7 @@ pub use read::query::{FoundTimer, InstanceQuery, Page, TimerQuery};
 pub use read::reader::Reader;
 pub use read::sweep::{PURGE_BATCH, SweepCursor, SweepPage};
 pub use read::tasks::{TaskQuery, merge_tasks};
+pub use rebuild::{RebuildBase, RebuiltTables, rebuild_tables};
 pub use replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition};
 pub use replication::open::ReplicationOptions;
 pub use stats::{PageStats, ReplicationStats, Stats, TableStats};

@@ -81,6 +81,21 @@ impl MergedTables {
         }
     }
 
+    /// Flushes the active memtable, for tables that no other thread uses.
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        self.freeze();
+        if let Some((frozen, disk)) = self.frozen.as_ref().zip(self.disk.as_ref()) {
+            disk.flush(frozen)?;
+        }
+        self.drop_immutable();
+        Ok(())
+    }
+
+    /// Flushes the active memtable if it has this size, so that a long log fits into memory.
+    pub(crate) fn flush_if_full(&mut self, memtable_bytes: usize) -> Result<(), Error> {
+        if self.active.bytes() >= memtable_bytes { self.flush() } else { Ok(()) }
+    }
+
     /// Removes the flushed memtable and returns it, so that it is dropped outside the lock.
     pub(crate) fn drop_immutable(&mut self) -> Option<Arc<Memtable>> {
         let flushed = self.frozen.take();

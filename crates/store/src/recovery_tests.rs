@@ -16,14 +16,14 @@ use crate::writer::open_with_disk;
 use crate::{Error, Reader, TABLES, copy_consistently, open, open_in_memory, read_info};
 
 /// Returns all readable content as text.
-fn everything(reader: &Reader) -> String {
+pub(crate) fn everything(reader: &Reader) -> String {
     let tables = TABLES.iter().filter(|table| **table != "meta");
     let rows = tables.flat_map(|table| reader.inspect_rows(table, None, usize::MAX).unwrap());
     let rows: Vec<_> = rows.map(|row| format!("{} {}\n", row.key, row.value)).collect();
     format!("{} {}\n{}", reader.position(), reader.outbox_depth().unwrap(), rows.concat())
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let to = to.join(entry.file_name());
@@ -36,7 +36,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Returns a few transitions that write rows of all kinds, including changed and deleted ones.
-fn group(number: u64) -> Vec<Change> {
+pub(crate) fn group(number: u64) -> Vec<Change> {
     let key = key("acme", &format!("o-{}", number % 7));
     let mut commit = transition(&key, number);
     commit.arm = vec![timer(i64::try_from(number).unwrap() + 100, number)];
@@ -55,7 +55,7 @@ fn destination() -> Destination {
 }
 
 /// Completes the oldest work item.
-fn complete_oldest(reader: &Reader) -> Vec<Change> {
+pub(crate) fn complete_oldest(reader: &Reader) -> Vec<Change> {
     reader.outbox(&destination(), 0, 1).unwrap().into_iter().map(|(key, _)| Change::Settle(key)).collect()
 }
 
@@ -138,7 +138,7 @@ fn check_loss(dir: &Path, expected: Option<DurablePosition>, text: &str, positio
 }
 
 /// Returns the files and directories below a directory.
-fn tree(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn tree(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {

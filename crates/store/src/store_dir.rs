@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::encoding::record::StoreState;
 use crate::encoding::value;
 use crate::error::Error;
 use crate::lock::lock;
-use crate::mdbx::{Mdbx, RowAccess};
+use crate::mdbx::Mdbx;
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::presence;
@@ -63,7 +62,7 @@ impl StoreDir {
         device: Arc<dyn orlog_journal::Disk>,
     ) -> Result<Arc<Self>, Error> {
         presence::admit(dir, options)?;
-        let (tables, about) = open_tables(dir, options, None)?;
+        let (tables, about) = open_tables(dir, options, (identity(), None))?;
         if about.location.is_some() {
             let reason =
                 "it follows a log in JetStream and lacks the unflushed commits; open it with replication";
@@ -80,11 +79,21 @@ impl StoreDir {
     /// from its start.
     pub(crate) fn open_replicated(dir: &Path, options: &Options, log: [u8; 16]) -> Result<Arc<Self>, Error> {
         let start = LogPosition { log, position: 0, number: 0, epoch: 0, writer: 0 };
-        let (tables, about) = open_tables(dir, options, Some(start))?;
+        let (tables, about) = open_tables(dir, options, (identity(), Some(start)))?;
         if about.location.is_none() {
             let reason = "it was created without replication; move it away, or open it without replication";
             return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
         }
+        Ok(Arc::new(Self { tables, journal: None, about }))
+    }
+
+    /// Creates the tables of a store with this identity in the directory `dir`, without a journal.
+    pub(crate) fn create_tables(
+        dir: &Path,
+        options: &Options,
+        identity: [u8; 16],
+    ) -> Result<Arc<Self>, Error> {
+        let (tables, about) = open_tables(dir, options, (identity, None))?;
         Ok(Arc::new(Self { tables, journal: None, about }))
     }
 
@@ -228,10 +237,11 @@ impl LocalJournal {
     }
 }
 
+/// Opens the tables in the directory, or creates them with this identity and log position.
 fn open_tables(
     dir: &Path,
     options: &Options,
-    start: Option<LogPosition>,
+    new: ([u8; 16], Option<LogPosition>),
 ) -> Result<(Mdbx, StoreMetadata), Error> {
     let dir = made(&dir.join("tables"))?;
     let mut found = None;
@@ -239,7 +249,7 @@ fn open_tables(
         found = check_format(row, &dir)?;
         Ok(())
     })?;
-    let about = StoreMetadata::read_or_make(&tables, found, options, start)?;
+    let about = StoreMetadata::read_or_make(&tables, found, options, new)?;
     Ok((tables, about))
 }
 
@@ -284,22 +294,22 @@ impl StoreMetadata {
         tables: &Mdbx,
         found: Option<u32>,
         options: &Options,
-        start: Option<LogPosition>,
+        new: ([u8; 16], Option<LogPosition>),
     ) -> Result<Self, Error> {
         match found {
-            None => Self::make(tables, options, start),
+            None => Self::make(tables, options, new),
             Some(_) => Self::read(tables, options),
         }
     }
 
-    fn make(tables: &Mdbx, options: &Options, start: Option<LogPosition>) -> Result<Self, Error> {
+    fn make(
+        tables: &Mdbx,
+        options: &Options,
+        (identity, start): ([u8; 16], Option<LogPosition>),
+    ) -> Result<Self, Error> {
         let window_millis = u64::try_from(options.dedupe_window.as_millis()).unwrap_or(u64::MAX);
-        let about = Self {
-            identity: identity(),
-            store_state: StoreState::NONE,
-            window: options.dedupe_window,
-            location: start,
-        };
+        let about =
+            Self { identity, store_state: StoreState::NONE, window: options.dedupe_window, location: start };
         let mut rows = vec![
             (FORMAT_KEY, FORMAT.to_be_bytes().to_vec()),
             (IDENTITY_KEY, encoded(&about.identity)),
@@ -325,26 +335,8 @@ impl StoreMetadata {
             tables.get(Table::Meta, LOG_POSITION_KEY, |bytes| value::decode(Table::Meta, bytes))?;
         let (identity, store_state, location) =
             (row(tables, IDENTITY_KEY)?, row(tables, STATE_KEY)?, location.transpose()?);
-        let store_state = counted(tables, store_state)?;
         Ok(Self { identity, store_state, window, location })
     }
-}
-
-/// Counts the outbox by kind, if the store is older than these counters.
-fn counted(tables: &Mdbx, mut store_state: StoreState) -> Result<StoreState, Error> {
-    if store_state.by_kind.iter().sum::<u64>() == store_state.outbox_depth {
-        return Ok(store_state);
-    }
-    store_state.by_kind = [0; 4];
-    let end: Result<ControlFlow<()>, Error> =
-        tables.scan((Table::Outbox, RowAccess::Keys), &[], None, &mut |key, _| {
-            if let Some(count) = key.first().and_then(|kind| store_state.by_kind.get_mut(usize::from(*kind)))
-            {
-                *count += 1;
-            }
-            Ok(ControlFlow::Continue(()))
-        });
-    end.map(|_| store_state)
 }
 
 fn encoded(value: &impl serde::Serialize) -> Vec<u8> {

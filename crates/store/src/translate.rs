@@ -13,7 +13,7 @@ use crate::encoding::definition_source::DefinitionSourceRef;
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::range::KeyRange;
 use crate::encoding::record::{KeyPresence, RecordWriter, StoreState};
-use crate::encoding::value::{EMPTY, decode, encode, readable};
+use crate::encoding::value::{EMPTY, decode, encode};
 use crate::error::Error;
 use crate::feed::write::{self, FeedOffset, FeedWriter};
 use crate::merged::MergedTables;
@@ -345,13 +345,9 @@ impl<'a> ChangeTranslator<'a> {
         let (record, trimmed, mut remaining) = (&mut *self.record, &mut self.trimmed, TRIM_BATCH);
         let (is_feed_enabled, last) = (self.feeding.writer_id.is_some(), self.store_state.position);
         self.tables.scan_keys(Table::Feed, &[], None, &mut |key, row| {
-            let Some((offset, at)) = readable(write::read_header(key, row))? else {
-                record.delete(Table::Feed, key)?;
-                return Ok(ControlFlow::Continue(()));
-            };
-            if remaining == 0
-                || is_feed_enabled && !write::is_expired(&offset, at, (before, retained_commits, last))
-            {
+            let (offset, at) = write::read_offset(key, row)?;
+            let is_expired = |at| write::is_expired(&offset, at, (before, retained_commits, last));
+            if remaining == 0 || is_feed_enabled && !at.is_none_or(is_expired) {
                 return Ok(ControlFlow::Break(()));
             }
             remaining -= 1;

@@ -29,7 +29,6 @@ pub(crate) struct StoreState {
     pub(crate) latest: Timestamp,
     /// Outbox rows by kind of work, in key order. Not part of a record: the counts are updated when its
     /// operations are applied.
-    #[serde(default)]
     pub(crate) by_kind: [u64; 4],
 }
 

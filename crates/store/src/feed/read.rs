@@ -7,15 +7,15 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use orlog_model::{HistoryEntry, Instance, InstanceKey, TaskEvent, TaskRow, TenantId};
+use orlog_model::TenantId;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
-use crate::encoding::tuple::{KeyReader, KeyWriter, hex, unhex};
-use crate::encoding::value::decode;
+use crate::encoding::tuple::{KeyWriter, hex, unhex};
+use crate::encoding::value::readable;
 use crate::error::Error;
+use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
 use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow};
 use crate::merged::MergedTables;
 use crate::read::reader::Reader;
@@ -49,28 +49,6 @@ pub struct FeedQuery {
     pub limit: usize,
     /// Approximate maximum size of the items in bytes, as stored.
     pub bytes: usize,
-}
-
-/// Entity as of a commit.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FeedItem {
-    /// Position of the commit, or of a later one.
-    pub position: u64,
-    /// Entity.
-    pub entity: FeedEntity,
-}
-
-/// Entity of the feed with its key; `None` if it was deleted.
-#[derive(Debug, Clone, PartialEq)]
-pub enum FeedEntity {
-    /// Instance.
-    Instance(InstanceKey, Option<Box<Instance>>),
-    /// Task.
-    Task(TenantId, Uuid, Option<Box<TaskRow>>),
-    /// Task event, by its number.
-    TaskEvent(TenantId, Uuid, u64, Option<Box<TaskEvent>>),
-    /// History entry, by the state version after it.
-    HistoryEntry(InstanceKey, u64, Option<Box<HistoryEntry>>),
 }
 
 /// Page of the feed.
@@ -183,11 +161,11 @@ impl Reader {
     /// Returns the entities changed after an offset, each once, in their current state.
     ///
     /// # Errors
-    /// [`Error::FeedDisabled`]; [`Error::FeedOffsetExpired`] if the feed is incomplete after the offset;
-    /// and the errors of [`Reader`].
+    /// [`Error::FeedDisabled`]; [`Error::FeedOffsetExpired`] if the feed is incomplete after the offset, or a
+    /// changed row is damaged; and the errors of [`Reader`].
     pub fn feed(&self, query: &FeedQuery, after: FeedOffset) -> Result<FeedPage<FeedOffset>, Error> {
         let (mut found, mut next, mut more) = (Vec::new(), after, false);
-        let (position, seen) = self.shared.read(|tables| {
+        let read = self.shared.read(|tables| {
             self.follows(tables, &after)?;
             let (mut seen, mut bytes) = (BTreeSet::new(), 0);
             let rows = rows_behind(tables, &after)?;
@@ -208,11 +186,14 @@ impl Reader {
                 next = row.offset;
             }
             Ok((tables.state().position, if more { self.head(tables)? } else { next }))
-        })?;
-        Ok(FeedPage { items: feed_items(position, found)?, next, more, as_of: seen })
+        });
+        let (position, as_of) = read.map_err(expired_if_damaged)?;
+        let items = feed_items(position, found).collect::<Result<_, _>>().map_err(expired_if_damaged)?;
+        Ok(FeedPage { items, next, more, as_of })
     }
 
     /// Returns all entities after a cursor, in the order of kinds and keys. `next` is `None` at the end.
+    /// Unreadable entities are skipped.
     ///
     /// # Errors
     /// See [`Reader`].
@@ -237,7 +218,9 @@ impl Reader {
                 let cursor = FeedScanCursor { table, key: last.clone() };
                 rest = rest.after(&cursor.key);
                 bytes += rows.iter().map(size).sum::<usize>();
-                items.extend(feed_items(position, rows)?);
+                for item in feed_items(position, rows) {
+                    items.extend(readable(item)?);
+                }
                 if items.len() >= query.limit || bytes >= query.bytes {
                     next = Some(cursor);
                     break 'all;
@@ -253,12 +236,16 @@ impl Reader {
     /// # Errors
     /// See [`Reader`].
     pub fn is_trim_due(&self, before: orlog_model::Timestamp, retained_commits: u64) -> Result<bool, Error> {
-        let last = self.position();
-        let first = self.first(Table::Feed, &KeyRange::all(), write::read_header)?;
-        let is_old = |(offset, at)| {
-            !self.is_feed_enabled() || write::is_expired(&offset, at, (before, retained_commits, last))
-        };
-        Ok(first.is_some_and(is_old))
+        self.shared.read(|tables| {
+            let (last, mut is_due) = (tables.state().position, false);
+            tables.scan_keys(Table::Feed, &[], None, &mut |key, row| {
+                let (offset, at) = write::read_offset(key, row)?;
+                let is_expired = |at| write::is_expired(&offset, at, (before, retained_commits, last));
+                is_due = !self.is_feed_enabled() || at.is_none_or(is_expired);
+                Ok(ControlFlow::Break(()))
+            })?;
+            Ok(is_due)
+        })
     }
 
     /// Returns some rows of a range, as of one commit.
@@ -324,8 +311,16 @@ impl Reader {
             return expired("the changes since the cursor have been deleted");
         }
         let key = keys::feed(after.position, after.part);
-        match tables.get(Table::Feed, &key, |row| write::read_header(&key, row))?.transpose()? {
-            Some((offset, _)) if offset.writer_id == after.writer_id => Ok(()),
+        let mut found = None;
+        // Only the header is required, so a damaged row is sufficient.
+        tables.scan_keys(Table::Feed, &key, None, &mut |found_key, row| {
+            if *found_key == *key {
+                found = Some(write::read_offset(&key, row)?.0);
+            }
+            Ok(ControlFlow::Break(()))
+        })?;
+        match found {
+            Some(offset) if offset.writer_id == after.writer_id => Ok(()),
             _ => expired(
                 "the cursor belongs to another run of the store; the store was restored or has lost its end",
             ),
@@ -333,18 +328,11 @@ impl Reader {
     }
 }
 
-/// Stored row.
-type StoredRow = (Table, Vec<u8>, Option<Vec<u8>>);
-
-fn size((_, key, row): &StoredRow) -> usize {
-    key.len() + row.as_ref().map_or(0, Vec::len)
-}
-
 /// Returns the last row of the feed after a commit.
 fn last_behind(tables: &MergedTables, position: u64) -> Result<Option<FeedOffset>, Error> {
     let mut last = None;
     tables.scan_keys(Table::Feed, &keys::feed(position + 1, 0), None, &mut |key, row| {
-        last = Some(write::read_header(key, row)?.0);
+        last = Some(write::read_offset(key, row)?.0);
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(last)
@@ -357,44 +345,10 @@ fn rows_behind(tables: &MergedTables, after: &FeedOffset) -> Result<Vec<FeedRow>
         rows.push(write::read(key, row)?);
         Ok(if rows.len() < ROWS_PER_LOCK { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     });
-    scanned.map(|()| rows).map_err(expired_if_damaged)
+    scanned.map(|()| rows)
 }
 
-/// Converts damage of the feed: a full scan does not need the damaged row.
+/// Converts damage: a full scan skips the damaged row.
 fn expired_if_damaged(error: Error) -> Error {
-    match error {
-        Error::Damaged { .. } => Error::FeedOffsetExpired { reason: error.to_string() },
-        error => error,
-    }
-}
-
-fn feed_items(position: u64, rows: Vec<StoredRow>) -> Result<Vec<FeedItem>, Error> {
-    rows.into_iter().map(|row| Ok(FeedItem { position, entity: entity(row)? })).collect()
-}
-
-fn entity((table, key, row): StoredRow) -> Result<FeedEntity, Error> {
-    let row = row.as_deref();
-    Ok(match table {
-        Table::Task => {
-            let (tenant, id, _) = keys::read_task(&key)?;
-            FeedEntity::Task(tenant, id, row.map(|row| decode(table, row)).transpose()?)
-        }
-        Table::TaskEvent => {
-            let (tenant, id, number) = keys::read_task(&key)?;
-            FeedEntity::TaskEvent(
-                tenant,
-                id,
-                number.unwrap_or_default(),
-                row.map(|row| decode(table, row)).transpose()?,
-            )
-        }
-        Table::History => {
-            let (of, version) = keys::read_numbered(&key)?;
-            FeedEntity::HistoryEntry(of, version, row.map(|row| decode(table, row)).transpose()?)
-        }
-        _ => {
-            let (_, of) = keys::read_instance(&mut KeyReader::of(&key))?;
-            FeedEntity::Instance(of, row.map(|row| decode(table, row)).transpose()?)
-        }
-    })
+    if error.is_damage() { Error::FeedOffsetExpired { reason: error.to_string() } } else { error }
 }

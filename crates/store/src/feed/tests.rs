@@ -15,11 +15,11 @@ use crate::{
     Writer, open,
 };
 
-fn fed() -> Options {
+pub(super) fn fed() -> Options {
     Options { feed: true, memtable_bytes: 6 << 10, journal_segment_bytes: 8 << 10, ..small() }
 }
 
-fn query(tenant: Option<&str>, limit: usize) -> FeedQuery {
+pub(super) fn query(tenant: Option<&str>, limit: usize) -> FeedQuery {
     let tenant = tenant.map(|tenant| TenantId::new(tenant).unwrap());
     FeedQuery { tenant, kinds: FeedEntityKind::ALL.to_vec(), limit, bytes: 1 << 20 }
 }
@@ -43,7 +43,7 @@ fn task(of: &InstanceKey, id: u128, status: TaskStatus, step: TaskEventKind) -> 
 }
 
 /// Returns one transition of an instance, with a task.
-fn moved(of: &InstanceKey, version: u64, status: Status) -> Change {
+pub(super) fn moved(of: &InstanceKey, version: u64, status: Status) -> Change {
     let tasks = vec![task(of, u128::from(version % 3), TaskStatus::Completed, TaskEventKind::Opened)];
     let snapshot = Instance { created_at: at(5), ..instance(version, status) };
     apply(Commit {
@@ -55,26 +55,26 @@ fn moved(of: &InstanceKey, version: u64, status: Status) -> Change {
 }
 
 /// Consumer that stores the items of the feed.
-struct FeedConsumer {
+pub(super) struct FeedConsumer {
     query: FeedQuery,
-    at: ConsumerState,
+    pub(super) at: ConsumerState,
     rows: BTreeMap<String, (u64, Option<String>)>,
 }
 
 #[derive(Clone)]
-enum ConsumerState {
+pub(super) enum ConsumerState {
     Nowhere,
     Scanning(FeedOffset, Option<FeedScanCursor>),
     Following(FeedOffset),
 }
 
 impl FeedConsumer {
-    fn new(tenant: Option<&str>, limit: usize) -> Self {
+    pub(super) fn new(tenant: Option<&str>, limit: usize) -> Self {
         Self { query: query(tenant, limit), at: ConsumerState::Nowhere, rows: BTreeMap::new() }
     }
 
     /// Reads one page; returns whether more may be available.
-    fn poll(&mut self, reader: &Reader) -> bool {
+    pub(super) fn poll(&mut self, reader: &Reader) -> bool {
         match self.at.clone() {
             ConsumerState::Nowhere => {
                 self.rows.clear();
@@ -120,7 +120,7 @@ impl FeedConsumer {
         }
     }
 
-    fn contents(&self) -> BTreeMap<String, String> {
+    pub(super) fn contents(&self) -> BTreeMap<String, String> {
         let there = self.rows.iter().filter_map(|(key, (_, now))| Some((key.clone(), now.clone()?)));
         there.collect()
     }

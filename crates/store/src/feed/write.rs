@@ -166,6 +166,14 @@ pub(crate) fn read_header(key: &[u8], bytes: &[u8]) -> Result<(FeedOffset, Times
     Ok((FeedOffset { position, part, writer_id }, Timestamp::from_millis(at)))
 }
 
+/// Returns the offset and the time of a row that may be damaged. If its header is unreadable, the writer
+/// id is 0 and there is no time.
+pub(crate) fn read_offset(key: &[u8], bytes: &[u8]) -> Result<(FeedOffset, Option<Timestamp>), Error> {
+    let (position, part) = keys::read_feed(key)?;
+    let header = value::readable(read_header(key, bytes))?;
+    Ok(header.map_or((FeedOffset { position, part, writer_id: 0 }, None), |(offset, at)| (offset, Some(at))))
+}
+
 /// Decodes a row.
 pub(crate) fn read(key: &[u8], bytes: &[u8]) -> Result<FeedRow, Error> {
     let (offset, at) = read_header(key, bytes)?;

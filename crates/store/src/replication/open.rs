@@ -181,11 +181,7 @@ impl ReplicationOptions {
             self.follow(&mut follower, &mut |at, record| {
                 tables.apply(at, &Bytes::copy_from_slice(record))?;
                 meter.record_followed(record.len() as u64);
-                if tables.active().bytes() >= options.memtable_bytes {
-                    flush_tables(&mut tables, disk)
-                } else {
-                    Ok(())
-                }
+                tables.flush_if_full(options.memtable_bytes)
             })?;
             Ok::<_, CopyError>((follower.number, follower.position, follower.owner))
         };
@@ -246,16 +242,6 @@ impl From<Error> for CopyError {
     fn from(error: Error) -> Self {
         CopyError::Failed(error)
     }
-}
-
-/// Flushes the followed commits to the tables on disk, so that a long log fits into memory.
-fn flush_tables(tables: &mut MergedTables, disk: &StoreDir) -> Result<(), Error> {
-    tables.freeze();
-    if let Some(frozen) = tables.immutable() {
-        disk.flush(frozen)?;
-    }
-    tables.drop_immutable();
-    Ok(())
 }
 
 /// Removes the current copy to make space for another one. A local directory is kept for inspection.
