@@ -8,6 +8,7 @@ mod cluster;
 mod defaults;
 mod diagnostics;
 mod layers;
+mod limits;
 mod nats;
 mod retention;
 mod roles;
@@ -27,12 +28,13 @@ pub use auth::{AuditConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfi
 pub use cluster::{ClusterConfig, ClusterMode, ordinal};
 pub use diagnostics::ConfigDiagnostic;
 pub use layers::{Layers, Setting};
+pub use limits::LimitsConfig;
 pub use nats::{NatsConfig, NatsTlsConfig, StreamLimits};
 pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
 pub use roles::{QueueConfig, Role};
 pub use sections::{
-    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HttpServerConfig, LimitsConfig,
-    LogConfig, LogFormat, ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
+    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HttpServerConfig, LogConfig,
+    LogFormat, ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
 };
 
 /// Default configuration as text: every key with its description.

@@ -212,55 +212,6 @@ impl Default for BusConfig {
     }
 }
 
-/// Configuration of `[limits]`: limits of one shard.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// Maximum consumed messages whose transitions are not durable yet.
-    pub max_in_flight_per_ingester: usize,
-    /// Maximum number of these messages of one tenant.
-    pub max_in_flight_per_tenant: usize,
-    /// Maximum inputs of one instance that wait in memory; further inputs are spilled.
-    pub max_in_flight_per_instance: usize,
-    /// Maximum dispatched and uncompleted work items of one destination.
-    pub max_in_flight_per_window: usize,
-    /// Maximum transitions in one commit.
-    pub max_group_commit: usize,
-    /// Maximum number of instances in memory.
-    pub max_live_instances: usize,
-    /// Idle time after which an instance is passivated.
-    #[serde(with = "units::duration")]
-    pub idle_timeout: Duration,
-    /// Maximum size of the state of an instance.
-    #[serde(with = "units::size")]
-    pub max_state_size: u64,
-    /// Maximum attempts to apply an input that crashes its instance.
-    pub max_attempts_per_input: u32,
-    /// Maximum restarts within the period before the process stops.
-    pub max_restarts: usize,
-    /// Period of the restart limit.
-    #[serde(with = "units::duration")]
-    pub restart_period: Duration,
-}
-
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        Self {
-            max_in_flight_per_ingester: 8192,
-            max_in_flight_per_tenant: 1024,
-            max_in_flight_per_instance: 256,
-            max_in_flight_per_window: 1024,
-            max_group_commit: 1024,
-            max_live_instances: 50_000,
-            idle_timeout: Duration::from_secs(30),
-            max_state_size: MIB,
-            max_attempts_per_input: 3,
-            max_restarts: 10,
-            restart_period: Duration::from_mins(1),
-        }
-    }
-}
-
 /// Configuration of `[export]`: change feed for exports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
