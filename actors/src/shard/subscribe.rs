@@ -62,8 +62,10 @@ async fn subscribe(
     let Arguments { instances, source, name, slots, .. } = arguments;
     let after = after.unwrap_or_else(|| StreamPosition::after(source.bus.stream_id(), 0));
     let limits = &instances.context.limits;
-    let bound =
-        MaxInFlight { total: limits.max_in_flight_per_ingester, per_tenant: limits.max_in_flight_per_tenant };
+    let bound = MaxInFlight {
+        total: limits.max_in_flight_per_ingester,
+        per_tenant: Some(limits.max_in_flight_per_tenant),
+    };
     let subscription = source.subscription(name, &instances.context.slots, slots, Some(after), bound);
     let mut reported = false;
     loop {

@@ -2,13 +2,14 @@
 //!
 //! Guarantees, verified by one conformance suite for every implementation:
 //! - After a publish returns, its messages are durable. Every matching subscription receives them in
-//!   sequence order.
+//!   sequence order, or in sequence order within each tenant if it limits the messages of a tenant.
 //! - A message id is stored once within the deduplication window. A repeated publish returns the first
 //!   sequence.
 //! - The durable cursor of a subscription is the ack floor, or the last durable checkpoint of a consumer
 //!   that has its own. A consumer that resubscribes under the same
 //!   name receives everything after the cursor again, in order.
-//! - A message with a `nak` is redelivered. At most `max_in_flight` messages are unacknowledged.
+//! - A message with a `nak` is redelivered. At most `max_in_flight` messages are unacknowledged. A tenant at
+//!   its limit does not delay the messages of others, except those after more than 32 MiB of its messages.
 
 use orlog_model::SlotAssigner;
 use std::ops::Range;
@@ -75,15 +76,15 @@ pub struct Subscription {
 pub struct MaxInFlight {
     /// Of all tenants.
     pub total: usize,
-    /// Of each tenant. Messages of other tenants are delivered before later messages of a tenant at this limit.
-    pub per_tenant: usize,
+    /// Of each tenant; the tenants are served in turn. `None`: tenants are not distinguished.
+    pub per_tenant: Option<usize>,
 }
 
 impl MaxInFlight {
-    /// Returns the limit for a consumer that does not distinguish tenants.
+    /// Returns a limit that does not distinguish tenants.
     #[must_use]
     pub const fn total(total: usize) -> Self {
-        Self { total, per_tenant: total }
+        Self { total, per_tenant: None }
     }
 }
 

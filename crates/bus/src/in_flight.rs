@@ -9,9 +9,9 @@
 //! | rejected | to be redelivered, then → pending   | → done | – |
 //! | done    | leaves when all before it are done  | –      | – |
 //!
-//! Waiting messages are delivered in turn between the tenants, and in order within a tenant. A tenant has
-//! a limit of in-flight messages, so the messages of another one do not wait for its backlog.
-//! This ends where the backlog exceeds the read-ahead limit: later messages are not read.
+//! If the messages of a tenant are limited, waiting messages are delivered in turn between the tenants, and
+//! in order within a tenant. So the messages of a tenant do not wait for the backlog of another one, up to
+//! the read-ahead limit: after it, no message is read.
 //!
 //! The cost of an acknowledgement is independent of the number of in-flight messages. A sequence is
 //! found by its distance from the first, mostly in one step, and the ack floor passes each message
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn ack_wakes_only_a_blocked_consumer() {
-        let mut flight = InFlight::new(0, MaxInFlight { total: 9, per_tenant: 2 });
+        let mut flight = InFlight::new(0, MaxInFlight { total: 9, per_tenant: Some(2) });
         (1..=3).for_each(|sequence| flight.read(stored(sequence)));
         assert_eq!(flight.deliver().map(|d| d.sequence), Some(1));
         assert!(!flight.ack(1).wake);
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn messages_of_a_tenant_do_not_wait_for_the_backlog_of_another() {
-        let mut flight = InFlight::new(0, MaxInFlight { total: 9, per_tenant: 4 });
+        let mut flight = InFlight::new(0, MaxInFlight { total: 9, per_tenant: Some(4) });
         let of = |tenant: &str, sequence| {
             let message = Message { subject: format!("tenant.{tenant}.a.b"), ..(*stored(1).message).clone() };
             StoredMessage { message: Arc::new(message), ..stored(sequence) }

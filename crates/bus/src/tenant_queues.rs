@@ -14,7 +14,7 @@ pub(crate) struct TenantQueues {
     free: Vec<usize>,
     /// Queues with waiting messages and less than the limit in flight, in turn.
     ready: VecDeque<usize>,
-    max_in_flight: usize,
+    max_in_flight: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -26,20 +26,21 @@ struct TenantQueue {
 }
 
 impl TenantQueues {
-    /// Creates empty queues with a limit of in-flight messages for each tenant.
-    pub(crate) fn new(max_in_flight: usize) -> Self {
+    /// Creates empty queues with a limit of in-flight messages for each tenant. Without a limit, all tenants
+    /// share a queue.
+    pub(crate) fn new(max_in_flight: Option<usize>) -> Self {
         Self {
             queues: Vec::new(),
             by_tenant: HashMap::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
-            max_in_flight: max_in_flight.max(1),
+            max_in_flight: max_in_flight.map(|max| max.max(1)),
         }
     }
 
     /// Adds a message to the queue of its tenant, and returns the queue.
     pub(crate) fn push(&mut self, subject: &str, sequence: u64) -> usize {
-        let tenant = subject::tenant_token(subject);
+        let tenant = self.max_in_flight.map_or("", |_| subject::tenant_token(subject));
         let index = match self.by_tenant.get(tenant) {
             Some(index) => *index,
             None => self.add(tenant),
@@ -87,7 +88,8 @@ impl TenantQueues {
 
     fn update(&mut self, index: usize) {
         let queue = &mut self.queues[index];
-        if !queue.is_ready && !queue.waiting.is_empty() && queue.in_flight < self.max_in_flight {
+        let is_limited = self.max_in_flight.is_some_and(|max| queue.in_flight >= max);
+        if !queue.is_ready && !queue.waiting.is_empty() && !is_limited {
             queue.is_ready = true;
             self.ready.push_back(index);
         }
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn tenants_are_served_in_turn_and_in_order() {
-        let mut queues = TenantQueues::new(100);
+        let mut queues = TenantQueues::new(Some(100));
         push(&mut queues, "loud", 1..6);
         push(&mut queues, "quiet", 6..8);
         let order: Vec<u64> = std::iter::from_fn(|| queues.pop()).collect();
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn tenant_at_its_limit_is_passed_over_until_a_message_is_done() {
-        let mut queues = TenantQueues::new(2);
+        let mut queues = TenantQueues::new(Some(2));
         let loud = push(&mut queues, "loud", 1..6);
         let quiet = push(&mut queues, "quiet", 6..7);
         let order: Vec<u64> = std::iter::from_fn(|| queues.pop()).collect();
@@ -128,8 +130,17 @@ mod tests {
     }
 
     #[test]
+    fn tenants_share_a_queue_without_a_limit() {
+        let mut queues = TenantQueues::new(None);
+        push(&mut queues, "loud", 1..3);
+        push(&mut queues, "quiet", 3..5);
+        let order: Vec<u64> = std::iter::from_fn(|| queues.pop()).collect();
+        assert_eq!(order, [1, 2, 3, 4]);
+    }
+
+    #[test]
     fn messages_without_a_tenant_share_a_queue() {
-        let mut queues = TenantQueues::new(1);
+        let mut queues = TenantQueues::new(Some(1));
         assert_eq!(queues.push("aggregate.order.1", 1), queues.push("workflow_event.x", 2));
     }
 }

@@ -13,7 +13,7 @@ mod scan;
 pub use consuming::{
     ack_floor_is_the_end_of_the_gapless_prefix, ack_is_idempotent, consumer_can_start_after_a_position,
     dropping_next_is_cancel_safe, durable_name_has_one_consumer, max_in_flight_is_enforced, nak_redelivers,
-    partition_receives_its_slots_only, subscriptions_are_independent,
+    partition_receives_its_slots_only, subscriptions_are_independent, tenants_are_served_in_turn,
     unacknowledged_messages_are_redelivered_after_reopening, waiting_consumer_wakes_on_publish,
 };
 pub use fixture::BusFixture;
@@ -38,6 +38,7 @@ macro_rules! bus_suite {
             ack_floor_is_the_end_of_the_gapless_prefix,
             nak_redelivers,
             max_in_flight_is_enforced,
+            tenants_are_served_in_turn,
             filters_follow_nats_rules,
             overlapping_filters_deliver_once,
             consumer_can_start_after_a_position,

@@ -98,6 +98,33 @@ pub async fn max_in_flight_is_enforced(fixture: &impl BusFixture) {
     assert_eq!(take(&mut *consumer, 1).await[0].sequence, open[2].sequence);
 }
 
+/// A tenant at its limit does not delay the messages of another one.
+pub async fn tenants_are_served_in_turn(fixture: &impl BusFixture) {
+    let bus = fixture.open().await;
+    publish(&*bus, "tenant.loud.a.b", 0..10).await;
+    let limit = MaxInFlight { total: 100, per_tenant: Some(2) };
+    let filters = ["tenant.*.a.b"];
+    let mut consumer =
+        subscribe(&*bus, Subscription { max_in_flight: limit, ..subscription("c", &filters) }).await;
+    let acker = consumer.acker();
+    let first = take(&mut *consumer, 2).await;
+    publish(&*bus, "tenant.quiet.a.b", 10..12).await;
+    let quiet = take(&mut *consumer, 2).await;
+    assert_eq!((bodies(&first), bodies(&quiet)), (vec![0, 1], vec![10, 11]));
+    acker.ack_all(&sequences(&quiet));
+    assert!(acker.ack_floor() < first[0].sequence, "messages that wait are below the later ones");
+    acker.ack(first[1].sequence);
+    assert_eq!(bodies(&take(&mut *consumer, 1).await), [2]);
+    acker.nak(first[0].sequence);
+    assert_eq!(bodies(&take(&mut *consumer, 1).await), [0]);
+    for body in 3..10 {
+        acker.ack_all(&sequences(&first));
+        let next = take(&mut *consumer, 1).await;
+        assert_eq!(bodies(&next), [body]);
+        acker.ack_all(&sequences(&next));
+    }
+}
+
 /// A consumer can start after a given sequence instead of the ack floor.
 pub async fn consumer_can_start_after_a_position(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
