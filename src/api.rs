@@ -10,6 +10,7 @@ mod audit;
 mod authorize;
 mod backup;
 mod body;
+mod connections;
 mod context;
 mod control;
 mod dead_letters;
@@ -54,6 +55,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::config::MIN_CONNECTIONS;
+use crate::descriptors;
+use connections::ConnectionLimits;
 use context::ApiState;
 
 /// Returns the API as a service.
@@ -79,7 +83,12 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    serve::serve(router(app), listener, shutdown).await
+    let http = &app.config.http;
+    let limits = ConnectionLimits {
+        total: descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS),
+        per_address: http.max_connections_per_address,
+    };
+    serve::serve(router(app), listener, limits, shutdown).await
 }
 
 /// Returns the description of the API: OpenAPI 3.1.

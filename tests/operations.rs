@@ -12,6 +12,8 @@ mod backup;
 mod damage;
 #[path = "operations/data_loss.rs"]
 mod data_loss;
+#[path = "operations/descriptors.rs"]
+mod descriptors;
 #[path = "operations/doctor.rs"]
 mod doctor;
 #[path = "operations/full_disk.rs"]
