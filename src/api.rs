@@ -6,6 +6,7 @@
 //! from the handlers.
 
 mod admin;
+mod allowed_hosts;
 mod audit;
 mod authorize;
 mod backup;
@@ -32,6 +33,7 @@ mod mailboxes;
 mod metrics;
 mod migrate;
 mod openapi;
+mod origin;
 mod overview;
 mod permissions;
 mod problem;
@@ -83,11 +85,10 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let http = &app.config.http;
-    let limits = ConnectionLimits {
-        total: descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS),
-        per_address: http.max_connections_per_address,
-    };
+    let total = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
+    // One address never has all connections, also if the limit of open files is low.
+    let per_address = app.config.http.max_connections_per_address.min(total - total / 4);
+    let limits = ConnectionLimits { total, per_address };
     serve::serve(router(app), listener, limits, shutdown).await
 }
 

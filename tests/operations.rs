@@ -26,3 +26,5 @@ mod node;
 mod process;
 #[path = "operations/tokens.rs"]
 mod tokens;
+#[path = "operations/sites.rs"]
+mod sites;

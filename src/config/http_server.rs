@@ -1,5 +1,6 @@
 //! Configuration of `[http]`: limits of the HTTP API. `config/default.toml` describes the keys.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ pub struct HttpServerConfig {
     /// Timeout of a request.
     #[serde(with = "units::duration")]
     pub request_timeout: Duration,
+    /// Names of this node in the `Host` header.
+    pub allowed_hosts: Vec<HostPattern>,
     /// Maximum number of connections.
     pub max_connections: usize,
     /// Maximum number of connections from one address.
@@ -47,8 +50,62 @@ impl Default for HttpServerConfig {
             max_concurrent_reads: 64,
             max_concurrent_queries: 4,
             request_timeout: Duration::from_secs(30),
+            allowed_hosts: Vec::new(),
             max_connections: 4096,
             max_connections_per_address: 1024,
         }
+    }
+}
+
+/// Name of a node: `orlog.example.com`, all names below one (`*.example.com`), or any name (`*`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostPattern(String);
+
+impl HostPattern {
+    /// Returns whether the pattern matches a host in lower case.
+    #[must_use]
+    pub fn matches(&self, host: &str) -> bool {
+        match self.0.strip_prefix('*') {
+            Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
+            None => self.0 == host,
+        }
+    }
+
+    /// Returns whether the pattern matches any name.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.0 == "*"
+    }
+}
+
+impl TryFrom<String> for HostPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let name = text.strip_prefix("*.").unwrap_or(&text);
+        let is_label = |label: &str| {
+            !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
+        if text == "*" || name.split('.').all(is_label) {
+            return Ok(Self(text.to_ascii_lowercase()));
+        }
+        Err(format!(
+            "invalid host {text:?}; expected a name without scheme and port, such as \"orlog.example.com\" or \"*.example.com\""
+        ))
+    }
+}
+
+impl FromStr for HostPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::try_from(text.to_owned())
+    }
+}
+
+impl From<HostPattern> for String {
+    fn from(pattern: HostPattern) -> Self {
+        pattern.0
     }
 }

@@ -112,7 +112,8 @@ async fn oversized_body_is_rejected_with_or_without_content_length() {
     let batch =
         json!([event("a", "X", &json!("x".repeat(1_500))), event("b", "X", &json!("x".repeat(1_500)))]);
     assert_eq!(node.post("/v1/events", &batch).await.status, StatusCode::ACCEPTED);
-    let request = Request::post("/v1/sagas/order/o-1/cancel").body(Body::from("x".repeat(2_001))).unwrap();
+    let request = Request::post("/v1/sagas/order/o-1/cancel").header("content-type", "application/json");
+    let request = request.body(Body::from("x".repeat(2_001))).unwrap();
     check(&node, request, "OR0005", "the limit is 2000").await;
 }
 
@@ -226,7 +227,9 @@ async fn unusual_valid_names_round_trip() {
 async fn invalid_control_request_is_rejected() {
     let node = Node::start().await;
     let instruct = |verb: &str, body: &str| {
-        Request::post(format!("/v1/sagas/order/o-1/{verb}")).body(Body::from(body.to_owned())).unwrap()
+        let request =
+            Request::post(format!("/v1/sagas/order/o-1/{verb}")).header("content-type", "application/json");
+        request.body(Body::from(body.to_owned())).unwrap()
     };
     check(&node, instruct("cancel", "{"), "OR0001", "line 1 column 1").await;
     check(&node, instruct("cancel", r#"{"reasn":"x"}"#), "OR0002", "unknown field `reasn`").await;

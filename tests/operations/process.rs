@@ -8,6 +8,11 @@ use crate::node::{TIMEOUT, orlog};
 
 const DEV: [&str; 5] = ["dev", "--listen", "127.0.0.1:0", "--output", "json"];
 
+fn unauthenticated(mut command: Command) -> Command {
+    command.env("ORLOG_AUTH__ALLOW_UNAUTHENTICATED", "true");
+    command
+}
+
 /// Node on a free port; killed on drop.
 pub(crate) struct Process {
     child: Child,
@@ -16,6 +21,11 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(args: &[&str]) -> Self {
+        Self::spawn(unauthenticated(orlog(&DEV)), args)
+    }
+
+    /// Starts a node that requires the token of its session.
+    pub(crate) fn start_with_session(args: &[&str]) -> Self {
         Self::spawn(orlog(&DEV), args)
     }
 
@@ -24,7 +34,7 @@ impl Process {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]);
         command.arg(orlog(&[]).get_program()).args(DEV);
-        Self::spawn(command, args)
+        Self::spawn(unauthenticated(command), args)
     }
 
     fn spawn(mut command: Command, args: &[&str]) -> Self {
