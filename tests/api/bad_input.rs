@@ -57,6 +57,8 @@ async fn invalid_event_is_rejected_naming_the_attribute() {
     check(&node, with("type", json!(null)), "OR0003", "/type").await;
     check(&node, with("type", json!("Order\nPlaced")), "OR0003", "control character").await;
     check(&node, with("source", json!(["urn:shop"])), "OR0003", "/source").await;
+    check(&node, with("correlationid", json!("..")), "OR0003", "must not be").await;
+    check(&node, with("correlationid", json!(".")), "OR0003", "no URL can contain it").await;
     check(&node, with("subject", json!("s".repeat(513))), "OR0003", "the limit is 512").await;
     check(&node, with("time", json!("2026-13-01T00:00:00Z")), "OR0003", "RFC 3339").await;
     check(&node, with("correlationid", json!("c".repeat(257))), "OR0003", "the limit is 256").await;
