@@ -22,9 +22,11 @@ mod full_disk;
 mod issuer;
 #[path = "operations/node.rs"]
 mod node;
+#[path = "operations/permissions.rs"]
+mod permissions;
 #[path = "operations/process.rs"]
 mod process;
-#[path = "operations/tokens.rs"]
-mod tokens;
 #[path = "operations/sites.rs"]
 mod sites;
+#[path = "operations/tokens.rs"]
+mod tokens;
