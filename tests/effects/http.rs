@@ -263,6 +263,32 @@ async fn host_placeholders_are_subject_to_egress_rules() {
 }
 
 #[tokio::test]
+async fn a_field_in_a_url_cannot_change_its_path() {
+    let shop = HttpUpstream::open().await;
+    let port = shop.url.rsplit(':').next().unwrap().to_owned();
+    let at = |url: &str| {
+        upstream(&format!("egress = {{ private = true }}\n[effects.\"pay.charge\"]\nurl = \"{url}\""))
+    };
+    for url in [
+        format!("http://localhost:{port}/tenants/{{id}}/charges"),
+        format!("http://{{host}}:{port}/tenants/{{id}}/charges"),
+        "{base}/tenants/{id}/charges?x={id}".to_owned(),
+    ] {
+        for id in ["..", ".", ""] {
+            let payload = json!({ "id": id, "host": "localhost", "base": shop.url });
+            let (code, message) = failure(&perform(&at(&url), payload).await);
+            assert_eq!(code, "invalid_payload", "{url} {id:?}: {message}");
+        }
+        let payload = json!({ "id": "a?b/..", "host": "localhost", "base": shop.url });
+        perform(&at(&url), payload).await.unwrap();
+        assert_eq!(shop.received().pop().unwrap().uri.path(), "/tenants/a%3Fb%2F../charges", "{url}");
+    }
+    let query = at(&format!("http://localhost:{port}?q={{id}}&r={{none?}}"));
+    perform(&query, json!({ "id": ".." })).await.unwrap();
+    assert_eq!(shop.received().pop().unwrap().uri.path_and_query().unwrap().as_str(), "/?q=..&r=");
+}
+
+#[tokio::test]
 async fn redirects_require_opt_in_and_drop_credentials() {
     let (shop, other) = (HttpUpstream::open().await, HttpUpstream::open().await);
     let (_dir, secret) = file("only-for-the-shop");

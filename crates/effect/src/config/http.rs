@@ -164,26 +164,11 @@ impl HttpConfig {
                 Err(Err("a path requires a base_url of the upstream".to_owned()))
             }
             (Some(path), None) => path.parse().map(UrlTemplate::Path).map_err(Ok),
-            (None, Some(url)) => self::url(url).map_err(Err),
+            (None, Some(url)) => UrlTemplate::parse_url(url).map_err(Err),
             (Some(_), Some(_)) => Err(Err("path and url are mutually exclusive; remove one".to_owned())),
             (None, None) => Err(Err("path or url is required".to_owned())),
         }
     }
-}
-
-/// Parses a URL template. The host is static if the first `/` after it precedes the first placeholder.
-fn url(text: &str) -> Result<UrlTemplate, String> {
-    let template = TextTemplate::parse(text).map_err(|reason| format!("invalid url: {reason}"))?;
-    if template.has_secrets() {
-        return Err("a secret is not allowed in a url; send it in a header".to_owned());
-    }
-    let after_scheme =
-        ["http://", "https://"].iter().find_map(|scheme| template.literal_prefix().strip_prefix(scheme));
-    if after_scheme.is_none() && !template.literal_prefix().is_empty() {
-        return Err(format!("the url {text:?} must start with http://, https:// or a placeholder"));
-    }
-    let written_out = after_scheme.is_some_and(|rest| rest.contains(['/', '?']) || template.is_plain());
-    Ok(UrlTemplate::Url { text: template, dynamic: !written_out })
 }
 
 /// Parses a header. Errors never contain the value: it may be a secret.
