@@ -289,6 +289,43 @@ async fn a_field_in_a_url_cannot_change_its_path() {
 }
 
 #[tokio::test]
+async fn credentials_go_only_to_hosts_that_the_configuration_names() {
+    let (shop, secret) = (HttpUpstream::open().await, file("only-for-listed-hosts"));
+    let reference = &secret.1;
+    let config = |more: &str, effect: &str| -> HttpConfig {
+        let text = format!("{more}\n[effects.\"pay.charge\"]\n{effect}");
+        toml::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    let auth = format!("auth = {{ bearer = {reference:?} }}");
+    let tls = format!("tls = {{ cert = {reference:?}, key = {reference:?} }}");
+    let header = format!("\nheaders = {{ x-key = \"{{{reference}}}\" }}");
+    for url in
+        ["url = \"{callback}\"", "url = \"https://{host}/x\"", "url = \"https://{host}.example.com/x\""]
+    {
+        let of_tenants =
+            format!("{auth}\negress = {{ tenants = {{ acme = [\"localhost\"] }}, private = true }}");
+        for (more, effect) in [
+            (auth.as_str(), url.to_owned()),
+            (tls.as_str(), url.to_owned()),
+            (of_tenants.as_str(), url.to_owned()),
+            ("", format!("{url}{header}")),
+        ] {
+            let error =
+                config(more, &effect).upstream("pay").err().expect("any host would receive the secret");
+            assert!(error.to_string().contains("egress.allow"), "{error}");
+        }
+        config("", url).upstream("pay").unwrap();
+    }
+    let listed = format!("{auth}\negress = {{ allow = [\"127.0.0.1\"], private = true }}");
+    let listed = config(&listed, "url = \"{callback}\"").upstream("pay").unwrap();
+    perform(&listed, json!({ "callback": format!("{}/x", shop.url) })).await.unwrap();
+    assert_eq!(shop.received()[0].header("authorization"), "Bearer only-for-listed-hosts");
+    let other = perform(&listed, json!({ "callback": shop.url.replace("127.0.0.1", "localhost") })).await;
+    check_rejected(&other, "is not allowed; add it to egress.allow");
+    assert_eq!(shop.received().len(), 1);
+}
+
+#[tokio::test]
 async fn redirects_require_opt_in_and_drop_credentials() {
     let (shop, other) = (HttpUpstream::open().await, HttpUpstream::open().await);
     let (_dir, secret) = file("only-for-the-shop");

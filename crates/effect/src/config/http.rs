@@ -147,12 +147,31 @@ impl HttpConfig {
         })?;
         let headers = config.headers.iter().map(|(name, value)| header(name, value));
         let headers = headers.collect::<Result<Vec<_>, String>>().map_err(invalid)?;
+        if address.is_dynamic() && !self.lists_hosts() && self.has_credentials(&headers) {
+            return Err(invalid(
+                "the payload determines the host of the url, and the request has credentials (auth, tls.cert or a \
+                 secret in a header); list the hosts that may receive them in egress.allow"
+                    .to_owned(),
+            ));
+        }
         let body = body(config.body.as_ref(), &method)
             .map_err(|reason| invalid(format!("invalid body: {reason}")))?;
         for (index, rule) in config.responses.iter().enumerate() {
             rule.check().map_err(|reason| invalid(format!("responses[{index}]: {reason}")))?;
         }
         Ok(HttpOperation { method, address, headers, body, responses: config.responses.clone() })
+    }
+
+    /// Returns whether the configuration names the hosts that a payload may choose. Hosts of single tenants do
+    /// not suffice: without `allow`, other tenants may choose any host.
+    fn lists_hosts(&self) -> bool {
+        self.egress.as_ref().is_some_and(|egress| egress.allow.is_some())
+    }
+
+    fn has_credentials(&self, headers: &[(HeaderName, TextTemplate)]) -> bool {
+        self.auth.is_some()
+            || self.tls.as_ref().is_some_and(|tls| tls.cert.is_some())
+            || headers.iter().any(|(_, value)| value.has_secrets())
     }
 
     fn address(
