@@ -243,7 +243,7 @@ async fn failed_rotation_fails_publishes_until_a_descriptor_is_free() {
     let failure = bus.publish_failure().expect("the last publish failed");
     assert!(failure.contains("Too many open files"), "{failure}");
     disk.no_descriptors.store(false, Ordering::Relaxed);
-    let receipts = publish(&bus, stored..stored + 1).await;
+    let receipts = publish(&bus, stored..=stored).await;
     assert_eq!(receipts[0].sequence, stored + 1);
     assert_eq!(bus.publish_failure(), None);
 }
