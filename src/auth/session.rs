@@ -6,10 +6,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::caller::{AuthError, Caller, RequestCredentials};
 
-/// Size of a token in bytes, before its encoding.
-const TOKEN_BYTES: usize = 32;
-
-/// Token of a session.
+/// Token of a session: 32 random bytes in hexadecimal.
 #[derive(Clone)]
 pub struct SessionToken(String);
 
@@ -19,11 +16,13 @@ impl SessionToken {
     /// # Errors
     /// If the system has no random numbers.
     pub fn random() -> anyhow::Result<Self> {
-        let mut bytes = [0; TOKEN_BYTES];
-        SystemRandom::new()
-            .fill(&mut bytes)
-            .map_err(|_| anyhow::anyhow!("the system has no random numbers"))?;
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        let random = || {
+            let mut bytes = [0; 16];
+            let filled = SystemRandom::new().fill(&mut bytes);
+            filled.map_err(|_| anyhow::anyhow!("the system has no random numbers"))?;
+            anyhow::Ok(u128::from_be_bytes(bytes))
+        };
+        Ok(Self(format!("{:032x}{:032x}", random()?, random()?)))
     }
 
     /// Returns the token as text.
