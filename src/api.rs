@@ -6,10 +6,12 @@
 //! from the handlers.
 
 mod admin;
+mod allowed_hosts;
 mod audit;
 mod authorize;
 mod backup;
 mod body;
+mod connections;
 mod context;
 mod control;
 mod dead_letters;
@@ -31,6 +33,7 @@ mod mailboxes;
 mod metrics;
 mod migrate;
 mod openapi;
+mod origin;
 mod overview;
 mod permissions;
 mod problem;
@@ -54,6 +57,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::config::MIN_CONNECTIONS;
+use crate::descriptors;
+use connections::ConnectionLimits;
 use context::ApiState;
 
 /// Returns the API as a service.
@@ -79,7 +85,11 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    serve::serve(router(app), listener, shutdown).await
+    let total = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
+    // One address never has all connections, also if the limit of open files is low.
+    let per_address = app.config.http.max_connections_per_address.min(total - total / 4);
+    let limits = ConnectionLimits { total, per_address };
+    serve::serve(router(app), listener, limits, shutdown).await
 }
 
 /// Returns the description of the API: OpenAPI 3.1.

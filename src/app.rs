@@ -42,7 +42,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
 use crate::audit::AuditTrail;
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, SessionToken};
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::dead_letter_view;
@@ -91,6 +91,8 @@ pub struct AppOverrides {
     pub disk: Option<Arc<dyn Device>>,
     /// Whether stores and logs that lost durable data are opened without it. Default: they are rejected.
     pub accept_data_loss: bool,
+    /// Token that requests need if the configuration requires no authentication.
+    pub session: Option<SessionToken>,
     /// Telemetry for a collector. Default: no export.
     pub telemetry: TelemetryHandle,
 }
@@ -174,7 +176,7 @@ impl App {
         let telemetry = overrides.telemetry;
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&telemetry, overrides.effect_observer, &clock);
-        let access = Box::pin(Authenticator::new(&config.auth)).await?;
+        let access = Box::pin(Authenticator::new(&config.auth, overrides.session)).await?;
         let audit = AuditTrail::open(&component_config::audit(&config))?;
         let backups = BackupStore::open(&config)?;
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;

@@ -7,12 +7,14 @@
 mod caller;
 mod gateway;
 mod keys;
+mod session;
 mod token;
 mod verifier;
 
 use crate::config::{AuthConfig, AuthMode};
 pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, Role, TenantScope};
 use gateway::TrustedGatewayAuth;
+pub use session::SessionToken;
 use token::JwtAuth;
 
 /// Authenticator of requests.
@@ -22,17 +24,19 @@ enum AuthMethod {
     Disabled,
     Tokens(Box<JwtAuth>),
     Gateway(Box<TrustedGatewayAuth>),
+    Session(SessionToken),
 }
 
 impl Authenticator {
-    /// Creates the authenticator of a configuration.
+    /// Creates the authenticator of a configuration. If it requires no authentication, callers need the token
+    /// of the session, if there is one; they have all permissions.
     ///
     /// # Errors
     /// If the configured keys, or the key file, are invalid. An unavailable URL is not an error; it is
     /// retried.
-    pub async fn new(config: &AuthConfig) -> anyhow::Result<Self> {
+    pub async fn new(config: &AuthConfig, session: Option<SessionToken>) -> anyhow::Result<Self> {
         Ok(Self(match config.mode {
-            AuthMode::Off => AuthMethod::Disabled,
+            AuthMode::Off => session.map_or(AuthMethod::Disabled, AuthMethod::Session),
             AuthMode::Jwt => AuthMethod::Tokens(Box::new(JwtAuth::new(&config.jwt).await?)),
             AuthMode::Gateway => AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&config.gateway)?)),
         }))
@@ -53,6 +57,7 @@ impl Authenticator {
             AuthMethod::Disabled => Ok(Caller::unauthenticated()),
             AuthMethod::Tokens(tokens) => tokens.caller(credentials).await,
             AuthMethod::Gateway(gateway) => gateway.caller(credentials),
+            AuthMethod::Session(token) => token.caller(credentials),
         }
     }
 }

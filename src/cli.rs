@@ -41,6 +41,7 @@ mod timers;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use rustix::fs::Mode;
 
 use console::{Console, Output};
 use exit::CommandError;
@@ -135,6 +136,8 @@ enum Command {
 #[must_use]
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
+    // Before the first thread starts: the mask belongs to the process.
+    keep_files_private(&cli.command);
     let console = Console::new(cli.output);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -148,6 +151,17 @@ pub fn run() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Makes the files and directories that a command creates accessible to its user only: stores, journals, the audit
+/// trail, backups and exports contain the data of instances.
+fn keep_files_private(command: &Command) {
+    if matches!(
+        command,
+        Command::Dev(_) | Command::Run(_) | Command::Backup(_) | Command::Restore(_) | Command::Export(_)
+    ) {
+        rustix::process::umask(Mode::RWXG | Mode::RWXO);
     }
 }
 

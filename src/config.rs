@@ -7,6 +7,7 @@ mod auth;
 mod cluster;
 mod defaults;
 mod diagnostics;
+mod http_server;
 mod layers;
 mod limits;
 mod nats;
@@ -27,14 +28,16 @@ use crate::redact::Redaction;
 pub use auth::{AuditConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
 pub use cluster::{ClusterConfig, ClusterMode, ordinal};
 pub use diagnostics::ConfigDiagnostic;
+pub(crate) use http_server::MIN_CONNECTIONS;
+pub use http_server::{HostPattern, HttpServerConfig};
 pub use layers::{Layers, Setting};
 pub use limits::LimitsConfig;
 pub use nats::{NatsConfig, NatsTlsConfig, StreamLimits};
 pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
 pub use roles::{QueueConfig, Role};
 pub use sections::{
-    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HttpServerConfig, LogConfig,
-    LogFormat, ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
+    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, LogConfig, LogFormat,
+    ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
 };
 
 /// Default configuration as text: every key with its description.

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod config;
 pub mod dead_letter_view;
 pub mod definitions;
+mod descriptors;
 pub mod doctor;
 pub mod redact;
 pub mod telemetry;

@@ -74,6 +74,33 @@ async fn full_store_rejects_events_keeps_commits_and_recovers_when_space_is_free
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_are_retried_while_the_journal_cannot_open_a_segment() {
+    let mut rng = Rng::with_seed(seed(3));
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let clock = SimClock::new(Timestamp::from_millis(1_700_000_000_000));
+    let _clock_driver = drive_clock(&clock);
+    let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let disk = FaultyDisk::default();
+    let runtime = setup(home.path(), &clock, &disk).start(&world).await;
+    let mut orders = Vec::new();
+    for round in 1..=2 {
+        disk.set_no_descriptors(true);
+        place_orders(&runtime, &mut orders, &mut rng, &clock, 60).await;
+        let blocked = |runtime: &TestRuntime| runtime.runtime.metrics().commit_failure();
+        runtime.wait_until("commits are blocked", |runtime| blocked(runtime).is_some()).await;
+        let rejected = disk.rejected();
+        runtime.wait_until("it has tried again", |_| disk.rejected() > rejected).await;
+        let health = runtime.runtime.health();
+        assert!(health.is_running && health.has_capacity, "round {round}: a failed rotation is no failure");
+        disk.set_no_descriptors(false);
+        runtime.wait_until("commits continue", |runtime| blocked(runtime).is_none()).await;
+    }
+    runtime.finish(&orders, &clock, TIMEOUT).await;
+    runtime.assert_consistent(&orders).await;
+    runtime.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_after_disk_full_continues_from_the_last_commit() {
     let mut rng = Rng::with_seed(seed(2));
     let home = tempfile::tempdir().expect("a directory can be created");

@@ -12,6 +12,8 @@ mod backup;
 mod damage;
 #[path = "operations/data_loss.rs"]
 mod data_loss;
+#[path = "operations/descriptors.rs"]
+mod descriptors;
 #[path = "operations/doctor.rs"]
 mod doctor;
 #[path = "operations/full_disk.rs"]
@@ -20,9 +22,13 @@ mod full_disk;
 mod issuer;
 #[path = "operations/node.rs"]
 mod node;
+#[path = "operations/permissions.rs"]
+mod permissions;
 #[path = "operations/process.rs"]
 mod process;
 #[path = "operations/rebuild.rs"]
 mod rebuild;
+#[path = "operations/sites.rs"]
+mod sites;
 #[path = "operations/tokens.rs"]
 mod tokens;

@@ -42,6 +42,11 @@ fn shell(text: &str, dir: &Path, port: u16) -> Command {
     ]);
     command.current_dir(dir).env("PATH", path).env("ORLOG_LISTEN", format!("127.0.0.1:{port}"));
     command.env("ORLOG_URL", format!("http://127.0.0.1:{port}"));
+    let token_file =
+        self::command("export").trim().strip_prefix("export ORLOG_TOKEN_FILE=").expect("a token file");
+    if !text.contains("orlog dev") {
+        command.env("ORLOG_TOKEN_FILE", token_file);
+    }
     command
 }
 

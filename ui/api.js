@@ -63,7 +63,8 @@ async function send(method, url, body, signal) {
   const headers = { accept: 'application/json' };
   if (settings.tenant.get()) headers['x-tenant-id'] = headerValue(settings.tenant.get());
   if (settings.token.get()) headers.authorization = `Bearer ${settings.token.get()}`;
-  if (body !== undefined) headers['content-type'] = 'application/json';
+  // The node requires it for each change, also without a body.
+  if (method !== 'GET') headers['content-type'] = 'application/json';
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   try {
     return await fetch(url, {

@@ -37,6 +37,16 @@ export const roles = setting(local, 'roles');
 export const theme = setting(local, 'theme');
 export const token = setting(session, 'token');
 const recent = setting(local, 'tenants');
+takeToken();
+addEventListener('hashchange', takeToken);
+
+/** Moves the token from the link that `orlog dev` prints (`#token=…`) out of the address, before it is displayed or shared. */
+function takeToken() {
+  const [, found] = location.hash.match(/^#token=([0-9a-f]+)$/) ?? [];
+  if (!found) return;
+  token.set(found);
+  history.replaceState(null, '', location.pathname + location.search);
+}
 
 /** Returns the recently selected tenants, most recent first. */
 export function tenants() {

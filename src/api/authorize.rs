@@ -10,6 +10,7 @@ use orlog_model::{Clock as _, TenantId};
 use super::context::ApiState;
 use super::extract::TENANT_HEADER;
 use super::forward::FORWARDED_BY;
+use super::origin;
 use super::permissions::{self, Permission};
 use super::problem::{Code, Problem};
 use crate::audit::{AuditOutcome, AuditRecord};
@@ -51,6 +52,7 @@ async fn admit(
     request: &mut Request,
     entry: Option<&mut AuditGuard>,
 ) -> Result<(), Problem> {
+    origin::check(&api.hosts, (route, request.method(), request.uri()), request.headers())?;
     let access = &api.app.authenticator;
     if !access.is_enabled() || route == NO_ROUTE {
         request.extensions_mut().insert(Caller::unauthenticated());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::allowed_hosts::AllowedHosts;
 use super::overview::cache::OverviewCache;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
@@ -19,6 +20,7 @@ pub(super) struct ApiState {
     pub(super) requests: Arc<RequestMetrics>,
     pub(super) description: Arc<str>,
     pub(super) overview_cache: Arc<OverviewCache>,
+    pub(super) hosts: Arc<AllowedHosts>,
     reads: ReadPool,
     pub(super) queries: QueryLimit,
     /// HTTP client for requests to other pods.
@@ -31,8 +33,9 @@ impl ApiState {
         let description = description.into();
         let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
+        let hosts = Arc::new(AllowedHosts::new(&app.config));
         let (requests, overview_cache) = Default::default();
-        Self { app, requests, description, overview_cache, reads, queries, forwarder }
+        Self { app, requests, description, overview_cache, hosts, reads, queries, forwarder }
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the

@@ -34,9 +34,17 @@ const TENANT_SCOPED_ROUTES: [&str; 9] = [
     "/v1/overview",
     "/v1/replays",
 ];
-/// Headers that apply to one connection only.
-const HOP_BY_HOP: [HeaderName; 4] =
-    [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::CONTENT_LENGTH];
+/// Headers that apply to one connection only, and those that this pod has checked (`origin.rs`).
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::ORIGIN,
+    HeaderName::from_static("sec-fetch-site"),
+    HeaderName::from_static("sec-fetch-mode"),
+];
 
 /// Handles the request, or forwards it to the pod that owns the shard.
 pub(super) async fn forward(State(api): State<ApiState>, request: Request, next: Next) -> Response {
@@ -89,7 +97,6 @@ async fn send(api: &ApiState, url: &str, request: Request) -> Result<Response, P
     let body = axum::body::to_bytes(body, limit).await;
     let body = body.map_err(|error| Problem::new(Code::BodyTimeout, error.to_string()))?;
     let mut headers = without_hops(parts.headers);
-    headers.remove(header::HOST);
     headers.insert(FORWARDED_BY, node(api));
     let unavailable = |error: reqwest::Error| {
         Problem::new(Code::Unavailable, format!("the owner of the shard does not respond: {error}"))
@@ -118,7 +125,6 @@ pub(super) async fn forward_post(
     body: Bytes,
 ) -> Result<StatusCode, reqwest::Error> {
     let mut headers = without_hops(headers.clone());
-    headers.remove(header::HOST);
     headers.insert(FORWARDED_BY, node(api));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let pod_response = api.forwarder.post(url).headers(headers).body(body).send().await?;

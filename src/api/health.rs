@@ -89,13 +89,19 @@ fn store(api: &ApiState) -> ComponentHealth {
         (None, None) if !api.app.runtime.health().has_capacity => {
             ComponentHealth::degraded("the store is full")
         }
-        (None, None) => ComponentHealth::ok(),
+        (None, None) => match api.app.runtime.metrics().commit_failure() {
+            Some(failure) => ComponentHealth::degraded(format!("commits are retried: {failure}")),
+            None => ComponentHealth::ok(),
+        },
     }
 }
 
 async fn bus(api: &ApiState) -> ComponentHealth {
     if let Some(lost) = lost_stream(api) {
         return ComponentHealth::degraded(format!("{}: {lost}", Code::DataLoss.as_str()));
+    }
+    if let Some(failure) = api.app.bus.publish_failure() {
+        return ComponentHealth::degraded(format!("the last publish failed: {failure}"));
     }
     // A restart of this process does not recover external servers.
     let unhealthy = match api.app.config.bus.kind {

@@ -134,6 +134,10 @@ codes! {
     Forbidden = "OR0042", FORBIDDEN, "Insufficient role";
     /// The caller has no access to the tenant.
     TenantForbidden = "OR0043", FORBIDDEN, "Tenant not permitted";
+    /// The host of the request does not name this node.
+    HostNotAllowed = "OR0045", FORBIDDEN, "Host not allowed";
+    /// A page of another site sent the request.
+    CrossSite = "OR0046", FORBIDDEN, "Cross-site request";
     /// A backup is not possible on this node or at this time.
     BackupUnavailable = "OR0044", CONFLICT, "Backup unavailable";
 }

@@ -1,28 +1,36 @@
 //! HTTP server: accepts connections, with limits of their number and of the header read time.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use hyper::body::Incoming;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, Request, Response, header};
+use axum::response::IntoResponse as _;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::authorize::PeerAddress;
+use super::connections::{ConnectionLimits, Connections, Place};
+use super::problem::{Code, Problem};
 
-/// Maximum concurrent connections; more wait to be accepted.
-const MAX_CONNECTIONS: usize = 4096;
+/// Routes that a reserved place serves.
+const RESERVED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
 /// Timeout to read the header of a request, and of idle connections. Default: 1 min.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
+/// Timeout to read the header of a request on a reserved place.
+const RESERVED_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a request header in bytes.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// Grace period of requests in flight when the server stops.
@@ -34,61 +42,119 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) async fn serve(
     router: Router,
     listener: TcpListener,
+    limits: ConnectionLimits,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    tracing::info!(address = %listener.local_addr()?, "serving HTTP");
+    tracing::info!(address = %listener.local_addr()?, max_connections = limits.total, "serving HTTP");
     let service = TowerToHyperService::new(router);
-    let connections = GracefulShutdown::new();
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let graceful = GracefulShutdown::new();
+    let connections = Connections::new(limits);
     let mut shutdown = pin!(shutdown);
     loop {
-        let (stream, peer, permit) = tokio::select! {
-            next = next(&listener, &permits) => next,
+        let (stream, peer, place) = tokio::select! {
+            next = next(&listener, &connections) => next,
             () = &mut shutdown => break,
         };
-        let service = service.clone();
-        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        let place = Arc::new(place);
+        let (service, of_request) = (service.clone(), Arc::clone(&place));
+        let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(PeerAddress(peer));
-            service.call(request)
+            respond(service.clone(), request, Arc::clone(&of_request))
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIMEOUT)
+            .header_read_timeout(if place.is_reserved() { RESERVED_HEADER_TIMEOUT } else { HEADER_TIMEOUT })
+            .keep_alive(!place.is_reserved())
             .max_buf_size(MAX_HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service);
-        let connection = connections.watch(connection);
+        let connection = graceful.watch(connection);
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection lost");
+            tokio::select! {
+                ended = connection => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "connection lost");
+                    }
+                }
+                () = place.must_close() => tracing::debug!(%peer, "idle connection closed for another one"),
             }
-            drop(permit);
         });
     }
     drop(listener);
-    if tokio::time::timeout(GRACE, connections.shutdown()).await.is_err() {
+    if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
         tracing::warn!("server stopped with requests in flight");
     }
     Ok(())
 }
 
-/// Returns the next connection, as soon as the connection limit permits.
-async fn next(
-    listener: &TcpListener,
-    permits: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-    let permit = Arc::clone(permits).acquire_owned().await.expect("the semaphore is never closed");
+/// Returns the response of the router. The connection is busy meanwhile.
+async fn respond(
+    service: TowerToHyperService<Router>,
+    request: Request<Incoming>,
+    place: Arc<Place>,
+) -> Result<Response<ResponseBody>, Infallible> {
+    place.set_busy();
+    let response = if place.is_reserved() && !RESERVED_ROUTES.contains(&request.uri().path()) {
+        no_place()
+    } else {
+        service.call(request).await?
+    };
+    place.set_idle();
+    Ok(response.map(|body| ResponseBody { body, place }))
+}
+
+fn no_place() -> Response<Body> {
+    let detail = "all connections have requests in flight (http.max_connections, \
+                  http.max_connections_per_address); retry later";
+    let mut response = Problem::new(Code::Unavailable, detail).into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// Body of a response. Each frame restarts the idle time of the connection.
+struct ResponseBody {
+    body: Body,
+    place: Arc<Place>,
+}
+
+impl hyper::body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_ready() {
+            self.place.set_idle();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Returns the next connection that has a place. Others are closed.
+async fn next(listener: &TcpListener, connections: &Arc<Connections>) -> (TcpStream, SocketAddr, Place) {
     loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "responses may be delayed");
-                }
-                return (stream, peer, permit);
-            }
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(PAUSE).await;
+                continue;
             }
+        };
+        let Some(place) = connections.admit(peer.ip()).await else { continue };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "responses may be delayed");
         }
+        return (stream, peer, place);
     }
 }

@@ -145,7 +145,7 @@ impl AuditFile {
 fn append(dir: &Path, number: u64) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     // The file contains user names and actions.
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path(dir, number))
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path(dir, number))
 }
 
 fn ends_with_newline(dir: &Path, number: u64) -> io::Result<bool> {

@@ -9,8 +9,6 @@ use subtle::ConstantTimeEq as _;
 use super::caller::{AuthError, Caller, RequestCredentials, Role, TenantScope};
 use crate::config::TrustedGatewayConfig;
 
-/// Header with the tenant of a request, used if the gateway lists no tenants.
-const TENANT: &str = "x-tenant-id";
 /// Maximum length of a user name in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -41,12 +39,13 @@ impl TrustedGatewayAuth {
             return Err(AuthError::Invalid(format!("invalid user name in the header {user_header}")));
         }
         let roles = credentials.header(role_header)?.unwrap_or_default().split(',').map(str::trim);
-        let reach = match credentials.header(tenants_header)? {
-            Some(tenants) => TenantScope::of(tenants.split(',').map(str::trim)),
-            None => TenantScope::of(
-                [credentials.header(TENANT)?.unwrap_or_default()].into_iter().filter(|name| *name != "*"),
-            ),
-        };
+        // The caller sets the tenant of a request, so it never determines the tenants of the caller.
+        let tenants = credentials.header(tenants_header)?.ok_or_else(|| {
+            AuthError::Missing(format!(
+                "the header {tenants_header} of the gateway is missing; it must name the tenants of the caller"
+            ))
+        })?;
+        let reach = TenantScope::of(tenants.split(',').map(str::trim));
         let groups = credentials.header(groups_header)?.unwrap_or_default().split(',').map(str::trim);
         let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
         Ok(Caller {

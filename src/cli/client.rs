@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
@@ -197,6 +197,7 @@ impl ApiClient {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
+        let changes = method != Method::GET;
         let mut request = self.http.request(method, url).timeout(timeout);
         if let Some(tenant) = &self.tenant {
             request = request.header("x-tenant-id", tenant);
@@ -206,6 +207,9 @@ impl ApiClient {
         }
         if let Some(body) = body {
             request = request.json(body);
+        } else if changes {
+            // The node requires it, also without a body (OR0004).
+            request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let no_response = |error: reqwest::Error| ClientError::NoResponse(innermost(&error));
         let response = request.send().await.map_err(no_response)?;

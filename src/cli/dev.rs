@@ -1,6 +1,7 @@
 //! `orlog dev`: runs a development node and prints the next steps.
 
 mod sample;
+mod session;
 mod stand_in;
 
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use super::config_flags::ConfigFlags;
 use super::console::Console;
 use super::exit::CommandError;
 use super::serve::serve;
+use session::Session;
 use stand_in::StandIn;
 
 /// Configuration of the node, and whether the stand-in is disabled.
@@ -32,20 +34,34 @@ pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let config = args.flags.load()?;
     let stand_in = Arc::new(StandIn::default());
     let upstreams = if args.strict { Vec::new() } else { stand_in.upstreams(&config) };
-    let overrides =
-        AppOverrides { upstreams, accept_data_loss: args.accept_data_loss, ..AppOverrides::default() };
+    let session = Session::start(&config)?;
+    let overrides = AppOverrides {
+        upstreams,
+        accept_data_loss: args.accept_data_loss,
+        session: session.as_ref().map(|session| session.token().clone()),
+        ..AppOverrides::default()
+    };
     serve(config, overrides, |app, address| {
         stand_in.attach(app);
-        greet(app, address, args.strict, console)
+        if let Some(session) = &session {
+            session.write()?;
+        }
+        greet(app, address, (session.as_ref(), args.strict), console)
     })
     .await
 }
 
-fn greet(app: &App, address: SocketAddr, strict: bool, console: &Console) -> Result<(), CommandError> {
+fn greet(
+    app: &App,
+    address: SocketAddr,
+    (session, strict): (Option<&Session>, bool),
+    console: &Console,
+) -> Result<(), CommandError> {
     let url = format!("http://{address}");
+    let token_file = session.map(|session| session.file().display().to_string());
     if console.is_json() {
         let info = serde_json::to_value(app.info()).unwrap_or_default();
-        return console.json(&serde_json::json!({ "url": url, "info": info }));
+        return console.json(&serde_json::json!({ "url": url, "token_file": token_file, "info": info }));
     }
     let Config { data_dir: data, store, .. } = &app.config;
     let of_url = if address.port() == 7070 { String::new() } else { format!(" --url {url}") };
@@ -61,16 +77,20 @@ fn greet(app: &App, address: SocketAddr, strict: bool, console: &Console) -> Res
         &sagas
     };
     let body = sample::event(&active);
+    let link = session.map_or_else(|| url.clone(), |session| session.link(&url));
+    let export = token_file.as_ref().map(|file| format!("\n  export ORLOG_TOKEN_FILE={file}"));
+    let header = token_file.map(|file| format!(" -H \"authorization: Bearer $(cat {file})\""));
+    let (export, header) = (export.unwrap_or_default(), header.unwrap_or_default());
     console.line(&format!(
         "orlog {version} is ready
-  UI         {url} (in a browser)
+  UI         {link} (in a browser)
   API        {url} (/info, /metrics, /openapi.json)
   data       {data} (durability: {durability})
   sagas      {sagas}
   upstreams  {upstreams}
 
-Publish an event, then list the instances:
-  curl -sS {url}/v1/events -H 'content-type: application/cloudevents+json' -d '{body}'
+Publish an event, then list the instances:{export}
+  curl -sS {url}/v1/events{header} -H 'content-type: application/cloudevents+json' -d '{body}'
   orlog saga list{of_url}
   orlog dlq list{of_url}
 Ctrl-C drains and stops the node; no data is lost.",

@@ -11,7 +11,7 @@ use crate::app::{App, AppOverrides, DeployError};
 use crate::config::Config;
 use crate::definitions::DefinitionErrors;
 use crate::doctor::tables;
-use crate::{api, telemetry};
+use crate::{api, descriptors, telemetry};
 
 use super::exit::{CommandError, CommandExit};
 
@@ -36,6 +36,8 @@ pub(super) async fn serve(
 ) -> Result<(), CommandError> {
     let telemetry = telemetry::start(&config)?;
     let mut signals = Signals::new()?;
+    descriptors::raise_limit();
+    descriptors::max_connections(&config).map_err(|error| CommandError::failed(error.to_string()))?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         CommandError::failed(format!(
             "cannot listen on {}: {error}; set another address with --listen",

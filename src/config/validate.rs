@@ -1,6 +1,6 @@
 //! Validation of rules that involve several keys of the configuration.
 
-use super::{BusConfig, BusKind, ClusterMode, Config, Error, ReplicationMode, Role};
+use super::{BusConfig, BusKind, ClusterMode, Config, Error, MIN_CONNECTIONS, ReplicationMode, Role};
 
 /// Key and reason.
 type KeyError = (String, String);
@@ -56,6 +56,13 @@ impl Config {
         }
         if self.http.max_concurrent_queries == 0 {
             report("http.max_concurrent_queries", "must be at least 1".to_owned());
+        }
+        if self.http.max_connections < MIN_CONNECTIONS {
+            let message = format!("must be at least {MIN_CONNECTIONS}");
+            report("http.max_connections", message);
+        }
+        if self.http.max_connections_per_address == 0 {
+            report("http.max_connections_per_address", "must be at least 1".to_owned());
         }
         if self.bus.max_message_size > BusConfig::default().max_message_size {
             report("bus.max_message_size", "maximum event size is 1MiB".to_owned());

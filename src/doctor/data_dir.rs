@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use orlog_store::DurablePosition;
-use rustix::fs::Access;
+use rustix::fs::{Access, Mode};
 
 use super::check::CheckResult;
 use crate::app;
@@ -14,6 +14,7 @@ use crate::backup::free_bytes;
 use crate::config::{BusKind, Config};
 
 const DATA_DIR: &str = "data directory";
+const PERMISSIONS: &str = "permissions";
 const ROOM: &str = "disk";
 /// Free space below which a node soon rejects new work.
 const LOW_SPACE_BYTES: u64 = 1 << 30;
@@ -23,6 +24,7 @@ const MIN_SPACE_BYTES: u64 = 128 << 20;
 pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
     let data = &config.data_dir;
     let mut findings = vec![rights(data)];
+    findings.extend(check_exposure(config));
     findings.extend(room(data));
     if !data.is_dir() {
         return findings;
@@ -65,6 +67,27 @@ fn rights(data: &Path) -> CheckResult {
             CheckResult::error(DATA_DIR, found, format!("change the owner: chown {user} {}", path.display()))
         }
     }
+}
+
+/// Checks whether other users of the machine can read data. Nodes create private files; earlier releases did not.
+fn check_exposure(config: &Config) -> Option<CheckResult> {
+    let dirs = [Some(&config.data_dir), config.audit.dir.as_ref(), config.backup.dir.as_ref()];
+    let (dir, file) = dirs.into_iter().flatten().find_map(|dir| Some((dir, readable_by_others(dir)?)))?;
+    let found = format!("other users can read {}", file.display());
+    Some(CheckResult::warn(PERMISSIONS, found, format!("chmod -R o= {}", dir.display())))
+}
+
+/// Returns the first file below a path that other users can read; `None` if their access ends at a directory.
+fn readable_by_others(path: &Path) -> Option<PathBuf> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    let mode = Mode::from_raw_mode(metadata.mode());
+    if metadata.is_file() {
+        return mode.contains(Mode::ROTH).then(|| path.to_owned());
+    }
+    if !metadata.is_dir() || !mode.contains(Mode::XOTH) {
+        return None;
+    }
+    fs::read_dir(path).ok()?.flatten().find_map(|entry| readable_by_others(&entry.path()))
 }
 
 fn above(path: &Path) -> &Path {

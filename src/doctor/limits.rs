@@ -8,13 +8,16 @@ const CHECK: &str = "open files";
 /// Recommended limit of open files: API connections, upstream connections and store files.
 const RECOMMENDED: u64 = 8192;
 
+/// Checks the hard limit: a node raises its soft limit to it.
 pub(super) fn check_open_files() -> CheckResult {
     // `None` means unlimited.
-    match getrlimit(Resource::Nofile).current {
+    match getrlimit(Resource::Nofile).maximum {
         Some(limit) if limit < RECOMMENDED => CheckResult::warn(
             CHECK,
-            format!("at most {limit}; the API alone uses up to 4096 connections"),
-            format!("raise it to {RECOMMENDED}: LimitNOFILE= in systemd, `ulimit -n` in a shell"),
+            format!(
+                "at most {limit}; the number of API connections is reduced to fit (http.max_connections)"
+            ),
+            format!("raise it to {RECOMMENDED}: LimitNOFILE= in systemd, `ulimit -Hn` in a shell"),
         ),
         Some(limit) => CheckResult::ok(CHECK, format!("at most {limit}")),
         None => CheckResult::ok(CHECK, "no limit"),

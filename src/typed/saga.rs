@@ -84,7 +84,7 @@ pub fn event<T: Trigger>(
         source: source.to_owned(),
         subject: None,
         time,
-        correlation: Some(CorrelationId::new(trigger.id().text())?),
+        correlation: Some(CorrelationId::for_path(trigger.id().text())?),
         causation: None,
         trace: None,
         schema_version: 1,

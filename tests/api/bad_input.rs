@@ -57,6 +57,8 @@ async fn invalid_event_is_rejected_naming_the_attribute() {
     check(&node, with("type", json!(null)), "OR0003", "/type").await;
     check(&node, with("type", json!("Order\nPlaced")), "OR0003", "control character").await;
     check(&node, with("source", json!(["urn:shop"])), "OR0003", "/source").await;
+    check(&node, with("correlationid", json!("..")), "OR0003", "must not be").await;
+    check(&node, with("correlationid", json!(".")), "OR0003", "no URL can contain it").await;
     check(&node, with("subject", json!("s".repeat(513))), "OR0003", "the limit is 512").await;
     check(&node, with("time", json!("2026-13-01T00:00:00Z")), "OR0003", "RFC 3339").await;
     check(&node, with("correlationid", json!("c".repeat(257))), "OR0003", "the limit is 256").await;
@@ -112,7 +114,8 @@ async fn oversized_body_is_rejected_with_or_without_content_length() {
     let batch =
         json!([event("a", "X", &json!("x".repeat(1_500))), event("b", "X", &json!("x".repeat(1_500)))]);
     assert_eq!(node.post("/v1/events", &batch).await.status, StatusCode::ACCEPTED);
-    let request = Request::post("/v1/sagas/order/o-1/cancel").body(Body::from("x".repeat(2_001))).unwrap();
+    let request = Request::post("/v1/sagas/order/o-1/cancel").header("content-type", "application/json");
+    let request = request.body(Body::from("x".repeat(2_001))).unwrap();
     check(&node, request, "OR0005", "the limit is 2000").await;
 }
 
@@ -226,7 +229,9 @@ async fn unusual_valid_names_round_trip() {
 async fn invalid_control_request_is_rejected() {
     let node = Node::start().await;
     let instruct = |verb: &str, body: &str| {
-        Request::post(format!("/v1/sagas/order/o-1/{verb}")).body(Body::from(body.to_owned())).unwrap()
+        let request =
+            Request::post(format!("/v1/sagas/order/o-1/{verb}")).header("content-type", "application/json");
+        request.body(Body::from(body.to_owned())).unwrap()
     };
     check(&node, instruct("cancel", "{"), "OR0001", "line 1 column 1").await;
     check(&node, instruct("cancel", r#"{"reasn":"x"}"#), "OR0002", "unknown field `reasn`").await;

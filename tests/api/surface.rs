@@ -220,7 +220,10 @@ async fn shutdown_completes_in_flight_requests() {
     let server = tokio::spawn(orlog::api::serve(Arc::clone(&node.app), listener, shutdown));
     let body = placed("o-1", 5).to_string();
     let (first, rest) = body.split_at(20);
-    let header = format!("POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let header = format!(
+        "POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("{header}{first}").as_bytes()).await.unwrap();
     let mut other = TcpStream::connect(address).await.unwrap();

@@ -263,6 +263,69 @@ async fn host_placeholders_are_subject_to_egress_rules() {
 }
 
 #[tokio::test]
+async fn a_field_in_a_url_cannot_change_its_path() {
+    let shop = HttpUpstream::open().await;
+    let port = shop.url.rsplit(':').next().unwrap().to_owned();
+    let at = |url: &str| {
+        upstream(&format!("egress = {{ private = true }}\n[effects.\"pay.charge\"]\nurl = \"{url}\""))
+    };
+    for url in [
+        format!("http://localhost:{port}/tenants/{{id}}/charges"),
+        format!("http://{{host}}:{port}/tenants/{{id}}/charges"),
+        "{base}/tenants/{id}/charges?x={id}".to_owned(),
+    ] {
+        for id in ["..", ".", ""] {
+            let payload = json!({ "id": id, "host": "localhost", "base": shop.url });
+            let (code, message) = failure(&perform(&at(&url), payload).await);
+            assert_eq!(code, "invalid_payload", "{url} {id:?}: {message}");
+        }
+        let payload = json!({ "id": "a?b/..", "host": "localhost", "base": shop.url });
+        perform(&at(&url), payload).await.unwrap();
+        assert_eq!(shop.received().pop().unwrap().uri.path(), "/tenants/a%3Fb%2F../charges", "{url}");
+    }
+    let query = at(&format!("http://localhost:{port}?q={{id}}&r={{none?}}"));
+    perform(&query, json!({ "id": ".." })).await.unwrap();
+    assert_eq!(shop.received().pop().unwrap().uri.path_and_query().unwrap().as_str(), "/?q=..&r=");
+}
+
+#[tokio::test]
+async fn credentials_go_only_to_hosts_that_the_configuration_names() {
+    let (shop, secret) = (HttpUpstream::open().await, file("only-for-listed-hosts"));
+    let reference = &secret.1;
+    let config = |more: &str, effect: &str| -> HttpConfig {
+        let text = format!("{more}\n[effects.\"pay.charge\"]\n{effect}");
+        toml::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    let auth = format!("auth = {{ bearer = {reference:?} }}");
+    let tls = format!("tls = {{ cert = {reference:?}, key = {reference:?} }}");
+    let header = format!("\nheaders = {{ x-key = \"{{{reference}}}\" }}");
+    for url in
+        ["url = \"{callback}\"", "url = \"https://{host}/x\"", "url = \"https://{host}.example.com/x\""]
+    {
+        let of_tenants =
+            format!("{auth}\negress = {{ tenants = {{ acme = [\"localhost\"] }}, private = true }}");
+        for (more, effect) in [
+            (auth.as_str(), url.to_owned()),
+            (tls.as_str(), url.to_owned()),
+            (of_tenants.as_str(), url.to_owned()),
+            ("", format!("{url}{header}")),
+        ] {
+            let error =
+                config(more, &effect).upstream("pay").err().expect("any host would receive the secret");
+            assert!(error.to_string().contains("egress.allow"), "{error}");
+        }
+        config("", url).upstream("pay").unwrap();
+    }
+    let listed = format!("{auth}\negress = {{ allow = [\"127.0.0.1\"], private = true }}");
+    let listed = config(&listed, "url = \"{callback}\"").upstream("pay").unwrap();
+    perform(&listed, json!({ "callback": format!("{}/x", shop.url) })).await.unwrap();
+    assert_eq!(shop.received()[0].header("authorization"), "Bearer only-for-listed-hosts");
+    let other = perform(&listed, json!({ "callback": shop.url.replace("127.0.0.1", "localhost") })).await;
+    check_rejected(&other, "is not allowed; add it to egress.allow");
+    assert_eq!(shop.received().len(), 1);
+}
+
+#[tokio::test]
 async fn redirects_require_opt_in_and_drop_credentials() {
     let (shop, other) = (HttpUpstream::open().await, HttpUpstream::open().await);
     let (_dir, secret) = file("only-for-the-shop");

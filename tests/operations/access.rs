@@ -126,10 +126,17 @@ async fn gateway_headers_require_the_secret() {
     node.send("GET", "/v1/sagas", &for_gamma, None).await.problem(403, "OR0043");
     node.send("POST", "/admin/reload", &ada, None).await.problem(403, "OR0042");
 
-    // Without a list of tenants, the tenant that the gateway sets applies; never the whole node.
+    // Without a list of tenants, the caller would select its tenants.
     let bare = [presented, ("x-orlog-user", "ada"), ("x-orlog-role", "admin"), ("x-tenant-id", "gamma")];
-    node.send("GET", "/v1/sagas", &bare, None).await.ok();
-    node.send("POST", "/admin/reload", &bare, None).await.problem(403, "OR0043");
+    for (method, path) in [("GET", "/v1/sagas"), ("POST", "/admin/reload")] {
+        let detail = node.send(method, path, &bare, None).await.problem(401, "OR0040");
+        assert!(detail.contains("x-orlog-tenants"), "{detail}");
+    }
+    let default_only =
+        [presented, ("x-orlog-user", "ada"), ("x-orlog-role", "viewer"), ("x-orlog-tenants", "")];
+    node.send("GET", "/v1/sagas", &default_only, None).await.ok();
+    let other: Vec<_> = default_only.into_iter().chain([("x-tenant-id", "gamma")]).collect();
+    node.send("GET", "/v1/sagas", &other, None).await.problem(403, "OR0043");
 
     node.send("GET", "/v1/sagas", &for_acme[1..], None).await.problem(401, "OR0040");
     let invalid_headers: Vec<_> =

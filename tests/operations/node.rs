@@ -111,6 +111,9 @@ impl Node {
         }
         if let Some(body) = body {
             request = request.json(body);
+        } else if headers.iter().all(|(name, _)| *name != "content-type") {
+            // A node requires it for each change.
+            request = request.header("content-type", "application/json");
         }
         let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());

@@ -1,10 +1,17 @@
 //! The real binary as a node, for tests that kill it.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
 use crate::node::{TIMEOUT, orlog};
+
+const DEV: [&str; 5] = ["dev", "--listen", "127.0.0.1:0", "--output", "json"];
+
+fn unauthenticated(mut command: Command) -> Command {
+    command.env("ORLOG_AUTH__ALLOW_UNAUTHENTICATED", "true");
+    command
+}
 
 /// Node on a free port; killed on drop.
 pub(crate) struct Process {
@@ -14,7 +21,23 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(args: &[&str]) -> Self {
-        let mut command = orlog(&["dev", "--listen", "127.0.0.1:0", "--output", "json"]);
+        Self::spawn(unauthenticated(orlog(&DEV)), args)
+    }
+
+    /// Starts a node that requires the token of its session.
+    pub(crate) fn start_with_session(args: &[&str]) -> Self {
+        Self::spawn(orlog(&DEV), args)
+    }
+
+    /// Starts a node with this hard limit of open files.
+    pub(crate) fn start_with_open_files(limit: usize, args: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]);
+        command.arg(orlog(&[]).get_program()).args(DEV);
+        Self::spawn(unauthenticated(command), args)
+    }
+
+    fn spawn(mut command: Command, args: &[&str]) -> Self {
         let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, receiver) = mpsc::channel();

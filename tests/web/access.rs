@@ -41,6 +41,16 @@ async fn tenant_switch_works_and_unknown_tenant_shows_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn token_in_a_link_moves_from_the_address_to_the_session() {
+    let Some(mut site) = Site::open().await else { return };
+    let link = format!("http://{}/#token=0123abcd", site.address);
+    site.browser.navigate(&link);
+    site.browser.until("sessionStorage.getItem('orlog.token') === '0123abcd'");
+    site.browser.until("location.hash === ''");
+    assert_eq!(site.browser.eval("Object.values({...localStorage}).includes('0123abcd')"), false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn theme_is_persisted() {
     let Some(mut site) = Site::open().await else { return };
     site.go("/node");

@@ -7,8 +7,8 @@
 //! Each group contains the checkpoint of each stream: state, outbox, dedupe keys and checkpoint are one
 //! transaction.
 //!
-//! A full store is not a failure: the group is retried until the store has free space; accepted inputs
-//! are kept. An unavailable log is not a failure either: the group waits until its result is known.
+//! A full store is not a failure, nor is a journal that cannot create a segment: the group is retried until
+//! it is committed; accepted inputs are kept. An unavailable log is not a failure either: the group waits until its result is known.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ use crate::shard::submission::{CommitterHandle, CommitterRequest, Submission};
 use crate::telemetry::metrics::{ActorKind, LiveActorGuard, Metrics, TenantCache};
 use crate::telemetry::tracer::{CommitGroupSpan, TransitionSpan};
 
-/// Delay before a group is retried on a full store.
-const STORE_FULL_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Delay before a group is retried on a store that is full or cannot create a segment.
+const STORE_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Interval at which the checkpoint is committed alone, if messages without consequences moved it.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
@@ -232,10 +232,11 @@ impl CommitterThread {
         self.fresh.hand_over(gathered.changes.drain(..), self.sequences.drain(..));
     }
 
-    /// Makes the group durable. Returns `false` if a stop is requested while the store is full; then no
+    /// Makes the group durable. Returns `false` if a stop is requested while the store cannot commit; then no
     /// change of the group is committed.
     fn commit(&mut self, changes: &[Change]) -> Result<bool, String> {
         let started = Instant::now();
+        let mut is_blocked = false;
         while let Err(error) = self.state.writer.commit(changes, self.clock.now()) {
             match error {
                 StoreError::Full { .. } => {
@@ -245,7 +246,17 @@ impl CommitterThread {
                     if self.stop.load(Ordering::Acquire) {
                         return Ok(false);
                     }
-                    std::thread::park_timeout(STORE_FULL_RETRY_DELAY);
+                    std::thread::park_timeout(STORE_RETRY_DELAY);
+                }
+                StoreError::Rotation { .. } => {
+                    if !std::mem::replace(&mut is_blocked, true) {
+                        tracing::error!(%error, "commits are blocked; retrying");
+                        self.metrics.set_commit_failure(Some(error.to_string()));
+                    }
+                    if self.stop.load(Ordering::Acquire) {
+                        return Ok(false);
+                    }
+                    std::thread::park_timeout(STORE_RETRY_DELAY);
                 }
                 StoreError::TooLarge { .. } if changes.len() > 1 => {
                     let (first, rest) = changes.split_at(changes.len() / 2);
@@ -259,6 +270,10 @@ impl CommitterThread {
             }
         }
         self.sequences.extend_from_slice(self.state.writer.work_sequences());
+        if is_blocked {
+            self.metrics.set_commit_failure(None);
+            tracing::info!("commits continue");
+        }
         if self.metrics.set_store_full(false) {
             tracing::info!("store has free space again");
         }

@@ -8,6 +8,7 @@ mod sink;
 mod tenants;
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use orlog_model::{Commit, DeadLetterReason};
 use prometheus_client::metrics::counter::Counter;
@@ -80,6 +81,8 @@ pub struct Metrics {
     restarts: Family<Labels2, Counter>,
     dead_letters: Family<Labels1, Counter>,
     store_full: Gauge<i64, AtomicI64>,
+    /// Reason why a committer retries its group.
+    commit_failure: Mutex<Option<String>>,
     /// Streams that are not read because they lost messages, over all shards.
     pub(crate) streams_lost: Gauge<i64, AtomicI64>,
 }
@@ -130,6 +133,7 @@ impl Metrics {
             restarts,
             dead_letters,
             store_full: Gauge::default(),
+            commit_failure: Mutex::default(),
             streams_lost: Gauge::default(),
         }
     }
@@ -255,6 +259,16 @@ impl Metrics {
     /// Sets the store-full gauge and returns its previous value.
     pub(crate) fn set_store_full(&self, full: bool) -> bool {
         self.store_full.inner().swap(i64::from(full), Ordering::Relaxed) > 0
+    }
+
+    /// Returns why commits are retried; `None` if they succeed.
+    #[must_use]
+    pub fn commit_failure(&self) -> Option<String> {
+        self.commit_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_commit_failure(&self, failure: Option<String>) {
+        *self.commit_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 }
 

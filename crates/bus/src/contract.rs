@@ -130,6 +130,11 @@ pub trait Bus: Send + Sync + 'static {
 
     /// Returns the sequence of the last message in the stream; 0 if the stream is empty.
     async fn last_sequence(&self) -> Result<u64, Error>;
+
+    /// Returns why the last publish was not stored; `None` if it was, or if servers store the messages.
+    fn publish_failure(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Consumer of a subscription.

@@ -250,6 +250,10 @@ impl Bus for Embedded {
     async fn last_sequence(&self) -> Result<u64, Error> {
         Ok(self.log.end().sequence)
     }
+
+    fn publish_failure(&self) -> Option<String> {
+        self.log.write_failure()
+    }
 }
 
 impl Drop for Embedded {

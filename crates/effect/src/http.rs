@@ -55,8 +55,15 @@ pub(crate) struct HttpOperation {
 pub(crate) enum UrlTemplate {
     /// Path below the base URL, for example `/orders/{order.id}/charges`.
     Path(PathTemplate),
-    /// Complete URL; `dynamic` if the host contains a placeholder.
-    Url { text: TextTemplate, dynamic: bool },
+    /// Complete URL: scheme and host, then path and query.
+    Url {
+        /// `https://api.example.com`, with placeholders in the host, or a placeholder of a whole URL.
+        origin: TextTemplate,
+        /// Path and query; may be empty.
+        suffix: PathTemplate,
+        /// Whether the payload determines the host.
+        dynamic: bool,
+    },
 }
 
 /// Request body of an effect.
@@ -152,20 +159,55 @@ pub(crate) fn fill_headers(
 }
 
 impl UrlTemplate {
+    /// Returns whether a payload determines the host.
+    pub(crate) fn is_dynamic(&self) -> bool {
+        matches!(self, Self::Url { dynamic: true, .. })
+    }
+
+    /// Parses a complete URL. The host is static if the first `/` or `?` after it precedes the first placeholder.
+    pub(crate) fn parse_url(text: &str) -> Result<Self, String> {
+        let invalid = |reason: String| format!("invalid url: {reason}");
+        let template = TextTemplate::parse(text).map_err(invalid)?;
+        if template.has_secrets() {
+            return Err("a secret is not allowed in a url; send it in a header".to_owned());
+        }
+        let scheme = ["http://", "https://"].into_iter().find(|scheme| text.starts_with(scheme));
+        if scheme.is_none() && !text.starts_with('{') {
+            return Err(format!("the url {text:?} must start with http://, https:// or a placeholder"));
+        }
+        let host = scheme.map_or(0, str::len);
+        let mut depth = 0_usize;
+        let end = text[host..].find(|c| {
+            match c {
+                '{' => depth += 1,
+                '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth == 0 && matches!(c, '/' | '?' | '\\' | '#')
+        });
+        let (origin, suffix) = text.split_at(end.map_or(text.len(), |end| host + end));
+        let origin = TextTemplate::parse(origin).map_err(invalid)?;
+        let suffix = PathTemplate::suffix(suffix).map_err(|error| invalid(error.to_string()))?;
+        Ok(Self::Url { dynamic: !origin.is_plain(), origin, suffix })
+    }
+
     fn fill(&self, scope: PlaceholderScope<'_>) -> Result<RequestTarget, FillError> {
         match self {
             Self::Path(path) => {
                 let filled = path.fill(|name| scope.find(name));
                 filled.map(RequestTarget::Path).map_err(|error| FillError::Payload(error.to_string()))
             }
-            Self::Url { text, dynamic } => {
+            Self::Url { origin, suffix, dynamic } => {
                 // A placeholder at the start of the URL is not encoded: it contains scheme and host.
                 let encode = |index: usize, value: String| match index {
                     0 => value,
                     _ => utf8_percent_encode(&value, NON_ALPHANUMERIC).to_string().replace("%2E", "."),
                 };
-                let filled = text.fill(scope, &mut SecretScrubber::default(), encode)?;
-                let url = Url::parse(&filled).map_err(|error| FillError::Payload(error.to_string()))?;
+                let origin = origin.fill(scope, &mut SecretScrubber::default(), encode)?;
+                let suffix = suffix.fill(|name| scope.find(name));
+                let suffix = suffix.map_err(|error| FillError::Payload(error.to_string()))?;
+                let url = Url::parse(&format!("{origin}{suffix}"));
+                let url = url.map_err(|error| FillError::Payload(error.to_string()))?;
                 let invalid = |reason: &str| Err(FillError::Payload(reason.to_owned()));
                 if !matches!(url.scheme(), "http" | "https") {
                     return invalid("the scheme is not http or https");

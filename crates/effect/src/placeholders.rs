@@ -128,14 +128,6 @@ impl TextTemplate {
         self.0.iter().any(|part| matches!(part, Part::Secret(_)))
     }
 
-    /// Returns the text before the first placeholder, or the whole text without placeholders.
-    pub(crate) fn literal_prefix(&self) -> &str {
-        match self.0.first() {
-            Some(Part::Plain(text)) => text,
-            Some(Part::Field { .. } | Part::Secret(_)) | None => "",
-        }
-    }
-
     /// Returns whether it consists of a single field.
     pub(crate) fn is_single_field(&self) -> bool {
         matches!(self.0.as_slice(), [Part::Field { .. }])

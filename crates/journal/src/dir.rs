@@ -100,14 +100,15 @@ impl JournalDir {
     }
 
     fn recycle(&self, path: PathBuf, first: u64) -> Result<(PathBuf, File, u32)> {
-        let file = File::options().read(true).write(true).open(&path).map_err(Error::io("open", &path))?;
+        let file = self.disk.open(File::options().read(true).write(true), &path);
+        let file = file.map_err(Error::io("open", &path))?;
         let seed = self.write_header(&file, &path, first)?;
         Ok((path, file, seed))
     }
 
     fn allocate(&self, first: u64, capacity: u64) -> Result<(PathBuf, File, u32)> {
         let path = self.path.join(format!("{first:020}.new"));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = self.disk.open(File::options().read(true).write(true).create(true).truncate(true), &path);
         let file = file.map_err(Error::write("create", &path, capacity))?;
         let allocated =
             self.disk.allocate(&file, capacity).map_err(Error::write("allocate", &path, capacity));

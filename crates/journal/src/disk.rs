@@ -1,9 +1,10 @@
 //! Disk operations of a journal, behind a trait so that tests can inject failures.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -11,6 +12,14 @@ use rustix::io::Errno;
 /// File operations of a journal. Implementations other than [`LocalDisk`] are for tests: they fail, or
 /// lose unsynced data.
 pub trait Disk: fmt::Debug + Send + Sync {
+    /// Opens or creates a segment.
+    ///
+    /// # Errors
+    /// The error of the operating system, for example if the process has no free file descriptor.
+    fn open(&self, options: &OpenOptions, path: &Path) -> io::Result<File> {
+        options.open(path)
+    }
+
     /// Sets the length of the empty `file` to `bytes` and reserves the blocks, so that later writes cannot
     /// run out of space. Reads of it return zeros.
     ///

@@ -18,6 +18,17 @@ pub enum Error {
         /// Requested number of bytes.
         needed_bytes: u64,
     },
+    /// No segment can be created, for example because the process has no free file descriptor. The journal is
+    /// intact; retry.
+    #[error("cannot create the next segment: cannot {action} {}: {source}", path.display())]
+    Rotation {
+        /// Attempted action, a verb.
+        action: &'static str,
+        /// File.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
     /// Another journal, in this or another process, writes to this directory.
     #[error("{} is locked by another process; stop that process (find it with `fuser`)", path.display())]
     Locked {

@@ -96,8 +96,8 @@ impl Journal {
     /// immediately; it is durable after the next sync. On an error nothing was appended.
     ///
     /// # Errors
-    /// [`Error::TooLarge`]; [`Error::Full`] and [`Error::Io`], after which a later append may succeed;
-    /// [`Error::Poisoned`].
+    /// [`Error::TooLarge`]; [`Error::Full`], [`Error::Rotation`] and [`Error::Io`], after which a later append
+    /// may succeed; [`Error::Poisoned`].
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<u64> {
         self.log.check_not_poisoned()?;
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
@@ -182,7 +182,10 @@ impl Journal {
     fn roll(&mut self, needed_bytes: u64) -> Result<()> {
         // Recovery requires this: all records in older segments are durable.
         self.log.sync()?;
-        let created = self.dir.create(self.next, needed_bytes);
+        let created = self.dir.create(self.next, needed_bytes).map_err(|error| match error {
+            Error::Io { action, path, source } => Error::Rotation { action, path, source },
+            other => other,
+        });
         self.active = Arc::new(self.log.poison(created)?);
         self.log.push(Arc::clone(&self.active));
         Ok(())

@@ -32,6 +32,12 @@ pub enum IdError {
         /// Maximum length, in bytes.
         limit: usize,
     },
+    /// The text is `.` or `..`, which URLs cannot contain as a segment: parsers remove it, also if it is encoded.
+    #[error("{kind} must not be \".\" or \"..\", because no URL can contain it")]
+    Dots {
+        /// Kind of the id.
+        kind: &'static str,
+    },
     /// The text contains a control character (NUL, newline, DEL …).
     #[error("{kind} contains control character {character:?} at byte {position}; remove it")]
     Control {
@@ -76,6 +82,16 @@ macro_rules! id {
                 let text = text.into();
                 check($kind, &text, $max, $empty)?;
                 Ok(Self(text))
+            }
+
+            /// Validates the text like `new`, and rejects `.` and `..`: an id in the path of a URL. Ids of stored data
+            /// are not rejected.
+            ///
+            /// # Errors
+            /// The errors of `new`, and [`IdError::Dots`].
+            pub fn for_path(text: impl Into<CompactString>) -> Result<Self, IdError> {
+                let id = Self::new(text)?;
+                if matches!(id.as_str(), "." | "..") { Err(IdError::Dots { kind: $kind }) } else { Ok(id) }
             }
 
             /// Returns the text.
@@ -242,6 +258,17 @@ mod tests {
     fn rejects_long_ids_with_the_limit() {
         let error = CorrelationId::new("x".repeat(257)).unwrap_err();
         assert_eq!(error.to_string(), "correlation id has 257 bytes, the limit is 256; shorten or hash it");
+    }
+
+    #[test]
+    fn ids_in_paths_are_no_dots() {
+        for dots in [".", ".."] {
+            let error = CorrelationId::for_path(dots).unwrap_err();
+            assert!(error.to_string().starts_with("correlation id must not be"), "{error}");
+            assert!(CorrelationId::new(dots).is_ok(), "stored ids are still readable");
+        }
+        assert!(CorrelationId::for_path("...").is_ok() && CorrelationId::for_path("a..b").is_ok());
+        assert!(CorrelationId::for_path("").is_err());
     }
 
     #[test]

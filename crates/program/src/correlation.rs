@@ -42,6 +42,37 @@ fn identifier(event: &Event, path: &str, value: &Value) -> Result<CorrelationId,
             )));
         }
     };
-    CorrelationId::new(text)
+    CorrelationId::for_path(text)
         .map_err(|error| ProgramError::SchemaMismatch(format!("`{path}` of {}: {error}", event.kind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use orlog_model::{EventId, EventType, TenantId, Timestamp};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_with_dots_is_no_correlation_id() {
+        let event = Event {
+            id: EventId::new("e-1").unwrap(),
+            tenant: TenantId::default(),
+            kind: EventType::new("OrderPlaced").unwrap(),
+            source: "test".to_owned(),
+            subject: None,
+            time: Timestamp::from_millis(0),
+            correlation: None,
+            causation: None,
+            trace: None,
+            schema_version: 1,
+            data: json!({}),
+        };
+        let of = |value| super::of(&event, Some("orderId"), Some(&value));
+        for dots in [".", ".."] {
+            let error = of(json!(dots)).unwrap_err().to_string();
+            assert!(error.contains("`orderId` of OrderPlaced: correlation id must not be"), "{error}");
+        }
+        assert_eq!(of(json!("...")).unwrap().as_str(), "...");
+    }
 }

@@ -236,7 +236,11 @@ impl<N: NativeSaga> NativeProgram<N> {
         };
         manifest.subscriptions.sort_by(|a, b| a.kind.cmp(&b.kind));
         manifest.effects.sort();
-        Ok(Self { reference: DefinitionRef { saga: SagaName::new(saga)?, version, hash }, manifest, native })
+        Ok(Self {
+            reference: DefinitionRef { saga: SagaName::for_path(saga)?, version, hash },
+            manifest,
+            native,
+        })
     }
 
     fn event(

@@ -407,6 +407,7 @@ fn invalid_manifest_is_rejected_with_location() {
         let found = problems(&module_with(CONSTANT, &written.to_string(), "{}"));
         assert!(found.iter().any(|problem| problem.contains(expected)), "{found:?}");
     }
+    check(|m| m["saga"] = json!(".."), "orlog.manifest.saga: saga name must not be");
     check(|m| m["version"] = json!(0), "orlog.manifest.version: versions start at 1");
     check(|m| m["saga"] = json!(""), "saga name must not be empty");
     check(|m| m["sga"] = json!(""), "unknown field `sga`");

@@ -17,6 +17,13 @@ pub enum Error {
         /// Cause and remedy.
         reason: String,
     },
+    /// The journal cannot create a segment, for example because the process has no free file descriptor. Nothing
+    /// was committed; retry the same group.
+    #[error("{reason}; nothing was committed")]
+    Rotation {
+        /// Cause.
+        reason: String,
+    },
     /// A name is too long for a key. Nothing was committed, and this group can never be committed.
     #[error(
         "a key of table {table} would be {length} bytes long, the limit is {limit}; shorten the names in it"
@@ -194,6 +201,7 @@ impl From<orlog_journal::Error> for Error {
             Journal::Full { path, needed_bytes } => {
                 Error::Full { path, reason: format!("{needed_bytes} bytes are required; free disk space") }
             }
+            Journal::Rotation { .. } => Error::Rotation { reason: text },
             Journal::Locked { path } => Error::Locked { path },
             Journal::NewerFormat { path, found, supported } => {
                 Error::NewerFormat { path, found: u32::from(found), supported: u32::from(supported) }

@@ -248,6 +248,7 @@ struct FaultyDisk {
 const HEALTHY: u8 = 0;
 const FULL: u8 = 1;
 const FSYNC_FAILS: u8 = 2;
+const NO_DESCRIPTORS: u8 = 3;
 
 impl FaultyDisk {
     fn set(&self, fault: u8) {
@@ -260,6 +261,15 @@ impl FaultyDisk {
 }
 
 impl Disk for FaultyDisk {
+    fn open(&self, options: &fs::OpenOptions, path: &std::path::Path) -> io::Result<fs::File> {
+        const TOO_MANY_OPEN_FILES: i32 = 24;
+        if self.fails(NO_DESCRIPTORS) {
+            Err(io::Error::from_raw_os_error(TOO_MANY_OPEN_FILES))
+        } else {
+            LocalDisk.open(options, path)
+        }
+    }
+
     fn allocate(&self, file: &fs::File, bytes: u64) -> io::Result<()> {
         if self.fails(FULL) {
             Err(io::ErrorKind::StorageFull.into())
@@ -283,11 +293,21 @@ impl Disk for FaultyDisk {
 
 #[test]
 fn full_disk_rejects_commits_until_space_is_free() {
+    check_retry(FULL, |error| matches!(error, Error::Full { .. }));
+}
+
+#[test]
+fn failed_rotation_rejects_commits_until_a_descriptor_is_free() {
+    check_retry(NO_DESCRIPTORS, |error| matches!(error, Error::Rotation { .. }));
+}
+
+/// Checks that commits fail with the expected error during the fault, change nothing, and succeed after it.
+fn check_retry(fault: u8, is_expected: fn(&Error) -> bool) {
     let dir = tempfile::tempdir().unwrap();
     let device = Arc::new(FaultyDisk::default());
     let (mut writer, reader) =
         open_with_disk(dir.path(), small(), Arc::clone(&device) as Arc<dyn Disk>).unwrap();
-    device.set(FULL);
+    device.set(fault);
     let mut number = 1;
     let error = loop {
         match writer.commit(&group(number), at(5)) {
@@ -295,10 +315,10 @@ fn full_disk_rejects_commits_until_space_is_free() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(is_expected(&error), "{error}");
     assert_eq!(reader.position(), number - 1);
     let expected = everything(&reader);
-    assert!(matches!(writer.commit(&group(number), at(5)), Err(Error::Full { .. })));
+    assert!(is_expected(&writer.commit(&group(number), at(5)).unwrap_err()));
     assert_eq!(everything(&reader), expected);
     device.set(HEALTHY);
     assert_eq!(writer.commit(&group(number), at(5)).unwrap(), number);

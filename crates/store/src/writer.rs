@@ -133,7 +133,7 @@ impl Writer {
     /// Waits while the tables on disk are too far behind.
     ///
     /// # Errors
-    /// - [`Error::Full`]: nothing was committed; retry the same group later.
+    /// - [`Error::Full`], [`Error::Rotation`]: nothing was committed; retry the same group later.
     /// - [`Error::KeyTooLong`], [`Error::TooLarge`]: nothing was committed, and this group can never be
     ///   committed.
     /// - [`Error::Unavailable`]: unknown whether it was committed; [`Writer::retry_commit`] continues it.

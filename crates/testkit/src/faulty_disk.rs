@@ -1,7 +1,8 @@
-//! Disk with injected faults: full, slow or failing.
+//! Disk with injected faults: full, slow, failing, or without file descriptors.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ pub struct FaultyDisk(Arc<DiskFaults>);
 #[derive(Debug, Default)]
 struct DiskFaults {
     full: AtomicBool,
+    no_descriptors: AtomicBool,
     failing_syncs: AtomicUsize,
     rejected: AtomicUsize,
     slow_millis: AtomicU64,
@@ -24,6 +26,11 @@ impl FaultyDisk {
     /// Sets whether the disk is full.
     pub fn set_full(&self, full: bool) {
         self.0.full.store(full, Ordering::SeqCst);
+    }
+
+    /// Sets whether opening a file fails because the process has no free file descriptor.
+    pub fn set_no_descriptors(&self, none: bool) {
+        self.0.no_descriptors.store(none, Ordering::SeqCst);
     }
 
     /// Lets the next `count` syncs fail; the state of the data written before them is unknown.
@@ -42,7 +49,7 @@ impl FaultyDisk {
         self.0.failing_syncs.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of allocations that failed because the disk was full.
+    /// Returns the number of calls that failed because the disk was full or no file descriptor was free.
     #[must_use]
     pub fn rejected(&self) -> usize {
         self.0.rejected.load(Ordering::SeqCst)
@@ -58,6 +65,14 @@ impl FaultyDisk {
 }
 
 impl Disk for FaultyDisk {
+    fn open(&self, options: &OpenOptions, path: &Path) -> io::Result<File> {
+        if self.0.no_descriptors.load(Ordering::SeqCst) {
+            self.0.rejected.fetch_add(1, Ordering::SeqCst);
+            return Err(rustix::io::Errno::MFILE.into());
+        }
+        LocalDisk.open(options, path)
+    }
+
     /// Allocates space. Only this call can fail for lack of space; allocated space is writable.
     fn allocate(&self, file: &File, bytes: u64) -> io::Result<()> {
         self.check_space()?;

@@ -31,7 +31,7 @@ pub(super) fn event(
         source: text(from, "source")?.ok_or_else(|| missing(from, "source"))?,
         subject: text(from, "subject")?,
         time: optional_time(from)?.unwrap_or(defaults.now),
-        correlation: optional(from, "correlationid", CorrelationId::new)?,
+        correlation: optional(from, "correlationid", CorrelationId::for_path)?,
         causation: text(from, "causationid")?,
         trace: from.get("traceparent")?.and_then(|text| TraceParent::new(&text)),
         schema_version: match from.get("dataversion")? {

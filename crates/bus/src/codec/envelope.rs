@@ -41,7 +41,9 @@ pub fn from_envelope(value: &Value, defaults: &DecodeDefaults) -> Result<Event, 
         source: format!("{SOURCE_PREFIX}{aggregate_type}"),
         subject: Some(free_text("aggregate_id", required(members, "aggregate_id")?)?),
         time: timestamp(members)?.unwrap_or(defaults.now),
-        correlation: correlation.map(|t| id("metadata.correlation_id", t, CorrelationId::new)).transpose()?,
+        correlation: correlation
+            .map(|t| id("metadata.correlation_id", t, CorrelationId::for_path))
+            .transpose()?,
         causation: causation.map(|t| free_text("metadata.causation_id", t)).transpose()?,
         trace: text(metadata, "trace_id")?.and_then(trace),
         schema_version: schema_version(members)?,

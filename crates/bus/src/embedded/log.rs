@@ -46,6 +46,8 @@ pub(super) struct StreamLog {
     end: watch::Sender<LogEnd>,
     bytes: AtomicU64,
     remembered_from: AtomicU64,
+    /// Error of the last write.
+    write_failure: Mutex<Option<String>>,
     /// Number of active retention holds.
     holds: AtomicUsize,
 }
@@ -82,6 +84,7 @@ impl StreamLog {
             end: watch::Sender::new(end),
             bytes: AtomicU64::new(0),
             remembered_from: AtomicU64::new(0),
+            write_failure: Mutex::default(),
             holds: AtomicUsize::new(0),
         }
     }
@@ -142,6 +145,16 @@ impl StreamLog {
         }
         // Under the lock: a reader that gets a message from the ring also sees the end after it.
         self.end.send_modify(|end| (end.sequence, end.record) = (sequence, record));
+    }
+
+    /// Returns the error of the last write; `None` if it succeeded.
+    pub(super) fn write_failure(&self) -> Option<String> {
+        self.write_failure.lock().expect("no thread panics while it holds this lock").clone()
+    }
+
+    /// Records the result of a write.
+    pub(super) fn set_write_failure(&self, failure: Option<String>) {
+        *self.write_failure.lock().expect("no thread panics while it holds this lock") = failure;
     }
 
     /// Closes the stream for all readers.

@@ -40,9 +40,19 @@ struct FaultyDisk {
     pause_lock: RwLock<()>,
     full: AtomicBool,
     broken: AtomicBool,
+    no_descriptors: AtomicBool,
 }
 
 impl Disk for FaultyDisk {
+    fn open(&self, options: &fs::OpenOptions, path: &Path) -> io::Result<File> {
+        const TOO_MANY_OPEN_FILES: i32 = 24;
+        if self.no_descriptors.load(Ordering::Relaxed) {
+            Err(io::Error::from_raw_os_error(TOO_MANY_OPEN_FILES))
+        } else {
+            LocalDisk.open(options, path)
+        }
+    }
+
     fn allocate(&self, file: &File, bytes: u64) -> io::Result<()> {
         let _moving = self.pause_lock.read().unwrap();
         LocalDisk.allocate(file, bytes)
@@ -217,6 +227,25 @@ async fn full_disk_rejects_whole_publishes_until_space_is_free() {
     assert!(receipts[0].duplicate && !receipts[1].duplicate);
     let mut consumer = bus.subscribe(subscription("c", ">")).await.unwrap();
     assert_eq!(take(consumer.as_mut(), 5).await.len(), 5);
+}
+
+#[tokio::test]
+async fn failed_rotation_fails_publishes_until_a_descriptor_is_free() {
+    let (dir, disk) = (TempDir::new().unwrap(), Arc::new(FaultyDisk::default()));
+    let clock = Arc::new(ManualClock::default());
+    let bus = Embedded::open_on(dir.path(), &small(), clock, Arc::clone(&disk) as _).unwrap();
+    disk.no_descriptors.store(true, Ordering::Relaxed);
+    let mut stored = 0;
+    while bus.publish(vec![message(stored)]).await.is_ok() {
+        stored += 1;
+        assert_eq!(bus.publish_failure(), None);
+    }
+    let failure = bus.publish_failure().expect("the last publish failed");
+    assert!(failure.contains("Too many open files"), "{failure}");
+    disk.no_descriptors.store(false, Ordering::Relaxed);
+    let receipts = publish(&bus, stored..=stored).await;
+    assert_eq!(receipts[0].sequence, stored + 1);
+    assert_eq!(bus.publish_failure(), None);
 }
 
 #[tokio::test]

@@ -178,6 +178,7 @@ impl Writer {
             responses.push((reply, receipts, permit));
         }
         let written = if fresh.is_empty() { self.intact() } else { self.write() };
+        self.log.set_write_failure(written.as_ref().err().map(ToString::to_string));
         if let Ok(record) = written {
             self.next += fresh.len() as u64;
             self.log.extend(fresh, record);

@@ -147,12 +147,31 @@ impl HttpConfig {
         })?;
         let headers = config.headers.iter().map(|(name, value)| header(name, value));
         let headers = headers.collect::<Result<Vec<_>, String>>().map_err(invalid)?;
+        if address.is_dynamic() && !self.lists_hosts() && self.has_credentials(&headers) {
+            return Err(invalid(
+                "the payload determines the host of the url, and the request has credentials (auth, tls.cert or a \
+                 secret in a header); list the hosts that may receive them in egress.allow"
+                    .to_owned(),
+            ));
+        }
         let body = body(config.body.as_ref(), &method)
             .map_err(|reason| invalid(format!("invalid body: {reason}")))?;
         for (index, rule) in config.responses.iter().enumerate() {
             rule.check().map_err(|reason| invalid(format!("responses[{index}]: {reason}")))?;
         }
         Ok(HttpOperation { method, address, headers, body, responses: config.responses.clone() })
+    }
+
+    /// Returns whether the configuration names the hosts that a payload may choose. Hosts of single tenants do
+    /// not suffice: without `allow`, other tenants may choose any host.
+    fn lists_hosts(&self) -> bool {
+        self.egress.as_ref().is_some_and(|egress| egress.allow.is_some())
+    }
+
+    fn has_credentials(&self, headers: &[(HeaderName, TextTemplate)]) -> bool {
+        self.auth.is_some()
+            || self.tls.as_ref().is_some_and(|tls| tls.cert.is_some())
+            || headers.iter().any(|(_, value)| value.has_secrets())
     }
 
     fn address(
@@ -164,26 +183,11 @@ impl HttpConfig {
                 Err(Err("a path requires a base_url of the upstream".to_owned()))
             }
             (Some(path), None) => path.parse().map(UrlTemplate::Path).map_err(Ok),
-            (None, Some(url)) => self::url(url).map_err(Err),
+            (None, Some(url)) => UrlTemplate::parse_url(url).map_err(Err),
             (Some(_), Some(_)) => Err(Err("path and url are mutually exclusive; remove one".to_owned())),
             (None, None) => Err(Err("path or url is required".to_owned())),
         }
     }
-}
-
-/// Parses a URL template. The host is static if the first `/` after it precedes the first placeholder.
-fn url(text: &str) -> Result<UrlTemplate, String> {
-    let template = TextTemplate::parse(text).map_err(|reason| format!("invalid url: {reason}"))?;
-    if template.has_secrets() {
-        return Err("a secret is not allowed in a url; send it in a header".to_owned());
-    }
-    let after_scheme =
-        ["http://", "https://"].iter().find_map(|scheme| template.literal_prefix().strip_prefix(scheme));
-    if after_scheme.is_none() && !template.literal_prefix().is_empty() {
-        return Err(format!("the url {text:?} must start with http://, https:// or a placeholder"));
-    }
-    let written_out = after_scheme.is_some_and(|rest| rest.contains(['/', '?']) || template.is_plain());
-    Ok(UrlTemplate::Url { text: template, dynamic: !written_out })
 }
 
 /// Parses a header. Errors never contain the value: it may be a secret.

@@ -211,7 +211,8 @@ impl HttpClient {
     }
 
     /// Sends the request and follows redirects up to the limit. Configured credentials, headers and
-    /// signatures are sent only to the original origin.
+    /// signatures are sent only to the original origin. If a payload determines it and the request has
+    /// credentials, the configuration lists its host (`HttpConfig`), which the egress rules check.
     async fn follow(
         &self,
         item: &WorkItem,
@@ -228,6 +229,7 @@ impl HttpClient {
             if guarded {
                 self.options.egress.check(&item.instance.tenant, &url).map_err(|e| forbidden(summary, &e))?;
             }
+            let pair = if url.origin() == origin { pair } else { pair.without_identity() };
             let client = if guarded && !self.options.egress.private { &pair.guarded } else { &pair.open };
             let mut call = client.request(method.clone(), url.clone());
             if url.origin() == origin {

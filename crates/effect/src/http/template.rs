@@ -24,7 +24,7 @@ pub struct PathTemplate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Field { name: String, in_path: bool },
+    Field { name: String, optional: bool, in_path: bool },
 }
 
 /// Error of a template, or of a payload that does not match it.
@@ -63,18 +63,21 @@ impl FromStr for PathTemplate {
 
     fn from_str(text: &str) -> Result<Self, TemplateError> {
         let malformed = |reason| TemplateError::Malformed { text: text.to_owned(), reason };
-        if !text.starts_with('/') {
-            return Err(malformed("it does not start with /"));
-        }
+        if text.starts_with('/') { Self::suffix(text) } else { Err(malformed("it does not start with /")) }
+    }
+}
+
+impl PathTemplate {
+    /// Parses the part of a URL after its host: a path, a query, or both.
+    pub(super) fn suffix(text: &str) -> Result<Self, TemplateError> {
+        let malformed = |reason| TemplateError::Malformed { text: text.to_owned(), reason };
         if text.bytes().any(|b| b.is_ascii_control() || b == b' ' || b == b'#') {
             return Err(malformed("it contains a space, a control character or #"));
         }
         let template = Self { text: text.to_owned(), parts: parts(text).map_err(malformed)? };
         if dots(text) { Err(malformed("a segment is . or ..")) } else { Ok(template) }
     }
-}
 
-impl PathTemplate {
     /// Fills the placeholders from `payload`.
     ///
     /// # Errors
@@ -92,8 +95,12 @@ impl PathTemplate {
         for part in &self.parts {
             match part {
                 Part::Text(text) => path.push_str(text),
-                Part::Field { name, in_path } => {
-                    let value = self.text_of(name, find(name).as_deref())?;
+                Part::Field { name, optional, in_path } => {
+                    let found = find(name).filter(|value| !(*optional && value.is_null()));
+                    let value = match found.as_deref() {
+                        None if *optional => String::new(),
+                        found => self.text_of(name, found)?,
+                    };
                     if value.is_empty() && *in_path {
                         return Err(self.unfit(name, "it is empty"));
                     }
@@ -143,10 +150,11 @@ fn parts(text: &str) -> Result<Vec<Part>, &'static str> {
                 if name.starts_with("env:") || name.starts_with("file:") {
                     return Err("a secret is not allowed in a path; send it in a header");
                 }
+                let (name, optional) = name.strip_suffix('?').map_or((name, false), |name| (name, true));
                 if name.contains('{') || name.split('.').any(str::is_empty) {
                     return Err("a placeholder is not a valid field name");
                 }
-                parts.push(Part::Field { name: name.to_owned(), in_path });
+                parts.push(Part::Field { name: name.to_owned(), optional, in_path });
                 after
             }
         };
@@ -180,6 +188,7 @@ mod tests {
         check("/orders/{order.id}/lines/{n}", &payload, "/orders/a%2Fb%20%C3%BC/lines/7");
         check("/stock/{items.0.sku}?q={empty}", &payload, "/stock/x%3Fy?q=");
         check("/ping", &Value::Null, "/ping");
+        check("/ping?a={n?}&b={none?}", &payload, "/ping?a=7&b=");
     }
 
     #[test]

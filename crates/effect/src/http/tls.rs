@@ -59,6 +59,15 @@ impl TlsConfig {
 pub(crate) struct ClientPair {
     pub(crate) open: Client,
     pub(crate) guarded: Client,
+    /// Clients without the client certificate, if there is one.
+    anonymous: Option<Box<ClientPair>>,
+}
+
+impl ClientPair {
+    /// Returns the clients for hosts that the configuration does not name.
+    pub(crate) fn without_identity(&self) -> &Self {
+        self.anonymous.as_deref().unwrap_or(self)
+    }
 }
 
 /// The clients; recreated after a change of certificates.
@@ -98,10 +107,21 @@ impl Clients {
     }
 
     fn make(&self, read: &Certificates) -> Result<ClientPair, reqwest::Error> {
+        let [_, cert, key] = read;
+        let (Some(cert), Some(key)) = (cert, key) else { return self.clients(read, None) };
+        let identity = Identity::from_pem(format!("{}\n{}", cert.expose(), key.expose()).as_bytes())?;
+        let anonymous = Some(Box::new(self.clients(read, None)?));
+        Ok(ClientPair { anonymous, ..self.clients(read, Some(&identity))? })
+    }
+
+    fn clients(
+        &self,
+        [ca, ..]: &Certificates,
+        identity: Option<&Identity>,
+    ) -> Result<ClientPair, reqwest::Error> {
         // Proxies of the environment are ignored and redirects are not followed by default: only the
         // configuration decides where requests go.
         let builder = || -> Result<ClientBuilder, reqwest::Error> {
-            let [ca, cert, key] = read;
             let builder = client()
                 .redirect(reqwest::redirect::Policy::none())
                 .no_proxy()
@@ -111,15 +131,30 @@ impl Clients {
                 None if self.roots => builder,
                 None => builder.tls_certs_only([]),
             };
-            match (cert, key) {
-                (Some(cert), Some(key)) => {
-                    let pem = format!("{}\n{}", cert.expose(), key.expose());
-                    Ok(builder.identity(Identity::from_pem(pem.as_bytes())?))
-                }
-                (Some(_) | None, _) => Ok(builder),
-            }
+            Ok(match identity {
+                Some(identity) => builder.identity(identity.clone()),
+                None => builder,
+            })
         };
         let guarded = builder()?.dns_resolver(Arc::new(GuardedResolver));
-        Ok(ClientPair { open: builder()?.build()?, guarded: guarded.build()? })
+        Ok(ClientPair { open: builder()?.build()?, guarded: guarded.build()?, anonymous: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_certificate_has_clients_without_it_for_other_hosts() {
+        let file = |name: &str| {
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/certs");
+            format!("file:{path}/{name}").parse::<SecretRef>().unwrap()
+        };
+        let tls = TlsConfig { ca: None, cert: Some(file("client.pem")), key: Some(file("client.key")) };
+        let pair = Clients::new(tls, false).unwrap().pair().unwrap();
+        assert!(!std::ptr::eq(pair.without_identity(), &raw const *pair));
+        let pair = Clients::new(TlsConfig::default(), false).unwrap().pair().unwrap();
+        assert!(std::ptr::eq(pair.without_identity(), &raw const *pair));
     }
 }

@@ -41,6 +41,27 @@ fn full_disk_is_detected_at_allocation_without_side_effects() {
 }
 
 #[test]
+fn failed_rotation_is_retried_by_the_next_append() {
+    const TOO_MANY_OPEN_FILES: i32 = 24;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::default());
+    let mut journal = open_on(dir.path(), &disk);
+    fill(&mut journal, 3, 1000);
+    disk.set().open = Some(TOO_MANY_OPEN_FILES);
+    for _ in 0..2 {
+        let error = journal.append(&[&payload(4, 1000)]).unwrap_err();
+        assert!(matches!(error, Error::Rotation { .. }), "{error}");
+        assert!(error.to_string().contains("Too many open files"), "{error}");
+    }
+    check_records(&journal, 1..=3, 1000);
+    disk.set().open = None;
+    fill(&mut journal, 3, 1000);
+    journal.truncate_before(4).unwrap();
+    fill(&mut journal, 1, 1000);
+    check_records(&journal, 4..=7, 1000);
+}
+
+#[test]
 fn failed_append_leaves_no_partial_record() {
     for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
         for count in 0..24 + 16 + 8 {

@@ -1,6 +1,6 @@
 //! Test support: small journals, recognizable payloads, and a disk with injected failures.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -81,6 +81,8 @@ pub(crate) struct FaultyDisk {
 
 #[derive(Debug, Default)]
 pub(crate) struct DiskFaults {
+    /// Number of the operating system.
+    pub(crate) open: Option<i32>,
     pub(crate) allocate: Option<ErrorKind>,
     /// Error of the writes, after this number of bytes.
     pub(crate) write: Option<(ErrorKind, usize)>,
@@ -135,6 +137,13 @@ impl FaultyDisk {
 }
 
 impl Disk for FaultyDisk {
+    fn open(&self, options: &OpenOptions, path: &Path) -> io::Result<File> {
+        match self.set().open {
+            Some(number) => Err(io::Error::from_raw_os_error(number)),
+            None => LocalDisk.open(options, path),
+        }
+    }
+
     fn allocate(&self, file: &File, bytes: u64) -> io::Result<()> {
         match self.set().allocate {
             Some(kind) => Err(kind.into()),

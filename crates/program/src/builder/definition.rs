@@ -26,7 +26,7 @@ impl Definition {
     #[must_use]
     pub fn builder(saga: &str) -> DefinitionBuilder {
         let mut findings = Vec::new();
-        let name = parse_name(SagaName::new(saga), "saga", &mut findings);
+        let name = parse_name(SagaName::for_path(saga), "saga", &mut findings);
         let definition = name.map(|saga| Definition {
             saga,
             version: 1,

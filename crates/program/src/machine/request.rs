@@ -165,7 +165,7 @@ impl Execution<'_> {
                 format!("{}:{tag}:{}", self.context.key.correlation, retries.saturating_add(1))
             }
         };
-        CorrelationId::new(text).map_err(|error| eval_error("correlation", error.to_string()))
+        CorrelationId::for_path(text).map_err(|error| eval_error("correlation", error.to_string()))
     }
 
     /// Creates the payload of a job: the merged environments of the saga and the job, and the results of

@@ -117,6 +117,9 @@ fn check(raw: RawManifest) -> Result<ModuleManifest, Vec<RawDiagnostic>> {
     if raw.version == 0 {
         report(at("version"), "versions start at 1");
     }
+    if let Err(error) = SagaName::for_path(raw.saga.as_str()) {
+        report(at("saga"), &error.to_string());
+    }
     for (field, count) in [
         ("events", raw.events.len()),
         ("effects", raw.effects.len()),

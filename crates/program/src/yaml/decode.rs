@@ -24,7 +24,7 @@ pub(super) fn definition(root: &Node, findings: &mut Vec<RawDiagnostic>) -> Defi
 impl Decoder<'_> {
     fn definition(&mut self, root: &Node) -> Definition {
         let fields = self.fields(root, "", &TOP);
-        let saga = self.required(&fields, "saga", |r, node, path| r.id(node, path, SagaName::new));
+        let saga = self.required(&fields, "saga", |r, node, path| r.id(node, path, SagaName::for_path));
         Definition {
             saga: saga.unwrap_or_else(|| SagaName::new("unread").expect("the placeholder is a valid name")),
             version: self.required(&fields, "version", Self::count).unwrap_or(1),

@@ -1,0 +1,71 @@
+//! Session of a development node: its token, in a file that only the user of the node can read.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::auth::SessionToken;
+use crate::config::{AuthMode, Config};
+
+use super::super::exit::CommandError;
+
+const FILE: &str = "session-token";
+
+/// Token of a running development node. Its file is removed when the node stops.
+pub(super) struct Session {
+    token: SessionToken,
+    file: PathBuf,
+    /// Set when the file belongs to this session.
+    written: OnceLock<()>,
+}
+
+impl Session {
+    /// Creates a token; `None` if the configuration states how callers are authenticated, or that they are not.
+    pub(super) fn start(config: &Config) -> Result<Option<Self>, CommandError> {
+        if config.auth.mode != AuthMode::Off || config.auth.allow_unauthenticated {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            token: SessionToken::random()?,
+            file: config.data_dir.join(FILE),
+            written: OnceLock::new(),
+        }))
+    }
+
+    pub(super) fn token(&self) -> &SessionToken {
+        &self.token
+    }
+
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Writes the token to its file.
+    pub(super) fn write(&self) -> Result<(), CommandError> {
+        // A file of an earlier session may have other permissions, which `mode` does not change.
+        fs::remove_file(&self.file).ok();
+        let write = || {
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&self.file)?;
+            writeln!(file, "{}", self.token.expose())
+        };
+        let failed = |error| CommandError::failed(format!("cannot write {}: {error}", self.file.display()));
+        write().map_err(failed)?;
+        self.written.get_or_init(|| ());
+        Ok(())
+    }
+
+    /// Returns the link that carries the token into the web UI. A browser does not send the part after `#`.
+    pub(super) fn link(&self, url: &str) -> String {
+        format!("{url}/#token={}", self.token.expose())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.written.get().is_some() {
+            fs::remove_file(&self.file).ok();
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Configuration of `[http]`: limits of the HTTP API. `config/default.toml` describes the keys.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::units;
+
+const MIB: u64 = 1 << 20;
+/// Minimum of `http.max_connections`.
+pub(crate) const MIN_CONNECTIONS: usize = 16;
+
+/// Configuration of `[http]`: limits of the HTTP API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpServerConfig {
+    /// Maximum body size with one event or control request, in bytes.
+    #[serde(with = "units::size")]
+    pub max_body_size: u64,
+    /// Maximum body size with a batch of events, in bytes.
+    #[serde(with = "units::size")]
+    pub max_batch_size: u64,
+    /// Maximum page size of a list.
+    pub max_page_size: usize,
+    /// Maximum rows that one list request scans.
+    pub scan_limit: usize,
+    /// Maximum number of requests that read the stores at the same time.
+    pub max_concurrent_reads: usize,
+    /// Maximum number of queries with a condition that one tenant runs at the same time.
+    pub max_concurrent_queries: usize,
+    /// Timeout of a request.
+    #[serde(with = "units::duration")]
+    pub request_timeout: Duration,
+    /// Names of this node in the `Host` header.
+    pub allowed_hosts: Vec<HostPattern>,
+    /// Maximum number of connections.
+    pub max_connections: usize,
+    /// Maximum number of connections from one address.
+    pub max_connections_per_address: usize,
+}
+
+impl Default for HttpServerConfig {
+    fn default() -> Self {
+        Self {
+            max_body_size: MIB,
+            max_batch_size: 8 * MIB,
+            max_page_size: 1000,
+            scan_limit: 20_000,
+            max_concurrent_reads: 64,
+            max_concurrent_queries: 4,
+            request_timeout: Duration::from_secs(30),
+            allowed_hosts: Vec::new(),
+            max_connections: 4096,
+            max_connections_per_address: 1024,
+        }
+    }
+}
+
+/// Name of a node: `orlog.example.com`, all names below one (`*.example.com`), or any name (`*`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostPattern(String);
+
+impl HostPattern {
+    /// Returns whether the pattern matches a host in lower case.
+    #[must_use]
+    pub fn matches(&self, host: &str) -> bool {
+        match self.0.strip_prefix('*') {
+            Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
+            None => self.0 == host,
+        }
+    }
+
+    /// Returns whether the pattern matches any name.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.0 == "*"
+    }
+}
+
+impl TryFrom<String> for HostPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let name = text.strip_prefix("*.").unwrap_or(&text);
+        let is_label = |label: &str| {
+            !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
+        if text == "*" || name.split('.').all(is_label) {
+            return Ok(Self(text.to_ascii_lowercase()));
+        }
+        Err(format!(
+            "invalid host {text:?}; expected a name without scheme and port, such as \"orlog.example.com\" or \"*.example.com\""
+        ))
+    }
+}
+
+impl FromStr for HostPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::try_from(text.to_owned())
+    }
+}
+
+impl From<HostPattern> for String {
+    fn from(pattern: HostPattern) -> Self {
+        pattern.0
+    }
+}
