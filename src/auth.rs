@@ -1,4 +1,4 @@
-//! Authentication of API callers: user, role and tenants.
+//! Authentication of API callers: user, roles and tenants.
 //!
 //! A caller is authenticated by a signed token (`token`), by a trusted gateway (`gateway`), or not at
 //! all. The permissions of routes are in `src/api/permissions.rs`; this module depends on neither
@@ -7,13 +7,15 @@
 mod caller;
 mod gateway;
 mod keys;
+mod rights;
 mod session;
 mod token;
 mod verifier;
 
 use crate::config::{AuthConfig, AuthMode};
-pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, Role, TenantScope};
+pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, TenantScope};
 use gateway::TrustedGatewayAuth;
+pub use rights::{Right, Role, Roles};
 pub use session::SessionToken;
 use token::JwtAuth;
 

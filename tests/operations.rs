@@ -28,6 +28,8 @@ mod permissions;
 mod process;
 #[path = "operations/rebuild.rs"]
 mod rebuild;
+#[path = "operations/route_table.rs"]
+mod route_table;
 #[path = "operations/sites.rs"]
 mod sites;
 #[path = "operations/tokens.rs"]

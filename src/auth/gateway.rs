@@ -6,7 +6,8 @@ use orlog_effect::secret::SecretRef;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::caller::{AuthError, Caller, RequestCredentials, Role, TenantScope};
+use super::caller::{AuthError, Caller, RequestCredentials, TenantScope};
+use super::rights::Roles;
 use crate::config::TrustedGatewayConfig;
 
 /// Maximum length of a user name in bytes.
@@ -50,7 +51,7 @@ impl TrustedGatewayAuth {
         let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
         Ok(Caller {
             name: Some(user.to_owned()),
-            role: roles.filter_map(Role::of).max(),
+            roles: Roles::of(roles),
             tenants: reach,
             task_roles: groups,
         })

@@ -7,8 +7,9 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
 use serde_json::{Map, Value};
 
-use super::caller::{AuthError, Caller, RequestCredentials, Role, TenantScope};
+use super::caller::{AuthError, Caller, RequestCredentials, TenantScope};
 use super::keys::KeySet;
+use super::rights::Roles;
 use super::verifier;
 use crate::config::JwtConfig;
 
@@ -43,7 +44,7 @@ impl JwtAuth {
         let name = claims.get("sub").and_then(Value::as_str).filter(|name| !name.is_empty());
         Ok(Caller {
             name: Some(name.ok_or_else(|| invalid_token("the token has no claim sub"))?.to_owned()),
-            role: texts(claim(&claims, &self.config.role_claim)).into_iter().filter_map(Role::of).max(),
+            roles: Roles::of(texts(claim(&claims, &self.config.role_claim))),
             tenants: TenantScope::of(texts(claim(&claims, &self.config.tenant_claim))),
             task_roles: texts(claim(&claims, &self.config.groups_claim))
                 .into_iter()
