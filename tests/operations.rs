@@ -16,6 +16,8 @@ mod data_loss;
 mod descriptors;
 #[path = "operations/doctor.rs"]
 mod doctor;
+#[path = "operations/four_eyes.rs"]
+mod four_eyes;
 #[path = "operations/full_disk.rs"]
 mod full_disk;
 #[path = "operations/issuer.rs"]

@@ -108,6 +108,14 @@ impl Caller {
     }
 }
 
+/// Maximum length of a user name in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+/// Returns whether a text can be the name of a user, which events and records contain.
+pub(super) fn is_user_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
+}
+
 /// Error: a request states a user or role that does not belong to the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -6,12 +6,9 @@ use orlog_effect::secret::SecretRef;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::caller::{AuthError, Caller, RequestCredentials, TenantScope};
+use super::caller::{AuthError, Caller, RequestCredentials, TenantScope, is_user_name};
 use super::rights::Roles;
 use crate::config::TrustedGatewayConfig;
-
-/// Maximum length of a user name in bytes.
-const MAX_NAME_BYTES: usize = 255;
 
 pub(super) struct TrustedGatewayAuth {
     networks: Vec<IpNet>,
@@ -36,7 +33,7 @@ impl TrustedGatewayAuth {
         let user = user.ok_or_else(|| {
             AuthError::Missing(format!("the header {user_header} of the gateway is missing"))
         })?;
-        if user.len() > MAX_NAME_BYTES || user.chars().any(char::is_control) {
+        if !is_user_name(user) {
             return Err(AuthError::Invalid(format!("invalid user name in the header {user_header}")));
         }
         let roles = credentials.header(role_header)?.unwrap_or_default().split(',').map(str::trim);

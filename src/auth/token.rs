@@ -7,7 +7,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
 use serde_json::{Map, Value};
 
-use super::caller::{AuthError, Caller, RequestCredentials, TenantScope};
+use super::caller::{AuthError, Caller, RequestCredentials, TenantScope, is_user_name};
 use super::keys::KeySet;
 use super::rights::Roles;
 use super::verifier;
@@ -42,8 +42,12 @@ impl JwtAuth {
         }
         let claims = self.claims(token).await?;
         let name = claims.get("sub").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| invalid_token("the token has no claim sub"))?;
+        if !is_user_name(name) {
+            return Err(invalid_token("the claim sub is too long or contains control characters"));
+        }
         Ok(Caller {
-            name: Some(name.ok_or_else(|| invalid_token("the token has no claim sub"))?.to_owned()),
+            name: Some(name.to_owned()),
             roles: Roles::of(texts(claim(&claims, &self.config.role_claim))),
             tenants: TenantScope::of(texts(claim(&claims, &self.config.tenant_claim))),
             task_roles: texts(claim(&claims, &self.config.groups_claim))
