@@ -21,10 +21,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Returns whether the consumer runs on the server that stated this info of its stream. If it was stated
 /// before the state of the consumer, the consumer knows all messages up to the stated end.
 pub(super) fn is_on_leader(stream: &Info, consumer: &consumer::Info) -> bool {
-    let server = |cluster: Option<&async_nats::jetstream::stream::ClusterInfo>| {
-        cluster.and_then(|cluster| cluster.leader.clone())
-    };
-    server(stream.cluster.as_ref()) == server(consumer.cluster.as_ref())
+    // A server that belongs to no cluster states itself as the leader of streams, and nothing for consumers.
+    let Some(cluster) = stream.cluster.as_ref().filter(|cluster| cluster.name.is_some()) else { return true };
+    let leader = consumer.cluster.as_ref().and_then(|cluster| cluster.leader.as_ref());
+    leader.is_some() && leader == cluster.leader.as_ref()
 }
 
 /// Creates a consumer on the leader of the stream; returns it and the info of the stream before its
@@ -46,8 +46,9 @@ pub(super) async fn create_on_leader(
         if is_on_leader(&info, consumer.cached_info()) {
             return Ok((info, consumer));
         }
-        // If this fails, the servers delete it after the inactivity limit.
-        drop(stream.delete_consumer(&consumer.cached_info().name).await);
+        // Without the permission to delete, there is no response; the servers delete it after the inactivity limit.
+        let (stream, name) = (stream.clone(), consumer.cached_info().name.clone());
+        tokio::spawn(async move { drop(stream.delete_consumer(&name).await) });
     }
     Err(Error::Unavailable("no consumer could be created on the leader of the stream".to_owned()))
 }
