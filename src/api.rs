@@ -11,6 +11,7 @@ mod audit;
 mod authorize;
 mod backup;
 mod body;
+mod body_budget;
 mod connections;
 mod context;
 mod control;
