@@ -203,11 +203,10 @@ impl JwtConfig {
                 "no keys are configured; set jwks_url, jwks_file or keys",
             ),
             (
-                !["", "http://", "https://"].iter().any(|start| {
-                    if start.is_empty() { self.jwks_url.is_empty() } else { self.jwks_url.starts_with(start) }
-                }),
+                !self.jwks_url.is_empty() && !is_protected(&self.jwks_url),
                 "auth.jwt.jwks_url",
-                "the URL does not start with https:// or http://",
+                "the URL does not start with https://, so a changed response could add keys; set an https URL or \
+                 jwks_file. A loopback address may use http",
             ),
             (
                 self.issuer.is_empty(),
@@ -226,6 +225,19 @@ impl JwtConfig {
         let invalid = checks.into_iter().filter(|(invalid, ..)| *invalid);
         invalid.map(|(_, key, message)| (key, message.to_owned())).collect()
     }
+}
+
+/// Returns whether other machines cannot change the response to a request: https, or http to this machine.
+fn is_protected(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| {
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        match url.scheme() {
+            "https" => true,
+            "http" => is_local,
+            _ => false,
+        }
+    })
 }
 
 impl TrustedGatewayConfig {
@@ -327,6 +339,33 @@ mod tests {
     fn reports_every_jwt_config_error() {
         let auth = AuthConfig { mode: AuthMode::Jwt, ..AuthConfig::default() };
         check(&auth, "0.0.0.0:1", false, &["auth.jwt.jwks_url", "auth.jwt.issuer", "auth.jwt.audience"]);
+    }
+
+    #[test]
+    fn key_set_url_is_https_or_loopback() {
+        let with = |url: &str| AuthConfig {
+            mode: AuthMode::Jwt,
+            jwt: JwtConfig {
+                jwks_url: url.to_owned(),
+                issuer: "urn:issuer".to_owned(),
+                audience: vec!["orlog".to_owned()],
+                ..JwtConfig::default()
+            },
+            ..AuthConfig::default()
+        };
+        for url in
+            ["https://id.example.com/jwks", "http://127.0.0.1:1/jwks", "http://[::1]/", "http://localhost:8/"]
+        {
+            check(&with(url), "0.0.0.0:1", false, &[]);
+        }
+        for url in [
+            "http://id.example.com/jwks",
+            "http://10.0.0.1/",
+            "http://localhost.evil.example/",
+            "file:///etc/jwks",
+        ] {
+            check(&with(url), "0.0.0.0:1", false, &["auth.jwt.jwks_url"]);
+        }
     }
 
     #[test]
