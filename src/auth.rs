@@ -8,6 +8,7 @@ mod caller;
 mod gateway;
 mod keys;
 mod session;
+mod shared_secret;
 mod token;
 mod verifier;
 

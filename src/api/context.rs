@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::allowed_hosts::AllowedHosts;
+use super::health::bus_check::BusCheck;
 use super::overview::cache::OverviewCache;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
@@ -21,6 +22,7 @@ pub(super) struct ApiState {
     pub(super) description: Arc<str>,
     pub(super) overview_cache: Arc<OverviewCache>,
     pub(super) hosts: Arc<AllowedHosts>,
+    pub(super) bus_check: Arc<BusCheck>,
     reads: ReadPool,
     pub(super) queries: QueryLimit,
     /// HTTP client for requests to other pods.
@@ -34,8 +36,8 @@ impl ApiState {
         let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
         let hosts = Arc::new(AllowedHosts::new(&app.config));
-        let (requests, overview_cache) = Default::default();
-        Self { app, requests, description, overview_cache, hosts, reads, queries, forwarder }
+        let (requests, overview_cache, bus_check) = Default::default();
+        Self { app, requests, description, overview_cache, hosts, bus_check, reads, queries, forwarder }
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the
