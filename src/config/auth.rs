@@ -25,6 +25,8 @@ pub struct AuthConfig {
     pub allow_unauthenticated: bool,
     /// Routes without authentication.
     pub public_routes: Vec<String>,
+    /// Token of the administrator.
+    pub token: AdminTokenConfig,
     /// Bearer tokens.
     pub jwt: JwtConfig,
     /// Headers of a trusted gateway.
@@ -38,6 +40,8 @@ pub enum AuthMode {
     /// No authentication.
     #[default]
     Off,
+    /// Token of the administrator.
+    Token,
     /// Signed token (JWT).
     Jwt,
     /// Headers of a trusted gateway.
@@ -50,10 +54,20 @@ impl AuthMode {
     pub fn as_str(self) -> &'static str {
         match self {
             AuthMode::Off => "off",
+            AuthMode::Token => "token",
             AuthMode::Jwt => "jwt",
             AuthMode::Gateway => "gateway",
         }
     }
+}
+
+/// Configuration of `[auth.token]`: the token of the administrator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdminTokenConfig {
+    /// File with the token; created in the data directory if empty.
+    #[serde(with = "units::optional")]
+    pub file: Option<PathBuf>,
 }
 
 /// Configuration of `[auth.jwt]`: tokens and the keys that sign them.
@@ -163,6 +177,7 @@ impl Default for AuthConfig {
             mode: AuthMode::Off,
             allow_unauthenticated: false,
             public_routes: vec!["/metrics".to_owned()],
+            token: AdminTokenConfig::default(),
             jwt: JwtConfig::default(),
             gateway: TrustedGatewayConfig::default(),
         }
@@ -181,12 +196,17 @@ impl AuthConfig {
         match self.mode {
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
                 let message = format!(
-                    "{listen} is reachable without authentication; set auth.mode = \"jwt\" or \"gateway\", listen on \
+                    "{listen} is reachable without authentication; set auth.mode = \"token\", \"jwt\" or \"gateway\", listen on \
                      127.0.0.1, or set auth.allow_unauthenticated = true inside a trusted network"
                 );
                 found.push(("auth.mode", message));
             }
-            AuthMode::Off => {}
+            AuthMode::Token if many_pods && self.token.file.is_none() => {
+                let message =
+                    "pods forward requests to each other, so all of them need the same token; set a file";
+                found.push(("auth.token.file", message.to_owned()));
+            }
+            AuthMode::Off | AuthMode::Token => {}
             AuthMode::Jwt => found.extend(self.jwt.errors()),
             AuthMode::Gateway => found.extend(self.gateway.error(many_pods)),
         }
@@ -333,6 +353,15 @@ mod tests {
             false,
             &["auth.public"],
         );
+    }
+
+    #[test]
+    fn pods_share_the_token_of_the_administrator() {
+        let mut auth = AuthConfig { mode: AuthMode::Token, ..AuthConfig::default() };
+        check(&auth, "0.0.0.0:1", false, &[]);
+        check(&auth, "0.0.0.0:1", true, &["auth.token.file"]);
+        auth.token.file = Some("/etc/orlog/admin/token".into());
+        check(&auth, "0.0.0.0:1", true, &[]);
     }
 
     #[test]
