@@ -19,6 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// Only the configuration decides where requests and their credentials go: proxies of the environment are ignored,
 /// and redirects are not followed.
+#[expect(clippy::disallowed_methods, reason = "the only builder of clients")]
 pub fn client() -> ClientBuilder {
     // An error means that a provider is already installed.
     drop(rustls::crypto::ring::default_provider().install_default());
