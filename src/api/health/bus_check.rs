@@ -104,7 +104,8 @@ mod tests {
     async fn failure_is_shared_and_names_no_server() {
         let (check, count) = (BusCheck::default(), Arc::new(AtomicUsize::new(0)));
         for _ in 0..3 {
-            let failed = check.result(counted(&count, Err("10.1.2.3:4222: no connection"))).await.unwrap_err();
+            let failed =
+                check.result(counted(&count, Err("10.1.2.3:4222: no connection"))).await.unwrap_err();
             assert!(!failed.to_string().contains("10.1.2.3"), "{failed}");
         }
         assert_eq!(count.load(Ordering::Relaxed), 1);
