@@ -168,3 +168,39 @@ async fn mutual_tls_is_required() {
     open(TlsOptions { identity: None, ..whole.clone() }).await.unwrap_err();
     open(TlsOptions { ca: None, ..whole }).await.unwrap_err();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documented_server_and_manifests_use_tls() {
+    let read = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/k8s").join(name);
+        std::fs::read_to_string(path).unwrap()
+    };
+    let readme = read("README.md");
+    let (_, block) = readme.split_once("```conf\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let files = [("tls.crt", "server.pem"), ("tls.key", "server.key"), ("ca.crt", "ca.pem")];
+    let block = files.iter().fold(block.to_owned(), |text, (mounted, test)| {
+        text.replace(
+            &format!("/etc/nats/tls/{mounted}"),
+            &format!("{:?}", certificate(test).display().to_string()),
+        )
+    });
+    // One server forms no cluster, which would require the names of the others.
+    let (clients, _) = block.split_once("cluster {").unwrap();
+    let (Some(server), Some(plain)) = (NatsServer::start_with(clients), NatsServer::start()) else { return };
+    // The keys of the manifests, with the address and the CA of the test.
+    let manifest = read("leases/orlog.yaml");
+    assert!(manifest.contains("[nats.tls]\n    required = true\n    ca = "), "{manifest}");
+    let open = |port: u16, ca: Option<PathBuf>| {
+        let servers = vec![format!("tls://127.0.0.1:{port}")];
+        let tls = TlsOptions { required: true, ca, identity: None };
+        async move {
+            Connection::open(&Options { servers, name: "test".to_owned(), tls, ..Options::default() }).await
+        }
+    };
+    let ca = certificate("ca.pem");
+    let connection = until("a connection", || async { open(server.port, Some(ca.clone())).await.ok() }).await;
+    assert!(connection.is_up());
+    open(server.port, None).await.expect_err("the certificate of an unknown CA is rejected");
+    open(plain.port, Some(ca)).await.expect_err("a server without TLS is rejected");
+}
