@@ -131,8 +131,8 @@ fn pods_use_nats_with_tls_and_credentials() {
         let nats = load(&manifest, "orlog-0").nats;
         assert!(nats.servers.iter().all(|url| url.starts_with("tls://")), "{name}: {:?}", nats.servers);
         assert!(nats.tls.required, "{name}");
-        let creds = nats.creds.expect("there are credentials").to_string();
-        for file in [Path::new(creds.trim_start_matches("file:")), &nats.tls.ca.expect("there is a CA")] {
+        let password = nats.password.expect("there are credentials").to_string();
+        for file in [Path::new(password.trim_start_matches("file:")), &nats.tls.ca.expect("there is a CA")] {
             assert!(mounted_secret(&manifest, file).starts_with("orlog-nats"), "{name}");
         }
     }

@@ -169,38 +169,60 @@ async fn mutual_tls_is_required() {
     open(TlsOptions { ca: None, ..whole }).await.unwrap_err();
 }
 
+/// Returns the configuration of the servers in the manifest for one server, with the files and passwords of the tests.
+fn manifest_config() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/k8s/nats/nats.yaml");
+    let manifest = std::fs::read_to_string(path).unwrap();
+    let (_, text) = manifest.split_once("nats.conf: |\n").unwrap();
+    let (text, _) = text.split_once("\n---\n").unwrap();
+    // A single server on a free port, which the fixture configures, forms no cluster.
+    let (_, text) = text.split_once("\n    tls {").unwrap();
+    let replaced = [
+        ("/etc/nats/tls/tls.crt", certificate("server.pem").display().to_string()),
+        ("/etc/nats/tls/tls.key", certificate("server.key").display().to_string()),
+        ("$ORLOG_PASSWORD", "orlog-secret".to_owned()),
+        ("$EFFECT_PASSWORD", "effect-secret".to_owned()),
+    ];
+    replaced.iter().fold(format!("tls {{{text}"), |text, (from, to)| text.replace(from, to))
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn documented_server_and_manifests_use_tls() {
-    let read = |name: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/k8s").join(name);
-        std::fs::read_to_string(path).unwrap()
-    };
-    let readme = read("README.md");
-    let (_, block) = readme.split_once("```conf\n").unwrap();
-    let (block, _) = block.split_once("```").unwrap();
-    let files = [("tls.crt", "server.pem"), ("tls.key", "server.key"), ("ca.crt", "ca.pem")];
-    let block = files.iter().fold(block.to_owned(), |text, (mounted, test)| {
-        text.replace(
-            &format!("/etc/nats/tls/{mounted}"),
-            &format!("{:?}", certificate(test).display().to_string()),
-        )
-    });
-    // One server forms no cluster, which would require the names of the others.
-    let (clients, _) = block.split_once("cluster {").unwrap();
-    let (Some(server), Some(plain)) = (NatsServer::start_with(clients), NatsServer::start()) else { return };
-    // The keys of the manifests, with the address and the CA of the test.
-    let manifest = read("leases/orlog.yaml");
-    assert!(manifest.contains("[nats.tls]\n    required = true\n    ca = "), "{manifest}");
-    let open = |port: u16, ca: Option<PathBuf>| {
+async fn servers_of_the_manifest_require_tls_and_a_password() {
+    let config = manifest_config();
+    let (Some(server), Some(plain)) = (NatsServer::start_with(&config), NatsServer::start()) else { return };
+    let open = |port: u16, ca: Option<PathBuf>, credentials: Credentials| {
         let servers = vec![format!("tls://127.0.0.1:{port}")];
         let tls = TlsOptions { required: true, ca, identity: None };
         async move {
-            Connection::open(&Options { servers, name: "test".to_owned(), tls, ..Options::default() }).await
+            let options =
+                Options { servers, name: "test".to_owned(), credentials, tls, ..Options::default() };
+            Connection::open(&options).await
         }
     };
-    let ca = certificate("ca.pem");
-    let connection = until("a connection", || async { open(server.port, Some(ca.clone())).await.ok() }).await;
-    assert!(connection.is_up());
-    open(server.port, None).await.expect_err("the certificate of an unknown CA is rejected");
-    open(plain.port, Some(ca)).await.expect_err("a server without TLS is rejected");
+    let ca = Some(certificate("ca.pem"));
+    let orlog =
+        until("a connection", || async { open(server.port, ca.clone(), account("orlog")).await.ok() }).await;
+    let effect = open(server.port, ca.clone(), account("effect")).await.unwrap();
+    // The pods that run sagas create the streams; those that execute effects may not.
+    assert!(apply(&effect, &plan(), Timestamp::default()).await.is_err());
+    apply(&orlog, &plan(), Timestamp::default()).await.unwrap();
+    let other = Credentials::User("orlog".to_owned(), "effect-secret".to_owned());
+    open(server.port, ca.clone(), other).await.expect_err("a wrong password is rejected");
+    open(server.port, ca.clone(), Credentials::None).await.expect_err("a missing password is rejected");
+    open(server.port, None, account("orlog"))
+        .await
+        .expect_err("the certificate of an unknown CA is rejected");
+    open(plain.port, ca, Credentials::None).await.expect_err("a server without TLS is rejected");
+}
+
+#[test]
+fn effect_user_of_the_manifest_has_the_documented_permissions() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md")).unwrap();
+    let manifest = manifest_config();
+    let publish = |text: &str| {
+        let (_, text) = text.split_once("{ user: effect").unwrap();
+        let (_, text) = text.split_once("publish: [").unwrap();
+        text.split_once(']').unwrap().0.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(publish(&manifest), publish(&page));
 }
