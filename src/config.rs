@@ -25,7 +25,7 @@ use orlog_effect::config::{GatewayConfig, HttpConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::redact::Redaction;
-pub use auth::{AuditConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
+pub use auth::{AdminTokenConfig, AuditConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
 pub use cluster::{ClusterConfig, ClusterMode, ordinal};
 pub use diagnostics::ConfigDiagnostic;
 pub(crate) use http_server::MIN_CONNECTIONS;

@@ -6,6 +6,7 @@ use orlog_store::run_cancellable;
 
 use super::allowed_hosts::AllowedHosts;
 use super::body_budget::BodyBudget;
+use super::health::bus_check::BusCheck;
 use super::overview::cache::OverviewCache;
 use super::problem::{Code, Problem};
 use super::query_limit::{Cancellation, QueryLimit};
@@ -24,6 +25,7 @@ pub(super) struct ApiState {
     pub(super) description: Arc<str>,
     pub(super) overview_cache: Arc<OverviewCache>,
     pub(super) hosts: Arc<AllowedHosts>,
+    pub(super) bus_check: Arc<BusCheck>,
     reads: ReadPool,
     pub(super) queries: QueryLimit,
     pub(super) bodies: BodyBudget,
@@ -39,8 +41,19 @@ impl ApiState {
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
         let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight);
         let hosts = Arc::new(AllowedHosts::new(&app.config));
-        let (requests, overview_cache) = Default::default();
-        Self { app, requests, description, overview_cache, hosts, reads, queries, bodies, forwarder }
+        let (requests, overview_cache, bus_check) = Default::default();
+        Self {
+            app,
+            requests,
+            description,
+            overview_cache,
+            hosts,
+            bus_check,
+            reads,
+            queries,
+            bodies,
+            forwarder,
+        }
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the

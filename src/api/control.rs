@@ -218,6 +218,8 @@ pub(super) async fn send_control(
     let new =
         || EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id in this format is short ASCII");
     let ControlCaller { id, user: by, reason, expected_version } = provided;
+    let id = id.map(|id| EventId::for_input(id.as_str())).transpose();
+    let id = id.map_err(|error| Problem::new(Code::InvalidBody, format!("id: {error}")))?;
     let control = ControlRequest {
         id: id.unwrap_or_else(new),
         action,

@@ -98,7 +98,12 @@ async fn send(api: &ApiState, url: &str, request: Request) -> Result<Response, P
     let mut headers = without_hops(parts.headers);
     headers.insert(FORWARDED_BY, node(api));
     let unavailable = |error: reqwest::Error| {
-        Problem::new(Code::Unavailable, format!("the owner of the shard does not respond: {error}"))
+        let reason = error.without_url();
+        tracing::warn!(pod = url, %reason, "request not forwarded");
+        Problem::new(
+            Code::Unavailable,
+            "the owner of the shard does not respond; the log of this pod has the reason",
+        )
     };
     let forwarded_request =
         api.forwarder.request(parts.method, format!("{url}{target}")).headers(headers).body(body.bytes());

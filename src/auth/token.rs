@@ -41,6 +41,9 @@ impl JwtAuth {
         }
         let claims = self.claims(token).await?;
         let name = claims.get("sub").and_then(Value::as_str).filter(|name| !name.is_empty());
+        if name.is_some_and(|name| name.chars().any(char::is_control)) {
+            return Err(invalid_token("the claim sub contains a control character"));
+        }
         Ok(Caller {
             name: Some(name.ok_or_else(|| invalid_token("the token has no claim sub"))?.to_owned()),
             role: texts(claim(&claims, &self.config.role_claim)).into_iter().filter_map(Role::of).max(),
