@@ -1,13 +1,14 @@
-//! Authentication of API callers: user, role and tenants.
+//! Authentication of API callers: user, roles and tenants.
 //!
-//! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`), by a
-//! trusted gateway (`gateway`), or not at all. The permissions of routes are in `src/api/permissions.rs`; this module depends on neither
-//! routes nor HTTP.
+//! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`),
+//! by a trusted gateway (`gateway`), or not at all. The permissions of routes are in
+//! `src/api/permissions.rs`; this module depends on neither routes nor HTTP.
 
 mod admin_token;
 mod caller;
 mod gateway;
 mod keys;
+mod rights;
 mod session;
 mod shared_secret;
 mod token;
@@ -16,8 +17,9 @@ mod verifier;
 use crate::config::{AuthMode, Config};
 use admin_token::AdminToken;
 pub use admin_token::{admin_token_file, check_admin_token};
-pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, Role, TenantScope};
+pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, TenantScope};
 use gateway::TrustedGatewayAuth;
+pub use rights::{Right, Role, Roles};
 pub use session::SessionToken;
 use token::JwtAuth;
 

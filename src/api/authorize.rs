@@ -14,7 +14,7 @@ use super::origin;
 use super::permissions::{self, Permission};
 use super::problem::{Code, Problem};
 use crate::audit::{AuditOutcome, AuditRecord};
-use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Role, TenantScope};
+use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Right, Role, TenantScope};
 
 /// Label of an unknown route.
 pub(super) const NO_ROUTE: &str = "none";
@@ -71,9 +71,9 @@ async fn admit(
         tracing::Span::current().record("who", name);
     }
     if let Some(entry) = entry {
-        (entry.record.user, entry.record.role) = (caller.name.clone(), caller.role);
+        (entry.record.user, entry.record.role) = (caller.name.clone(), Some(caller.roles.clone()));
     }
-    has_role(&caller, needed)?;
+    has_right(&caller, needed)?;
     match right {
         Permission::Node(_) if caller.tenants != TenantScope::All => {
             let detail = "this route affects the whole node and requires access to all tenants (*)";
@@ -86,13 +86,18 @@ async fn admit(
     Ok(())
 }
 
-fn has_role(caller: &Caller, needed: Role) -> Result<(), Problem> {
-    if caller.role >= Some(needed) {
+fn has_right(caller: &Caller, needed: Right) -> Result<(), Problem> {
+    if caller.roles.allow(needed) {
         return Ok(());
     }
     let name = caller.name.as_deref().unwrap_or("the caller");
-    let has = caller.role.map_or_else(|| "none".to_owned(), |role| role.as_str().to_owned());
-    let detail = format!("this requires the role {}; the role of {name} is {has}", needed.as_str());
+    let granting: Vec<_> = Role::all().filter(|role| role.allows(needed)).map(Role::as_str).collect();
+    let detail = format!(
+        "this requires the right {:?}; roles that grant it: {}; roles of {name}: {}",
+        needed.as_str(),
+        granting.join(", "),
+        caller.roles
+    );
     Err(Problem::new(Code::Forbidden, detail))
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::auth::Role;
+use crate::auth::Roles;
 
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +39,8 @@ pub struct AuditRecord {
     pub at: String,
     /// User name; `None` if authentication is off or failed.
     pub user: Option<String>,
-    /// Role of the user.
-    pub role: Option<Role>,
+    /// Roles of the user.
+    pub role: Option<Roles>,
     /// Tenant; `None` if the request affects the node.
     pub tenant: Option<String>,
     /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`.

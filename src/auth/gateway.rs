@@ -4,12 +4,10 @@
 use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
 
-use super::caller::{AuthError, Caller, RequestCredentials, Role, TenantScope};
+use super::caller::{AuthError, Caller, RequestCredentials, TenantScope, is_user_name};
+use super::rights::Roles;
 use super::shared_secret::{self, SecretReads};
 use crate::config::TrustedGatewayConfig;
-
-/// Maximum length of a user name in bytes.
-const MAX_NAME_BYTES: usize = 255;
 
 pub(super) struct TrustedGatewayAuth {
     networks: Vec<IpNet>,
@@ -40,7 +38,7 @@ impl TrustedGatewayAuth {
         let user = user.ok_or_else(|| {
             AuthError::Missing(format!("the header {user_header} of the gateway is missing"))
         })?;
-        if user.len() > MAX_NAME_BYTES || user.chars().any(char::is_control) {
+        if !is_user_name(user) {
             return Err(AuthError::Invalid(format!("invalid user name in the header {user_header}")));
         }
         let roles = credentials.header(role_header)?.unwrap_or_default().split(',').map(str::trim);
@@ -55,7 +53,7 @@ impl TrustedGatewayAuth {
         let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
         Ok(Caller {
             name: Some(user.to_owned()),
-            role: roles.filter_map(Role::of).max(),
+            roles: Roles::of(roles),
             tenants: reach,
             task_roles: groups,
         })

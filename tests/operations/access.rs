@@ -19,7 +19,10 @@ async fn roles_grant_exactly_their_permissions() {
     node.request(&viewer, "acme", "GET", "/v1/sagas").await.ok();
     let detail =
         node.call(&viewer, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.problem(403, "OR0042");
-    assert_eq!(detail, "this requires the role operator; the role of the-viewer is viewer");
+    assert_eq!(
+        detail,
+        "this requires the right \"publish\"; roles that grant it: publisher, operator, admin; roles of the-viewer: viewer"
+    );
     node.call(&operator, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
     let migrate = "/v1/definitions/order/migrate";
     node.call(&operator, "acme", "POST", migrate, Some(&json!({ "from": "1" }))).await.problem(403, "OR0042");
@@ -38,7 +41,10 @@ async fn roles_grant_exactly_their_permissions() {
     // An unknown role grants no access.
     let strange = key.token("eve", "root", &acme);
     let detail = node.request(&strange, "acme", "GET", "/v1/sagas").await.problem(403, "OR0042");
-    assert_eq!(detail, "this requires the role viewer; the role of eve is none");
+    assert_eq!(
+        detail,
+        "this requires the right \"read\"; roles that grant it: viewer, auditor, operator, admin; roles of eve: none"
+    );
     let several = key.sign(&{
         let mut claims = crate::issuer::claims("ada", "", &acme);
         claims["role"] = json!(["viewer", "baker", "operator"]);

@@ -45,6 +45,10 @@ async fn token_errors_explain_without_echoing_the_token() {
         (key.sign(&with("aud", json!("shop"))), "the token has another audience (aud)"),
         (key.sign(&with("aud", Value::Null)), "the token has no claim aud"),
         (key.sign(&with("sub", Value::Null)), "the token has no claim sub"),
+        (
+            key.sign(&with("sub", json!("x".repeat(256)))),
+            "the claim sub is too long or contains control characters",
+        ),
         (stranger.sign(&valid_claims), "the signature of the token is invalid"),
         (unsigned, "the signature of the token is invalid"),
         (key.sign_under(&header("none"), &valid_claims), "the token is not a signed JWT"),

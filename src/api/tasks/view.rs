@@ -38,6 +38,8 @@ pub(in crate::api) struct TaskSpecView {
     title: String,
     /// Roles that may claim it; empty: every role.
     roles: Vec<String>,
+    /// Users who can neither claim, be assigned, nor complete it: `starter`, `previous`.
+    not_by: Vec<&'static str>,
     /// Assignee.
     assignee: Option<String>,
     /// User who claimed it.
@@ -88,6 +90,7 @@ impl TaskSpecView {
             tag: form.tag.to_string(),
             title: redact.hidden_values([&form.data]).remove_from(&form.title),
             roles: form.roles.clone(),
+            not_by: form.not_by.iter().map(|user| user.as_str()).collect(),
             assignee: form.assignee.clone(),
             claimed_by: task.claimed_by.clone(),
             due: form.due.map(|due| due.to_string()),

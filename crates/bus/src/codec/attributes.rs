@@ -41,6 +41,7 @@ pub(super) fn event(
             None => 1,
         },
         data,
+        user: text(from, "orloguser")?,
     })
 }
 

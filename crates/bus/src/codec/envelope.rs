@@ -48,6 +48,7 @@ pub fn from_envelope(value: &Value, defaults: &DecodeDefaults) -> Result<Event, 
         trace: text(metadata, "trace_id")?.and_then(trace),
         schema_version: schema_version(members)?,
         data: payload(members)?,
+        user: None,
     })
 }
 

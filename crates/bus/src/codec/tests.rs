@@ -34,6 +34,7 @@ fn event() -> Event {
         trace: TraceParent::new(TRACE),
         schema_version: 3,
         data: json!({"total": 12.5, "lines": [1, 2]}),
+        user: Some("ada ä".to_owned()),
     }
 }
 
@@ -48,6 +49,7 @@ fn reads_binary_cloud_events() {
         ("ce-subject", "\"o-1\""),
         ("ce-correlationid", "c%2D1"),
         ("ce-causationid", "cmd-7"),
+        ("ce-orloguser", "ada%20%C3%A4"),
         ("ce-dataversion", "3"),
         ("traceparent", TRACE),
         ("Content-Type", "application/json; charset=utf-8"),
@@ -61,7 +63,7 @@ fn reads_structured_cloud_events_with_or_without_their_content_type() {
     let body = json!({
         "specversion": "1.0", "id": "e-1", "type": "OrderPlaced", "source": "urn:shop", "subject": "o-1",
         "time": "2026-11-21T09:30:00.250+01:00", "tenantid": "acme", "correlationid": "c-1", "causationid": "cmd-7",
-        "traceparent": TRACE, "dataversion": 3, "data": {"total": 12.5, "lines": [1, 2]}, "other": 1,
+        "orloguser": "ada ä", "traceparent": TRACE, "dataversion": 3, "data": {"total": 12.5, "lines": [1, 2]}, "other": 1,
     });
     assert_eq!(from_structured(&body, &defaults(None)).unwrap(), event());
     let text = body.to_string();
@@ -78,7 +80,7 @@ fn reads_the_aggregate_envelope() {
         "timestamp": "2026-11-21T08:30:00.250Z",
         "metadata": {"correlation_id": "c-1", "causation_id": "cmd-7", "trace_id": TRACE},
     });
-    let expected = Event { source: "urn:aggregate:order".to_owned(), ..event() };
+    let expected = Event { source: "urn:aggregate:order".to_owned(), user: None, ..event() };
     assert_eq!(from_envelope(&body, &defaults(Some("acme"))).unwrap(), expected);
     assert_eq!(decode(&message("tenant.acme.x", &[], &body.to_string()), NOW).unwrap(), expected);
     assert_eq!(aggregate_subject(&expected), "tenant.acme.aggregate.order.o-1");
@@ -231,7 +233,7 @@ prop_compose! {
         id in text(128), tenant in prop_oneof![Just(String::new()), text(64)], kind in text(128), source in text(512),
         subject in proptest::option::of(text(512)), millis in -60_000_000_000_000i64..250_000_000_000_000,
         correlation in proptest::option::of(text(256)), causation in proptest::option::of(text(512)),
-        trace in any::<bool>(), schema_version in 1u32.., data in value(),
+        trace in any::<bool>(), schema_version in 1u32.., data in value(), user in proptest::option::of(text(512)),
     ) -> Event {
         Event {
             id: EventId::new(id).unwrap(),
@@ -245,6 +247,7 @@ prop_compose! {
             trace: if trace { TraceParent::new(TRACE) } else { None },
             schema_version,
             data,
+            user,
         }
     }
 }
