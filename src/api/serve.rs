@@ -21,7 +21,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::authorize::PeerAddress;
+use super::request_info::PeerAddress;
 use super::connections::{ConnectionLimits, Connections, Place};
 use super::problem::{Code, Problem};
 
