@@ -11,7 +11,7 @@ use super::App;
 /// Delay until new lines are published.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Delay after a failure.
-const RETRY_DELAY: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl App {
     /// Publishes the lines of the audit trail until the node stops, if a subject is configured.

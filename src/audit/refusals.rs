@@ -71,8 +71,7 @@ impl Refusals {
     pub(super) fn add(&self, refusal: Refusal, now: Timestamp) {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let has_row = rows.len() < MAX_ROWS || rows.contains_key(&refusal);
-        let other =
-            || Refusal { route: OTHER.to_owned(), status: 0, code: None, user: None, source: None };
+        let other = || Refusal { route: OTHER.to_owned(), status: 0, code: None, user: None, source: None };
         let row = rows.entry(if has_row { refusal } else { other() });
         let count = row.or_insert(Count { count: 0, first: now, last: now });
         (count.count, count.last) = (count.count + 1, now);

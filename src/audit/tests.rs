@@ -194,7 +194,8 @@ fn retention_deletes_files_by_age_and_never_by_size() {
     let mut files = AuditFiles::open(dir.path(), FileSet::Calls, limits(100)).unwrap();
     (0..8).for_each(|_| files.write("{\"a\":1}", now).unwrap());
     let age = |number: u64, days: u32| {
-        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(now.as_millis().try_into().unwrap()) - days * DAY;
+        let at =
+            SystemTime::UNIX_EPOCH + Duration::from_millis(now.as_millis().try_into().unwrap()) - days * DAY;
         File::options().write(true).open(FileSet::Calls.path(dir.path(), number)).unwrap().set_modified(at)
     };
     let numbers = || FileSet::Calls.numbers(dir.path()).unwrap();

@@ -102,9 +102,7 @@ pub fn verify(
         }
     }
     match verifier.expected {
-        Some(record) => {
-            Err(VerifyError::Missing { sequence: record.sequence, hash: record.hash.clone() })
-        }
+        Some(record) => Err(VerifyError::Missing { sequence: record.sequence, hash: record.hash.clone() }),
         None => Ok(verifier.found),
     }
 }
@@ -139,8 +137,7 @@ impl Verifier<'_> {
             self.found.first = *sequence;
         }
         (self.found.last, self.found.hash) = (*sequence, hash.to_hex());
-        self.expected
-            .take_if(|record| record.sequence == *sequence && record.hash == self.found.hash);
+        self.expected.take_if(|record| record.sequence == *sequence && record.hash == self.found.hash);
         Ok(())
     }
 }

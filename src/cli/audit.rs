@@ -65,7 +65,9 @@ pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let client = ApiClient::new(&args.server)?;
     let Fetched { records, more, broken_at } = fetch(&client, &args).await?;
     if let Some(sequence) = broken_at {
-        note(&format!("record {sequence} does not match the line before it; run `orlog audit verify` on the node"));
+        note(&format!(
+            "record {sequence} does not match the line before it; run `orlog audit verify` on the node"
+        ));
     }
     if console.is_json() {
         return console.json(&json!({ "items": records, "has_more": more, "broken_at": broken_at }));
@@ -99,7 +101,11 @@ fn list_refusals(records: &[Value], console: &Console) -> Result<(), CommandErro
         vec![since, at, record["count"].to_string(), user, source, route, code]
     };
     let rows: Vec<_> = records.iter().map(row).collect();
-    console.table(&["SINCE", "UNTIL", "COUNT", "USER", "SOURCE", "ROUTE", "CODE"], &rows, "no refused requests")
+    console.table(
+        &["SINCE", "UNTIL", "COUNT", "USER", "SOURCE", "ROUTE", "CODE"],
+        &rows,
+        "no refused requests",
+    )
 }
 
 fn verify(args: &VerifyArgs, console: &Console) -> Result<(), CommandError> {
@@ -114,7 +120,8 @@ fn verify(args: &VerifyArgs, console: &Console) -> Result<(), CommandError> {
     }
     let line = |name: &str, found: &Verification| {
         let Verification { first, last, hash, unchained, truncated } = found;
-        let head = if *last == 0 { "none".to_owned() } else { format!("{first} to {last}, last {last}:{hash}") };
+        let head =
+            if *last == 0 { "none".to_owned() } else { format!("{first} to {last}, last {last}:{hash}") };
         console.line(&format!("{name}: OK, {head}; {unchained} without chain, {truncated} truncated lines"))
     };
     line("records", &records)?;

@@ -86,7 +86,11 @@ impl Config {
             report(key, message);
         }
         let many_pods = self.cluster.mode != ClusterMode::Standalone;
-        let access = self.auth.validate(self.listen, many_pods).into_iter().chain(self.audit.validate(self.role.runs_sagas(), on_nats));
+        let access = self
+            .auth
+            .validate(self.listen, many_pods)
+            .into_iter()
+            .chain(self.audit.validate(self.role.runs_sagas(), on_nats));
         access.for_each(|(key, message)| report(key, message));
         if let Some((key, message)) = self.cluster.validate(&self.node_name(), on_nats) {
             report(key, message);

@@ -37,10 +37,7 @@ async fn every_mutating_call_is_audited() {
     node.request(&root, "", "POST", "/admin/reload?user=root").await.ok();
 
     let own = node.request(&boss, "", "GET", "/v1/audit").await.ok();
-    let acme = [
-        ("ada", "/v1/sagas/order/unknown/pause", "rejected"),
-        ("ada", "/v1/events", "succeeded"),
-    ];
+    let acme = [("ada", "/v1/sagas/order/unknown/pause", "rejected"), ("ada", "/v1/events", "succeeded")];
     assert_eq!(seen(&own), strings(&acme), "{own:#}");
     let first = &own["items"][0];
     for (name, value) in [
@@ -154,7 +151,9 @@ async fn refused_requests_are_counted_by_source_route_and_user() {
     rows.sort_by_key(|row| row["route"].to_string() + &row["code"].to_string());
     let rows: Vec<Value> = rows
         .iter()
-        .map(|row| json!([row["route"], row["status"], row["code"], row["user"], row["count"], row["source"]]))
+        .map(|row| {
+            json!([row["route"], row["status"], row["code"], row["user"], row["count"], row["source"]])
+        })
         .collect();
     let here = "127.0.0.1";
     let expected = json!([
@@ -182,7 +181,8 @@ async fn record_has_the_resolved_tenant() {
     node.call(&ada, "", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
     node.call(&root, "unknown", "POST", "/v1/events", Some(&placed("o-1"))).await.problem(403, "OR0007");
     let found = node.request(&root, "", "GET", "/v1/audit?all=true&route=/v1/events").await.ok();
-    let tenants: Vec<&Value> = found["items"].as_array().unwrap().iter().map(|item| &item["tenant"]).collect();
+    let tenants: Vec<&Value> =
+        found["items"].as_array().unwrap().iter().map(|item| &item["tenant"]).collect();
     assert_eq!(tenants, [&Value::Null, &json!("acme")], "{found:#}");
     let own = node.request(&root, "acme", "GET", "/v1/audit").await.ok();
     assert_eq!(seen(&own), strings(&[("ada", "/v1/events", "succeeded")]));
@@ -220,10 +220,9 @@ async fn forwarding_headers_are_recorded_only_behind_the_gateway() {
         ("x-orlog-role", "admin"),
         ("x-orlog-tenants", "*"),
     ];
-    for (mode, address, pod) in [
-        (AuthMode::Off, Value::Null, Value::Null),
-        (AuthMode::Gateway, json!("198.51.100.4"), json!("pod")),
-    ] {
+    for (mode, address, pod) in
+        [(AuthMode::Off, Value::Null, Value::Null), (AuthMode::Gateway, json!("198.51.100.4"), json!("pod"))]
+    {
         let node = Node::start(|config| {
             config.auth.mode = mode;
             config.auth.gateway.sources = vec!["127.0.0.1".to_owned()];
@@ -242,7 +241,8 @@ async fn texts_of_records_are_bounded() {
     let node = Node::start(|_| {}).await;
     let long = "x".repeat(6000);
     let path = format!("/v1/sagas/order/{long}/cancel?{long}");
-    let headers = [("x-forwarded-for", long.as_str()), ("x-orlog-forwarded-by", &long), ("x-tenant-id", &long)];
+    let headers =
+        [("x-forwarded-for", long.as_str()), ("x-orlog-forwarded-by", &long), ("x-tenant-id", &long)];
     assert_eq!(node.send("POST", &path, &headers, None).await.status, 400);
     let unknown = "Y".repeat(200);
     assert_eq!(node.send(&unknown, "/v1/events", &headers, None).await.status, 405);
@@ -290,13 +290,13 @@ async fn verify_command_names_the_first_changed_record() {
     }
     node.send("GET", "/v1/audit", &[], None).await.ok();
     let dir = node.data().join("audit");
-    let verify = async |more: &[&str]| {
-        run(orlog(&[&["audit", "verify", dir.to_str().unwrap()], more].concat())).await
-    };
+    let verify =
+        async |more: &[&str]| run(orlog(&[&["audit", "verify", dir.to_str().unwrap()], more].concat())).await;
     let (code, output, errors) = verify(&["--output", "json"]).await;
     assert_eq!(code, 0, "{errors}");
     let found: Value = serde_json::from_str(&output).unwrap();
-    let (last, hash) = (found["records"]["last"].as_u64().unwrap(), found["records"]["hash"].as_str().unwrap());
+    let (last, hash) =
+        (found["records"]["last"].as_u64().unwrap(), found["records"]["hash"].as_str().unwrap());
     assert!(last >= 3, "{output}");
     let expected = format!("{last}:{hash}");
     assert_eq!(verify(&["--expect", &expected]).await.0, 0);
