@@ -3,17 +3,17 @@
 //!
 //! A record is a line of JSON. Files are named `audit-<number>.jsonl`; a full file is followed by a new one. Only
 //! their age deletes files. Each line contains the hash of the line before it, so that changes are detected. Requests
-//! that fail authentication or authorization are counted, in files named `refusals-<number>.jsonl`, and never remove
+//! that fail authentication or authorization are counted, in files named `denials-<number>.jsonl`, and never remove
 //! a record. See ADR 0040.
 //!
 //! A dedicated thread writes the records, so a slow disk does not delay requests. Records are durable within one
 //! second, or before the request starts ([`AuditTrail::begin`]).
 
 mod chain;
+mod denials;
 mod files;
 mod reader;
 mod record;
-mod refusals;
 mod tail;
 mod verify;
 mod writer;
@@ -31,20 +31,20 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot;
 
 use crate::clock::SystemClock;
+pub use denials::Denial;
+use denials::Denials;
 pub use files::FileSet;
 use files::{AuditFiles, FileLimits};
 pub use reader::{AuditFilter, AuditPage, Error};
 pub use record::{AuditOutcome, AuditRecord, TARGET, shortened};
-pub use refusals::Refusal;
-use refusals::Refusals;
 pub use tail::{TailBatch, TailPosition, line_id};
 pub use verify::{ExpectedRecord, Verification, VerifyError, verify};
 use writer::{AuditWriter, WriterRequest};
 
 /// Maximum number of queued records. Further records are only logged.
 const MAX_QUEUED: usize = 16 * 1024;
-/// Maximum size of the summaries of refused requests, in files.
-const MAX_REFUSAL_FILES: u64 = 4;
+/// Maximum size of the summaries of denied requests, in files.
+const MAX_DENIAL_FILES: u64 = 4;
 
 /// Options of the audit trail.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub struct AuditTrail {
     dir: Option<PathBuf>,
     log: bool,
     jobs: Option<SyncSender<WriterRequest>>,
-    refusals: Arc<Refusals>,
+    denials: Arc<Denials>,
     failures: Counter,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -82,12 +82,12 @@ impl AuditTrail {
     /// # Errors
     /// If the directory is not writable.
     pub fn open(options: &AuditOptions) -> anyhow::Result<Self> {
-        let refusals = Arc::new(Refusals::new(options.node.clone()));
+        let denials = Arc::new(Denials::new(options.node.clone()));
         let mut trail = Self {
             dir: options.dir.clone(),
             log: options.log,
             jobs: None,
-            refusals,
+            denials,
             failures: Counter::default(),
             thread: Mutex::default(),
         };
@@ -96,11 +96,11 @@ impl AuditTrail {
         let (max_bytes, retention) = (options.max_file_bytes, options.retention);
         let limits = FileLimits { max_bytes, retention, max_total_bytes: None };
         let calls = AuditFiles::open(dir, FileSet::Calls, limits).with_context(cannot)?;
-        let max_total_bytes = Some(max_bytes.saturating_mul(MAX_REFUSAL_FILES));
+        let max_total_bytes = Some(max_bytes.saturating_mul(MAX_DENIAL_FILES));
         let limits = FileLimits { max_total_bytes, ..limits };
-        let refusal_files = AuditFiles::open(dir, FileSet::Refusals, limits).with_context(cannot)?;
-        let (refusals, failures) = (Arc::clone(&trail.refusals), trail.failures.clone());
-        let writer = AuditWriter::new((calls, refusal_files), refusals, options.log, failures);
+        let denial_files = AuditFiles::open(dir, FileSet::Denials, limits).with_context(cannot)?;
+        let (denials, failures) = (Arc::clone(&trail.denials), trail.failures.clone());
+        let writer = AuditWriter::new((calls, denial_files), denials, options.log, failures);
         let (jobs, queue) = sync_channel(MAX_QUEUED);
         let thread = std::thread::Builder::new().name("orlog-audit".to_owned());
         *trail.thread.get_mut().unwrap_or_else(PoisonError::into_inner) =
@@ -144,9 +144,9 @@ impl AuditTrail {
     }
 
     /// Counts a request that failed authentication or authorization. Never blocks.
-    pub fn refuse(&self, refusal: Refusal) {
+    pub fn deny(&self, denial: Denial) {
         if self.jobs.is_some() {
-            self.refusals.add(refusal, SystemClock.now());
+            self.denials.add(denial, SystemClock.now());
         }
     }
 

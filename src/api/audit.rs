@@ -22,9 +22,9 @@ pub(super) struct AuditQuery {
     /// Include all tenants and node-wide records, not only the tenant of the request.
     #[serde(default)]
     all: bool,
-    /// Return the counts of refused requests instead of records. Requires access to all tenants.
+    /// Return the counts of denied requests instead of records. Requires access to all tenants.
     #[serde(default)]
-    refusals: bool,
+    denials: bool,
     /// Filter by user.
     user: Option<String>,
     /// Filter by text in the route, for example `/admin/`.
@@ -55,7 +55,7 @@ pub(super) struct AuditPageView {
 /// List the audit trail
 ///
 /// Every authorized request that changes state leaves a record, and so do reads of exports, backups and the
-/// trail. Requests that fail authentication or authorization are counted (`refusals`). The node that received
+/// trail. Requests that fail authentication or authorization are counted (`denials`). The node that received
 /// the request stores the record; this lists the records of one node.
 #[utoipa::path(
     get,
@@ -70,14 +70,14 @@ pub(super) async fn list(
     Extension(caller): Extension<Caller>,
     QueryParams(search): QueryParams<AuditQuery>,
 ) -> Result<Json<AuditPageView>, Problem> {
-    if (search.all || search.refusals) && caller.tenants != TenantScope::All {
-        let detail = "all=true and refusals=true require access to all tenants (*)";
+    if (search.all || search.denials) && caller.tenants != TenantScope::All {
+        let detail = "all=true and denials=true require access to all tenants (*)";
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let limit = page_limit(search.limit, &api);
     let page = api.read(move |app| {
         let filter = AuditFilter {
-            tenant: (!search.all && !search.refusals).then(|| tenant.as_str()),
+            tenant: (!search.all && !search.denials).then(|| tenant.as_str()),
             user: search.user.as_deref(),
             route: search.route.as_deref(),
             outcome: search.outcome.as_deref(),
@@ -86,7 +86,7 @@ pub(super) async fn list(
             limit,
             scan: app.config.http.scan_limit,
         };
-        let set = if search.refusals { FileSet::Refusals } else { FileSet::Calls };
+        let set = if search.denials { FileSet::Denials } else { FileSet::Calls };
         app.audit.read(set, &filter).map_err(|error| match error {
             Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
             Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),

@@ -1,4 +1,4 @@
-//! Audit of requests: the record of an authorized request, and the count of a refused one.
+//! Audit of requests: the record of an authorized request, and the count of a denied one.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use super::extract;
 use super::forward::FORWARDED_BY;
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, known_method, peer};
-use crate::audit::{AuditOutcome, AuditRecord, Refusal, shortened};
+use crate::audit::{AuditOutcome, AuditRecord, Denial, shortened};
 use crate::auth::Caller;
 use crate::config::AuthMode;
 
@@ -80,8 +80,8 @@ impl Drop for AuditGuard {
 }
 
 /// Counts a request that failed authentication or authorization.
-pub(super) fn refuse(api: &ApiState, route: &str, request: &Request, response: &Response) {
-    api.app.audit.refuse(Refusal {
+pub(super) fn deny(api: &ApiState, route: &str, request: &Request, response: &Response) {
+    api.app.audit.deny(Denial {
         route: route_of(route, request),
         status: response.status().as_u16(),
         code: response.extensions().get::<Code>().map(|code| code.as_str()),

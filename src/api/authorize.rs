@@ -14,7 +14,7 @@ use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, peer};
 use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Role, TenantScope};
 
-/// Accepts or rejects a request, and audits it: changes, sensitive reads, and refusals.
+/// Accepts or rejects a request, and audits it: changes, sensitive reads, and denials.
 pub(super) async fn authorize<F>(
     api: &ApiState,
     (route, id): (&str, &HeaderValue),
@@ -26,7 +26,7 @@ where
 {
     if let Err(problem) = admit(api, route, &mut request).await {
         let response = problem.into_response();
-        audit_guard::refuse(api, route, &request, &response);
+        audit_guard::deny(api, route, &request, &response);
         return response;
     }
     let Some(entry) = AuditGuard::of(api, route, id, &request) else { return handler(request).await };
@@ -56,7 +56,7 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
         tracing::Span::current().record("who", name);
     }
     let permitted = permit(&caller, right, needed, request.headers_mut());
-    // A refusal is counted with its caller.
+    // A denial is counted with its caller.
     request.extensions_mut().insert(caller);
     permitted
 }

@@ -22,7 +22,7 @@ pub enum FileSet {
     /// Records of calls.
     Calls,
     /// Summaries of rejected calls.
-    Refusals,
+    Denials,
 }
 
 /// Limits of a set of files.
@@ -62,7 +62,7 @@ impl FileSet {
     fn prefix(self) -> &'static str {
         match self {
             FileSet::Calls => "audit-",
-            FileSet::Refusals => "refusals-",
+            FileSet::Denials => "denials-",
         }
     }
 
@@ -110,7 +110,7 @@ impl AuditFiles {
             let numbers = self.set.numbers(&self.dir)?;
             let head = self.read_head(&numbers)?;
             let number = numbers.last().copied().unwrap_or(1);
-            self.last = Some(AuditFile::open(&self.dir, self.set.path(&self.dir, number), number, head)?);
+            self.last = Some(AuditFile::open(&self.dir, &self.set.path(&self.dir, number), number, head)?);
         }
         Ok(self.last.as_mut().expect("it was opened"))
     }
@@ -156,7 +156,7 @@ impl AuditFiles {
         self.sync()?;
         let last = self.last()?;
         let (number, head) = (last.number + 1, last.head);
-        self.last = Some(AuditFile::open(&self.dir, self.set.path(&self.dir, number), number, head)?);
+        self.last = Some(AuditFile::open(&self.dir, &self.set.path(&self.dir, number), number, head)?);
         Ok(())
     }
 
@@ -198,15 +198,15 @@ impl AuditFiles {
 }
 
 impl AuditFile {
-    fn open(dir: &Path, path: PathBuf, number: u64, head: ChainHead) -> io::Result<Self> {
+    fn open(dir: &Path, path: &Path, number: u64, head: ChainHead) -> io::Result<Self> {
         // The file contains user names and actions.
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let bytes = file.metadata()?.len();
         if bytes == 0 {
             // The name of a new file is as durable as its records.
             File::open(dir)?.sync_all()?;
         }
-        let (started_at, is_terminated) = read_ends(&path)?;
+        let (started_at, is_terminated) = read_ends(path)?;
         Ok(Self { number, file, bytes, head, started_at, is_terminated, is_dirty: false })
     }
 

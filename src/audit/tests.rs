@@ -1,3 +1,5 @@
+//! Tests of the audit trail: chain, rotation, retention, denials and the tail.
+
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -200,10 +202,14 @@ fn retention_deletes_files_by_age_and_never_by_size() {
     };
     let numbers = || FileSet::Calls.numbers(dir.path()).unwrap();
     let all = numbers();
-    all.iter().for_each(|number| age(*number, 29).unwrap());
+    for number in &all {
+        age(*number, 29).unwrap();
+    }
     files.expire(now);
     assert_eq!(numbers(), all);
-    all.iter().for_each(|number| age(*number, 31).unwrap());
+    for number in &all {
+        age(*number, 31).unwrap();
+    }
     age(5, 29).unwrap();
     files.expire(now);
     assert_eq!(numbers(), all[4..], "younger files, and those after them, remain");
@@ -230,11 +236,11 @@ fn file_is_rotated_after_a_day() {
 }
 
 #[test]
-fn refusals_have_their_own_bounded_files() {
+fn denials_have_their_own_bounded_files() {
     let dir = tempfile::tempdir().unwrap();
     let audit = AuditTrail::open(&options(dir.path(), 4096)).unwrap();
     audit.record(&record(1));
-    let refusal = |number: u32| Refusal {
+    let denial = |number: u32| Denial {
         route: "POST /v1/events".to_owned(),
         status: 401,
         code: None,
@@ -242,17 +248,17 @@ fn refusals_have_their_own_bounded_files() {
         source: Some(std::net::IpAddr::from(number.to_be_bytes())),
     };
     for number in 0..5000 {
-        audit.refuse(refusal(number));
+        audit.deny(denial(number));
         // A read ends the period.
         (number % 250 == 0).then(|| newest(&audit));
     }
     assert_eq!(targets(&newest(&audit)), [1]);
-    let size = FileSet::Refusals.bytes(dir.path()).unwrap();
+    let size = FileSet::Denials.bytes(dir.path()).unwrap();
     assert!((4096..=5 * 4096).contains(&size), "{size}");
     let filter = AuditFilter { limit: 1, scan: 9, ..AuditFilter::default() };
-    let page = audit.read(FileSet::Refusals, &filter).unwrap();
+    let page = audit.read(FileSet::Denials, &filter).unwrap();
     assert_eq!((&page.records[0]["count"], page.broken_at), (&1.into(), None));
-    verify(dir.path(), FileSet::Refusals, None).unwrap();
+    verify(dir.path(), FileSet::Denials, None).unwrap();
 }
 
 #[tokio::test]

@@ -111,7 +111,7 @@ impl Verifier<'_> {
     fn check(&mut self, line: &[u8]) -> Result<(), String> {
         let hash = LineHash::of(line);
         match Link::of(line) {
-            Some(link) => self.check_link(&link, hash)?,
+            Some(found) => self.check_link(&found, hash)?,
             None if serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err() => {
                 self.found.truncated += 1;
             }

@@ -11,15 +11,15 @@ use orlog_model::Clock as _;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot;
 
+use super::denials::Denials;
 use super::files::AuditFiles;
 use super::record::TARGET;
-use super::refusals::Refusals;
 use crate::clock::SystemClock;
 
 /// Fsync interval.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// Period of a summary of refused requests.
-const REFUSAL_PERIOD: Duration = Duration::from_mins(1);
+/// Period of a summary of denied requests.
+const DENIAL_PERIOD: Duration = Duration::from_mins(1);
 /// Interval between deletions of old files.
 const EXPIRY_INTERVAL: Duration = Duration::from_hours(1);
 /// Maximum number of requests to the writer that share an fsync.
@@ -35,15 +35,15 @@ pub(super) enum WriterRequest {
         /// Receives whether the record is durable.
         durable: Option<oneshot::Sender<bool>>,
     },
-    /// Notifies when all earlier records are written, and the summary of refused requests too.
+    /// Notifies when all earlier records are written, and the summary of denied requests too.
     Flush(SyncSender<()>),
 }
 
 /// Writer of a trail.
 pub(super) struct AuditWriter {
     calls: AuditFiles,
-    refusal_files: AuditFiles,
-    refusals: Arc<Refusals>,
+    denial_files: AuditFiles,
+    denials: Arc<Denials>,
     /// Whether records are also logged.
     log: bool,
     failures: Counter,
@@ -54,16 +54,16 @@ pub(super) struct AuditWriter {
 
 impl AuditWriter {
     pub(super) fn new(
-        (mut calls, mut refusal_files): (AuditFiles, AuditFiles),
-        refusals: Arc<Refusals>,
+        (mut calls, mut denial_files): (AuditFiles, AuditFiles),
+        denials: Arc<Denials>,
         log: bool,
         failures: Counter,
     ) -> Self {
         calls.expire(SystemClock.now());
-        refusal_files.expire(SystemClock.now());
+        denial_files.expire(SystemClock.now());
         let started = Instant::now();
         let (synced, summarized, expired) = (started, started, started);
-        Self { calls, refusal_files, refusals, log, failures, synced, summarized, expired }
+        Self { calls, denial_files, denials, log, failures, synced, summarized, expired }
     }
 
     /// Writes until all senders are dropped.
@@ -109,36 +109,36 @@ impl AuditWriter {
         if self.synced.elapsed() >= SYNC_INTERVAL {
             self.sync();
         }
-        if self.summarized.elapsed() >= REFUSAL_PERIOD {
+        if self.summarized.elapsed() >= DENIAL_PERIOD {
             self.summarize();
         }
         if self.expired.elapsed() >= EXPIRY_INTERVAL {
             self.expired = Instant::now();
             self.calls.expire(SystemClock.now());
-            self.refusal_files.expire(SystemClock.now());
+            self.denial_files.expire(SystemClock.now());
         }
     }
 
     fn write(&mut self, record: &str) -> bool {
         let written = self.calls.write(record, SystemClock.now());
-        self.report(record, written)
+        self.report(record, &written)
     }
 
-    /// Writes the summary of the refused requests since the previous one.
+    /// Writes the summary of the denied requests since the previous one.
     fn summarize(&mut self) {
         self.summarized = Instant::now();
-        for record in self.refusals.take() {
+        for record in self.denials.take() {
             if self.log {
-                tracing::info!(target: TARGET, record, "refused requests");
+                tracing::info!(target: TARGET, record, "denied requests");
             }
-            let written = self.refusal_files.write(&record, SystemClock.now());
-            self.report(&record, written);
+            let written = self.denial_files.write(&record, SystemClock.now());
+            self.report(&record, &written);
         }
     }
 
     /// Returns whether a record was written; otherwise it is logged.
-    fn report(&self, record: &str, written: io::Result<()>) -> bool {
-        if let Err(error) = &written {
+    fn report(&self, record: &str, written: &io::Result<()>) -> bool {
+        if let Err(error) = written {
             self.failures.inc();
             tracing::error!(target: TARGET, %error, record, "audit write failed; record is logged only");
         }
@@ -147,7 +147,7 @@ impl AuditWriter {
 
     fn sync(&mut self) -> bool {
         self.synced = Instant::now();
-        let synced = [self.calls.sync(), self.refusal_files.sync()];
+        let synced = [self.calls.sync(), self.denial_files.sync()];
         let failed = synced.iter().filter(|synced| synced.is_err()).count();
         self.failures.inc_by(failed as u64);
         synced[0].is_ok()

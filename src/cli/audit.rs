@@ -21,9 +21,9 @@ pub(super) struct Args {
     /// Include all tenants and node-wide records
     #[arg(long)]
     all: bool,
-    /// Show the counts of refused requests instead of records
+    /// Show the counts of denied requests instead of records
     #[arg(long)]
-    refusals: bool,
+    denials: bool,
     /// Filter by user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -72,8 +72,8 @@ pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     if console.is_json() {
         return console.json(&json!({ "items": records, "has_more": more, "broken_at": broken_at }));
     }
-    if args.refusals {
-        return list_refusals(&records, console);
+    if args.denials {
+        return list_denials(&records, console);
     }
     let row = |record: &Value| {
         let outcome = match text(record, "code") {
@@ -94,7 +94,7 @@ pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     Ok(())
 }
 
-fn list_refusals(records: &[Value], console: &Console) -> Result<(), CommandError> {
+fn list_denials(records: &[Value], console: &Console) -> Result<(), CommandError> {
     let row = |record: &Value| {
         let [since, at, user, source, route, code] =
             ["since", "at", "user", "source", "route", "code"].map(|field| text(record, field));
@@ -104,7 +104,7 @@ fn list_refusals(records: &[Value], console: &Console) -> Result<(), CommandErro
     console.table(
         &["SINCE", "UNTIL", "COUNT", "USER", "SOURCE", "ROUTE", "CODE"],
         &rows,
-        "no refused requests",
+        "no denied requests",
     )
 }
 
@@ -114,9 +114,9 @@ fn verify(args: &VerifyArgs, console: &Console) -> Result<(), CommandError> {
         found.map_err(|error| CommandError::failed(error.to_string()))
     };
     let records = verify(FileSet::Calls, args.expect.as_ref())?;
-    let refusals = verify(FileSet::Refusals, None)?;
+    let denials = verify(FileSet::Denials, None)?;
     if console.is_json() {
-        return console.json(&json!({ "records": records, "refusals": refusals }));
+        return console.json(&json!({ "records": records, "denials": denials }));
     }
     let line = |name: &str, found: &Verification| {
         let Verification { first, last, hash, unchained, truncated } = found;
@@ -125,7 +125,7 @@ fn verify(args: &VerifyArgs, console: &Console) -> Result<(), CommandError> {
         console.line(&format!("{name}: OK, {head}; {unchained} without chain, {truncated} truncated lines"))
     };
     line("records", &records)?;
-    line("refusals", &refusals)
+    line("denials", &denials)
 }
 
 /// Received records.
@@ -141,7 +141,7 @@ async fn fetch(client: &ApiClient, args: &Args) -> Result<Fetched, CommandError>
     let filters = filters.map(|(name, value)| value.as_ref().map(|value| (name, value.clone())));
     let mut fixed: Vec<_> = filters.into_iter().flatten().collect();
     fixed.push(("all", args.all.to_string()));
-    fixed.push(("refusals", args.refusals.to_string()));
+    fixed.push(("denials", args.denials.to_string()));
     let (mut records, mut cursor, mut broken_at) = (Vec::new(), None::<String>, None);
     loop {
         let mut query = fixed.clone();

@@ -68,13 +68,12 @@ impl AuditConfig {
             let message = "this node has no data directory; set the directory of the audit trail";
             found.push(("audit.dir", message.to_owned()));
         }
-        if !self.nats_subject.is_empty() && !(on_nats && has_files) {
+        let publishes = !self.nats_subject.is_empty();
+        if publishes && (!on_nats || !has_files) {
             let message = "requires bus.kind = \"nats\", and audit.dir on a node without a data directory";
             found.push(("audit.nats_subject", message.to_owned()));
         }
-        if !self.nats_subject.is_empty()
-            && let Err(error) = orlog_bus::subject::check_subject(&self.nats_subject)
-        {
+        if publishes && let Err(error) = orlog_bus::subject::check_subject(&self.nats_subject) {
             found.push(("audit.nats_subject", error.to_string()));
         }
         found

@@ -24,7 +24,7 @@ async fn start(dir: &Path, server: &NatsServer) -> Arc<App> {
     };
     config.bus.kind = BusKind::Nats;
     // The stream of the tests stores it.
-    config.audit.nats_subject = "s.audit".to_owned();
+    "s.audit".clone_into(&mut config.audit.nats_subject);
     App::start_with(config, AppOverrides::default()).await.unwrap()
 }
 

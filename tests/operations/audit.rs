@@ -131,7 +131,7 @@ async fn unauthenticated_requests_do_not_remove_records_of_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_requests_are_counted_by_source_route_and_user() {
+async fn denied_requests_are_counted_by_source_route_and_user() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
@@ -145,8 +145,8 @@ async fn refused_requests_are_counted_by_source_route_and_user() {
     node.request(&ada, "acme", "POST", "/admin/drain").await.problem(403, "OR0042");
     node.request(&ada, "beta", "POST", "/v1/events").await.problem(403, "OR0043");
 
-    node.request(&boss, "", "GET", "/v1/audit?refusals=true").await.problem(403, "OR0043");
-    let found = node.request(&root, "", "GET", "/v1/audit?refusals=true").await.ok();
+    node.request(&boss, "", "GET", "/v1/audit?denials=true").await.problem(403, "OR0043");
+    let found = node.request(&root, "", "GET", "/v1/audit?denials=true").await.ok();
     let mut rows: Vec<_> = found["items"].as_array().unwrap().iter().collect();
     rows.sort_by_key(|row| row["route"].to_string() + &row["code"].to_string());
     let rows: Vec<Value> = rows
@@ -303,7 +303,7 @@ async fn verify_command_names_the_first_changed_record() {
 
     let file = dir.join("audit-0000000001.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.lines().take(2).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    std::fs::write(&file, text.split_inclusive('\n').take(2).collect::<String>()).unwrap();
     assert_eq!(verify(&[]).await.0, 0);
     let (code, _, errors) = verify(&["--expect", &expected]).await;
     assert!(code == 1 && errors.contains("records were removed or replaced"), "{code} {errors}");
