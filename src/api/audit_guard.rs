@@ -49,9 +49,12 @@ impl AuditGuard {
         let config = &self.api.app.config.audit;
         if config.required && self.is_change && !config.exclude_routes.contains(&self.record.route) {
             self.record.outcome = AuditOutcome::Started;
-            if let Err(error) = self.api.app.audit.begin(&self.record).await {
+            let limit = self.api.app.config.http.request_timeout;
+            let begun = tokio::time::timeout(limit, self.api.app.audit.begin(&self.record)).await;
+            if begun != Ok(Ok(())) {
                 self.is_rejected = true;
-                let detail = format!("{error}; audit.required rejects changes without a record");
+                let detail =
+                    "the audit trail cannot be written; audit.required rejects changes without a record";
                 return Err(Problem::new(Code::AuditUnavailable, detail));
             }
             self.record.outcome = AuditOutcome::Unknown;

@@ -9,6 +9,8 @@ use super::units;
 
 /// Minimum of `audit.max_file_size`: a file contains several records.
 const MIN_FILE_BYTES: u64 = 4096;
+/// Minimum of `audit.retention`: a file contains the records of up to one day.
+const MIN_RETENTION: Duration = Duration::from_hours(24);
 
 /// Configuration of `[audit]`: the audit trail of API calls that change state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,9 @@ impl AuditConfig {
         if self.max_file_size < MIN_FILE_BYTES {
             found.push(("audit.max_file_size", "must be at least 4KiB".to_owned()));
         }
+        if self.retention < MIN_RETENTION {
+            found.push(("audit.retention", "must be at least 24h".to_owned()));
+        }
         let has_files = has_dir || self.dir.is_some();
         if self.required && !has_files {
             let message = "this node has no data directory; set the directory of the audit trail";
@@ -97,6 +102,7 @@ mod tests {
         check(|_| {}, &[]);
         check(|audit| audit.exclude_routes.push("/v1/events".to_owned()), &["audit.exclude_routes"]);
         check(|audit| audit.max_file_size = 4095, &["audit.max_file_size"]);
+        check(|audit| audit.retention = Duration::from_mins(1439), &["audit.retention"]);
         check(|audit| audit.required = true, &["audit.dir"]);
         check(|audit| audit.nats_subject = "audit".to_owned(), &["audit.nats_subject"]);
         let wildcard = AuditConfig { nats_subject: "audit.*".to_owned(), ..AuditConfig::default() };
