@@ -68,6 +68,7 @@ pub struct AuditTrail {
     jobs: Option<SyncSender<WriterRequest>>,
     denials: Arc<Denials>,
     failures: Counter,
+    publish_failures: Counter,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -89,6 +90,7 @@ impl AuditTrail {
             jobs: None,
             denials,
             failures: Counter::default(),
+            publish_failures: Counter::default(),
             thread: Mutex::default(),
         };
         let Some(dir) = &options.dir else { return Ok(trail) };
@@ -200,6 +202,12 @@ impl AuditTrail {
     #[must_use]
     pub fn failures(&self) -> Counter {
         self.failures.clone()
+    }
+
+    /// Returns the counter of failed attempts to publish records.
+    #[must_use]
+    pub fn publish_failures(&self) -> Counter {
+        self.publish_failures.clone()
     }
 }
 

@@ -33,6 +33,7 @@ impl App {
             let delay = match published {
                 Ok(()) => INTERVAL,
                 Err(error) => {
+                    app.audit.publish_failures().inc();
                     tracing::warn!("audit records are not published: {error:#}; retrying in {RETRY_DELAY:?}");
                     RETRY_DELAY
                 }

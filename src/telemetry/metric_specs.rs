@@ -242,6 +242,12 @@ pub const ALL: &[MetricSpec] = &[
         &[],
         "Audit records that were not written, and failed fsyncs of the audit trail",
     ),
+    spec(
+        "orlog_audit_publishes_failed_total",
+        Counter,
+        &[],
+        "Failed attempts to publish audit records to audit.nats_subject",
+    ),
     spec("orlog_node_shards_up", Gauge, &[], "1 while every shard is up"),
     spec(
         "orlog_shards_leased_not_running",

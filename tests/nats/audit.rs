@@ -9,7 +9,7 @@ use orlog::{App, AppOverrides};
 use orlog_testkit::nats_server::NatsServer;
 use uuid::Uuid;
 
-use super::fixture::{open, subscribe, subscription, take};
+use super::fixture::{open, subscribe, subscription, take, until};
 
 async fn start(dir: &Path, server: &NatsServer) -> Arc<App> {
     let mut config = Config {
@@ -59,8 +59,11 @@ async fn audit_records_are_published_to_the_subject() {
     let mut received = take(&mut *copies, 300).await;
     server.kill();
     app.audit.record(&record());
+    let failure = || async { (app.audit.publish_failures().get() > 0).then_some(()) };
+    until("a failed publish", failure).await;
     server.restart();
-    received.extend(take(&mut *copies, 1).await);
+    app.audit.record(&record());
+    received.extend(take(&mut *copies, 2).await);
     app.stop().await.unwrap();
     app.audit.record(&record());
     drop(app);

@@ -31,6 +31,7 @@ pub(super) fn register(app: &App, lags: &[StreamLag], registry: &mut MetricsRegi
         registry.register("audit_trail_alarm_bytes", int_gauge(app.config.audit.alarm_size));
     }
     registry.register("audit_writes_failed_total", app.audit.failures());
+    registry.register("audit_publishes_failed_total", app.audit.publish_failures());
     let behind = Family::<Labels2, IntGauge>::default();
     for lag in lags {
         let labels = [("stream", lag.stream.clone()), ("shard", lag.shard.to_string())];
