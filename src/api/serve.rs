@@ -22,9 +22,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_io_timeout::TimeoutStream;
 
-use super::authorize::PeerAddress;
 use super::connections::{ConnectionLimits, Connections, Place};
 use super::problem::{Code, Problem};
+use super::request_info::PeerAddress;
 
 /// Routes that a reserved place serves.
 const RESERVED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
