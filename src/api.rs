@@ -8,6 +8,7 @@
 mod admin;
 mod allowed_hosts;
 mod audit;
+mod audit_guard;
 mod authorize;
 mod backup;
 mod body;
@@ -41,6 +42,7 @@ mod query_limit;
 mod read_pool;
 mod replay;
 mod request_context;
+mod request_info;
 mod request_metrics;
 mod sagas;
 mod serve;

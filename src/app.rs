@@ -3,6 +3,7 @@
 //! A start scans no instances, so its cost does not depend on their number.
 
 pub mod attempts;
+mod audit_publisher;
 mod background;
 mod backup;
 mod cluster;
@@ -242,6 +243,7 @@ impl App {
         self.collect_after_start();
         self.purge_after_start();
         self.store_positions_later();
+        self.publish_audit_later();
     }
 
     /// Publishes events; returns when they are durable.

@@ -21,9 +21,9 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::authorize::PeerAddress;
 use super::connections::{ConnectionLimits, Connections, Place};
 use super::problem::{Code, Problem};
+use super::request_info::PeerAddress;
 
 /// Routes that a reserved place serves.
 const RESERVED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];

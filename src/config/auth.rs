@@ -1,5 +1,4 @@
-//! Configuration of `[auth]` and `[audit]`: authentication of API callers and the audit trail.
-//! `config/default.toml` describes the keys.
+//! Configuration of `[auth]`: authentication of API callers. `config/default.toml` describes the keys.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -176,7 +175,7 @@ impl AuthConfig {
         if let Some(other) = self.public_routes.iter().find(|route| !CAN_BE_PUBLIC.contains(&route.as_str()))
         {
             let message = format!("{other:?} cannot be public; only {} can", CAN_BE_PUBLIC.join(" and "));
-            found.push(("auth.public", message));
+            found.push(("auth.public_routes", message));
         }
         match self.mode {
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
@@ -256,48 +255,6 @@ impl TrustedGatewayConfig {
     }
 }
 
-/// Configuration of `[audit]`: the audit trail of API calls that change state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AuditConfig {
-    /// Directory of the audit files; `audit` in the data directory if empty.
-    #[serde(with = "units::optional")]
-    pub dir: Option<PathBuf>,
-    /// Maximum size of one file in bytes.
-    #[serde(with = "units::size")]
-    pub max_file_size: u64,
-    /// Maximum number of files.
-    pub max_files: u32,
-    /// Routes that are audited only if the request is rejected.
-    pub exclude_routes: Vec<String>,
-    /// Whether records are also logged.
-    pub also_log: bool,
-}
-
-impl Default for AuditConfig {
-    fn default() -> Self {
-        Self {
-            dir: None,
-            max_file_size: 16 << 20,
-            max_files: 16,
-            exclude_routes: Vec::new(),
-            also_log: false,
-        }
-    }
-}
-
-impl AuditConfig {
-    /// Validates the keys. Returns the invalid key and the reason.
-    pub(super) fn validate(&self) -> Option<(&'static str, String)> {
-        let is_route = |text: &&String| text.split_once(' ').is_some_and(|(_, path)| path.starts_with('/'));
-        if let Some(other) = self.exclude_routes.iter().find(|text| !is_route(text)) {
-            let message = format!("invalid route {other:?}; expected for example \"POST /v1/work/claim\"");
-            return Some(("audit.except", message));
-        }
-        (self.max_files == 0).then(|| ("audit.keep", "must be at least 1".to_owned()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,7 +276,7 @@ mod tests {
             &AuthConfig { public_routes: vec!["/admin/drain".to_owned()], ..off },
             "[::1]:1",
             false,
-            &["auth.public"],
+            &["auth.public_routes"],
         );
     }
 

@@ -234,6 +234,20 @@ pub const ALL: &[MetricSpec] = &[
     ),
     // The node.
     spec("orlog_node_accepting", Gauge, &[], "1 while the node accepts new work"),
+    spec("orlog_audit_trail_bytes", Gauge, &[], "Size of the records of the audit trail"),
+    spec("orlog_audit_trail_alarm_bytes", Gauge, &[], "Configured alarm size of the audit trail"),
+    spec(
+        "orlog_audit_writes_failed_total",
+        Counter,
+        &[],
+        "Audit records that were not written, and failed fsyncs of the audit trail",
+    ),
+    spec(
+        "orlog_audit_publishes_failed_total",
+        Counter,
+        &[],
+        "Failed attempts to publish audit records to audit.nats_subject",
+    ),
     spec("orlog_node_shards_up", Gauge, &[], "1 while every shard is up"),
     spec(
         "orlog_shards_leased_not_running",
