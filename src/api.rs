@@ -12,6 +12,7 @@ mod audit_guard;
 mod authorize;
 mod backup;
 mod body;
+mod body_budget;
 mod connections;
 mod context;
 mod control;

@@ -177,7 +177,7 @@ impl App {
         let telemetry = overrides.telemetry;
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&telemetry, overrides.effect_observer, &clock);
-        let access = Box::pin(Authenticator::new(&config.auth, overrides.session)).await?;
+        let access = Box::pin(Authenticator::new(&config, overrides.session)).await?;
         let audit = AuditTrail::open(&component_config::audit(&config))?;
         let backups = BackupStore::open(&config)?;
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::redact::Redaction;
 pub use audit::AuditConfig;
-pub use auth::{AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
+pub use auth::{AdminTokenConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
 pub use cluster::{ClusterConfig, ClusterMode, ordinal};
 pub use diagnostics::ConfigDiagnostic;
 pub(crate) use http_server::MIN_CONNECTIONS;

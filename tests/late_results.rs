@@ -41,6 +41,7 @@ fn loan_event(kind: &str) -> Event {
         trace: None,
         schema_version: 1,
         data: json!({}),
+        user: None,
     }
 }
 

@@ -8,6 +8,8 @@ mod access;
 mod audit;
 #[path = "operations/backup.rs"]
 mod backup;
+#[path = "operations/bodies.rs"]
+mod bodies;
 #[path = "operations/damage.rs"]
 mod damage;
 #[path = "operations/data_loss.rs"]
@@ -16,6 +18,8 @@ mod data_loss;
 mod descriptors;
 #[path = "operations/doctor.rs"]
 mod doctor;
+#[path = "operations/four_eyes.rs"]
+mod four_eyes;
 #[path = "operations/full_disk.rs"]
 mod full_disk;
 #[path = "operations/issuer.rs"]
@@ -28,6 +32,8 @@ mod permissions;
 mod process;
 #[path = "operations/rebuild.rs"]
 mod rebuild;
+#[path = "operations/route_table.rs"]
+mod route_table;
 #[path = "operations/sites.rs"]
 mod sites;
 #[path = "operations/tokens.rs"]

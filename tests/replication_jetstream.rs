@@ -292,6 +292,7 @@ fn placed(order: u64) -> Event {
         trace: None,
         schema_version: 1,
         data: serde_json::json!({ "orderId": format!("o-{order}") }),
+        user: None,
     }
 }
 

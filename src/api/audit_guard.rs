@@ -102,7 +102,7 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         id: uuid::Uuid::now_v7(),
         at: crate::clock::SystemClock.now().to_string(),
         user: user.map(shortened),
-        role: user.and(caller).and_then(|caller| caller.role),
+        role: user.and(caller).map(|caller| caller.roles.clone()),
         tenant: route.starts_with("/v1/").then(|| tenant(api, request)).flatten(),
         route: route_of(route, request),
         target: shortened(request.uri().path_and_query().map_or("", |target| target.as_str())),

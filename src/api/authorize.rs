@@ -12,7 +12,7 @@ use super::origin;
 use super::permissions::{self, Permission};
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, peer};
-use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Role, TenantScope};
+use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Right, Role, TenantScope};
 
 /// Accepts or rejects a request, and audits it: changes, sensitive reads, and denials.
 pub(super) async fn authorize<F>(
@@ -61,8 +61,8 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     permitted
 }
 
-fn permit(caller: &Caller, right: Permission, needed: Role, headers: &mut HeaderMap) -> Result<(), Problem> {
-    has_role(caller, needed)?;
+fn permit(caller: &Caller, right: Permission, needed: Right, headers: &mut HeaderMap) -> Result<(), Problem> {
+    has_right(caller, needed)?;
     match right {
         Permission::Node(_) if caller.tenants != TenantScope::All => {
             let detail = "this route affects the whole node and requires access to all tenants (*)";
@@ -73,13 +73,18 @@ fn permit(caller: &Caller, right: Permission, needed: Role, headers: &mut Header
     }
 }
 
-fn has_role(caller: &Caller, needed: Role) -> Result<(), Problem> {
-    if caller.role >= Some(needed) {
+fn has_right(caller: &Caller, needed: Right) -> Result<(), Problem> {
+    if caller.roles.allow(needed) {
         return Ok(());
     }
     let name = caller.name.as_deref().unwrap_or("the caller");
-    let has = caller.role.map_or_else(|| "none".to_owned(), |role| role.as_str().to_owned());
-    let detail = format!("this requires the role {}; the role of {name} is {has}", needed.as_str());
+    let granting: Vec<_> = Role::all().filter(|role| role.allows(needed)).map(Role::as_str).collect();
+    let detail = format!(
+        "this requires the right {:?}; roles that grant it: {}; roles of {name}: {}",
+        needed.as_str(),
+        granting.join(", "),
+        caller.roles
+    );
     Err(Problem::new(Code::Forbidden, detail))
 }
 

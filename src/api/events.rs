@@ -1,9 +1,9 @@
 //! `POST /v1/events`: publishes one event or a batch. Accepted events are durable before the response.
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
 use orlog_bus::codec::{self, DecodeDefaults, DecodeError};
 use orlog_model::{Event, TraceParent};
 use serde::Serialize;
@@ -14,6 +14,7 @@ use super::body;
 use super::context::ApiState;
 use super::extract::{Tenant, request_trace};
 use super::problem::{Code, Problem, ProblemDetail};
+use crate::auth::Caller;
 
 /// Maximum number of invalid events of a batch in a response; the rest is counted.
 const MAX_NAMED_ERRORS: usize = 16;
@@ -49,7 +50,8 @@ enum BodyFormat {
 ///
 /// Accepts CloudEvents 1.0 (structured, binary, batch) and the Aggregate envelope (an object or an
 /// array). A batch is atomic: one invalid event rejects the batch. A repeated event with the same id
-/// and source is a duplicate without effect.
+/// and source is a duplicate without effect. The extension attribute `orloguser` is the authenticated
+/// user; only an admin can state another one. Without authentication, it is the stated user.
 #[utoipa::path(
     post,
     path = "/v1/events",
@@ -66,6 +68,7 @@ enum BodyFormat {
 )]
 pub(super) async fn publish(
     State(api): State<ApiState>,
+    Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     body: Body,
@@ -77,10 +80,19 @@ pub(super) async fn publish(
         BodyFormat::Batch | BodyFormat::Plain => http.max_batch_size.max(http.max_body_size),
         BodyFormat::Structured | BodyFormat::Binary => http.max_body_size,
     };
-    let bytes = body::read(&headers, body, limit, http.request_timeout).await?;
+    let body = body::read(&api, &headers, body, limit).await?;
     let defaults = DecodeDefaults { tenant: Some(tenant), now: api.app.clock.now() };
-    let mut events = decode(format, &headers, &bytes, http.max_body_size, &defaults)?;
-    inherit(&mut events, request_trace(&headers).as_ref());
+    let (trace, single_limit) = (request_trace(&headers), http.max_body_size);
+    let decoded = move |bytes: &[u8]| {
+        let mut events = decode(format, &headers, bytes, single_limit, &defaults)?;
+        inherit(&mut events, trace.as_ref());
+        for event in &mut events {
+            event.user = caller.check_user(event.user.take())?;
+        }
+        Ok(events)
+    };
+    // The body stays in the budget until its events are durable.
+    let events = api.bodies.parse(&body, decoded).await?;
     let ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
     let receipts = if events.is_empty() { Vec::new() } else { api.app.publish(events).await? };
     let accepted = ids.into_iter().zip(receipts).map(|(id, receipt)| AcceptedEvent {

@@ -1,6 +1,7 @@
 //! General parts of the API description: info, tenant header and errors.
 
 use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::extensions::{Extensions, ExtensionsBuilder};
 use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::schema::{Object, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -11,6 +12,7 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 
 use super::extract::TENANT_HEADER;
+use super::permissions::{self, Permission};
 use super::problem::{Problem, ProblemDetail};
 
 const DESCRIPTION: &str = "Durable saga runner: publish events, inspect and control instances. Every error is a \
@@ -33,7 +35,9 @@ pub(super) fn head() -> OpenApi {
 /// Adds the common parts to every operation.
 pub(super) fn finish(description: &mut OpenApi) {
     for (path, item) in &mut description.paths.paths {
-        for operation in operations(item) {
+        for (method, operation) in operations(item) {
+            let permission = permissions::required_permission(method, path, &[]);
+            operation.extensions = Some(permission_extensions(permission));
             let problem = RefOr::Ref(Ref::from_response_name(PROBLEM));
             operation.responses.responses.insert("default".to_owned(), problem);
             if path.starts_with("/v1/") {
@@ -52,9 +56,20 @@ pub(super) fn finish(description: &mut OpenApi) {
     description.security = Some(any.into());
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
     let PathItem { get, put, post, delete, patch, .. } = item;
-    [get, put, post, delete, patch].into_iter().filter_map(Option::as_mut)
+    let methods = [("GET", get), ("PUT", put), ("POST", post), ("DELETE", delete), ("PATCH", patch)];
+    methods.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+/// Returns the required right and the scope of an operation: `public`, `tenant` or `node`.
+fn permission_extensions(permission: Permission) -> Extensions {
+    let (scope, right) = match permission {
+        Permission::Public => ("public", None),
+        Permission::Tenant(right) => ("tenant", Some(right.as_str())),
+        Permission::Node(right) => ("node", Some(right.as_str())),
+    };
+    ExtensionsBuilder::new().add("x-orlog-scope", scope).add("x-orlog-right", right).build()
 }
 
 fn add_tenant(operation: &mut Operation) {

@@ -1,21 +1,21 @@
-//! Permissions of routes. A route without an entry requires all permissions; a test verifies that all
-//! routes have one.
+//! Permissions of routes. A route without an entry requires the right `admin` for the node; a test
+//! verifies that all routes have one.
 
-use crate::auth::Role;
+use crate::auth::Right;
 
 /// Permission that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permission {
     /// No authentication.
     Public,
-    /// Role for the tenant of the request.
-    Tenant(Role),
-    /// Role with access to all tenants, because the route affects the node.
-    Node(Role),
+    /// Right for the tenant of the request.
+    Tenant(Right),
+    /// Right with access to all tenants, because the route affects the node.
+    Node(Right),
 }
 
 use Permission::{Node, Public, Tenant};
-use Role::{Admin, Operator, Viewer};
+use Right::{Admin, Assign, Audit, Control, Publish, Read, ReadTasks, Tasks, Work};
 
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, Permission)] = &[
@@ -26,60 +26,60 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("GET", "/errors/{code}", Public),
     ("GET", "/health", Public),
     ("GET", "/ready", Public),
-    ("GET", "/metrics", Node(Viewer)),
-    ("GET", "/info", Node(Viewer)),
+    ("GET", "/metrics", Node(Read)),
+    ("GET", "/info", Node(Read)),
     ("POST", "/admin/drain", Node(Admin)),
     ("POST", "/admin/deploy", Node(Admin)),
     ("POST", "/admin/reload", Node(Admin)),
     ("POST", "/admin/collect", Node(Admin)),
-    ("GET", "/admin/log", Node(Viewer)),
+    ("GET", "/admin/log", Node(Read)),
     ("PUT", "/admin/log", Node(Admin)),
     ("DELETE", "/admin/log", Node(Admin)),
-    ("GET", "/admin/diagnostics", Node(Viewer)),
+    ("GET", "/admin/diagnostics", Node(Read)),
     ("POST", "/admin/backup", Node(Admin)),
     ("GET", "/admin/backup/{id}/files/{path}", Node(Admin)),
     ("DELETE", "/admin/backup/{id}", Node(Admin)),
-    ("GET", "/v1/audit", Tenant(Admin)),
-    ("POST", "/v1/events", Tenant(Operator)),
-    ("GET", "/v1/sagas", Tenant(Viewer)),
-    ("GET", "/v1/sagas/{saga}/{correlation}", Tenant(Viewer)),
-    ("GET", "/v1/sagas/{saga}/{correlation}/graph.svg", Tenant(Viewer)),
-    ("GET", "/v1/sagas/{saga}/{correlation}/job-logs", Tenant(Viewer)),
-    ("POST", "/v1/sagas/{saga}/{correlation}/signal", Tenant(Operator)),
-    ("POST", "/v1/sagas/{saga}/{correlation}/cancel", Tenant(Operator)),
-    ("POST", "/v1/sagas/{saga}/{correlation}/pause", Tenant(Operator)),
-    ("POST", "/v1/sagas/{saga}/{correlation}/resume", Tenant(Operator)),
-    ("POST", "/v1/sagas/{saga}/{correlation}/retry", Tenant(Operator)),
-    ("POST", "/v1/sagas/{saga}/{correlation}/skip", Tenant(Operator)),
-    ("POST", "/v1/sagas/{saga}/{correlation}/force-complete", Tenant(Operator)),
-    ("POST", "/v1/sagas/{saga}/{correlation}/drop", Tenant(Operator)),
-    ("GET", "/v1/tasks", Tenant(Viewer)),
-    ("GET", "/v1/tasks/{id}", Tenant(Viewer)),
-    ("POST", "/v1/tasks/{id}/claim", Tenant(Operator)),
-    ("POST", "/v1/tasks/{id}/release", Tenant(Operator)),
-    ("POST", "/v1/tasks/{id}/assign", Tenant(Operator)),
-    ("POST", "/v1/tasks/{id}/complete", Tenant(Operator)),
-    ("GET", "/v1/dead-letters", Tenant(Viewer)),
-    ("GET", "/v1/dead-letters/causes", Tenant(Viewer)),
-    ("GET", "/v1/dead-letters/{id}", Tenant(Viewer)),
-    ("GET", "/v1/export", Tenant(Viewer)),
-    ("GET", "/v1/overview", Tenant(Viewer)),
-    ("DELETE", "/v1/dead-letters/{id}", Tenant(Operator)),
-    ("POST", "/v1/dead-letters/{id}/redrive", Tenant(Operator)),
-    ("POST", "/v1/dead-letters/redrive", Tenant(Operator)),
+    ("GET", "/v1/audit", Tenant(Audit)),
+    ("POST", "/v1/events", Tenant(Publish)),
+    ("GET", "/v1/sagas", Tenant(Read)),
+    ("GET", "/v1/sagas/{saga}/{correlation}", Tenant(Read)),
+    ("GET", "/v1/sagas/{saga}/{correlation}/graph.svg", Tenant(Read)),
+    ("GET", "/v1/sagas/{saga}/{correlation}/job-logs", Tenant(Read)),
+    ("POST", "/v1/sagas/{saga}/{correlation}/signal", Tenant(Control)),
+    ("POST", "/v1/sagas/{saga}/{correlation}/cancel", Tenant(Control)),
+    ("POST", "/v1/sagas/{saga}/{correlation}/pause", Tenant(Control)),
+    ("POST", "/v1/sagas/{saga}/{correlation}/resume", Tenant(Control)),
+    ("POST", "/v1/sagas/{saga}/{correlation}/retry", Tenant(Control)),
+    ("POST", "/v1/sagas/{saga}/{correlation}/skip", Tenant(Control)),
+    ("POST", "/v1/sagas/{saga}/{correlation}/force-complete", Tenant(Control)),
+    ("POST", "/v1/sagas/{saga}/{correlation}/drop", Tenant(Control)),
+    ("GET", "/v1/tasks", Tenant(ReadTasks)),
+    ("GET", "/v1/tasks/{id}", Tenant(ReadTasks)),
+    ("POST", "/v1/tasks/{id}/claim", Tenant(Tasks)),
+    ("POST", "/v1/tasks/{id}/release", Tenant(Tasks)),
+    ("POST", "/v1/tasks/{id}/assign", Tenant(Assign)),
+    ("POST", "/v1/tasks/{id}/complete", Tenant(Tasks)),
+    ("GET", "/v1/dead-letters", Tenant(Read)),
+    ("GET", "/v1/dead-letters/causes", Tenant(Read)),
+    ("GET", "/v1/dead-letters/{id}", Tenant(Read)),
+    ("GET", "/v1/export", Tenant(Read)),
+    ("GET", "/v1/overview", Tenant(Read)),
+    ("DELETE", "/v1/dead-letters/{id}", Tenant(Control)),
+    ("POST", "/v1/dead-letters/{id}/redrive", Tenant(Control)),
+    ("POST", "/v1/dead-letters/redrive", Tenant(Control)),
     ("POST", "/v1/replays", Tenant(Admin)),
-    ("GET", "/v1/timers", Tenant(Viewer)),
-    ("GET", "/v1/work", Tenant(Viewer)),
-    ("POST", "/v1/work/claim", Tenant(Operator)),
-    ("POST", "/v1/work/jobs/{job}/heartbeat", Tenant(Operator)),
-    ("POST", "/v1/work/jobs/{job}/logs", Tenant(Operator)),
-    ("POST", "/v1/work/jobs/{job}/result", Tenant(Operator)),
-    ("GET", "/v1/definitions", Tenant(Viewer)),
-    ("GET", "/v1/definitions/{saga}", Tenant(Viewer)),
-    ("GET", "/v1/definitions/{saga}/graph.svg", Tenant(Viewer)),
+    ("GET", "/v1/timers", Tenant(Read)),
+    ("GET", "/v1/work", Tenant(Read)),
+    ("POST", "/v1/work/claim", Tenant(Work)),
+    ("POST", "/v1/work/jobs/{job}/heartbeat", Tenant(Work)),
+    ("POST", "/v1/work/jobs/{job}/logs", Tenant(Work)),
+    ("POST", "/v1/work/jobs/{job}/result", Tenant(Work)),
+    ("GET", "/v1/definitions", Tenant(Read)),
+    ("GET", "/v1/definitions/{saga}", Tenant(Read)),
+    ("GET", "/v1/definitions/{saga}/graph.svg", Tenant(Read)),
     ("POST", "/v1/definitions/{saga}/migrate", Tenant(Admin)),
-    ("GET", "/v1/mailboxes", Tenant(Viewer)),
-    ("GET", "/v1/inspect/{table}", Tenant(Viewer)),
+    ("GET", "/v1/mailboxes", Tenant(Read)),
+    ("GET", "/v1/inspect/{table}", Tenant(Read)),
 ];
 
 /// Returns the permission of a route; `public` lists the configured public routes.
@@ -113,11 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn viewer_routes_are_read_only() {
+    fn read_routes_change_nothing() {
         for (method, path, right) in TABLE {
             let reads = *method == "GET";
-            let is_for_viewers = matches!(right, Public | Tenant(Viewer) | Node(Viewer));
-            assert!(reads || !is_for_viewers, "{method} {path}");
+            let only_reads = matches!(right, Public | Tenant(Read | ReadTasks | Audit) | Node(Read));
+            assert!(reads || !only_reads, "{method} {path}");
             assert!(
                 !matches!(right, Public) || !path.starts_with("/v1") && !path.starts_with("/admin"),
                 "{path}"
@@ -129,7 +129,7 @@ mod tests {
     fn unknown_route_requires_admin() {
         let public = ["/info".to_owned()];
         assert_eq!(required_permission("GET", "/info", &public), Public);
-        assert_eq!(required_permission("HEAD", "/info", &[]), Node(Viewer));
+        assert_eq!(required_permission("HEAD", "/info", &[]), Node(Read));
         assert_eq!(required_permission("POST", "/info", &public), Node(Admin));
         assert_eq!(required_permission("GET", "/new", &[]), Node(Admin));
     }

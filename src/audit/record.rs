@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::auth::Role;
+use crate::auth::Roles;
 
 /// Log target of audit records.
 pub const TARGET: &str = "orlog::audit";
@@ -55,8 +55,8 @@ pub struct AuditRecord {
     pub at: String,
     /// User name; `None` if authentication is off.
     pub user: Option<String>,
-    /// Role of the user.
-    pub role: Option<Role>,
+    /// Roles of the user.
+    pub role: Option<Roles>,
     /// Tenant for which the request acts; `None` if it affects the node, or if its tenant is invalid.
     pub tenant: Option<String>,
     /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`.

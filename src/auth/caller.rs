@@ -1,38 +1,11 @@
-//! Caller of a request: role, tenants and authentication errors.
+//! Caller of a request: roles, tenants and authentication errors.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use orlog_model::TenantId;
-use serde::Serialize;
 
-/// Role of a caller. Each role includes the permissions of the roles before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Read access.
-    Viewer,
-    /// Controls sagas, completes tasks, publishes events and executes jobs.
-    Operator,
-    /// Administers the node and acts for other users.
-    Admin,
-}
-
-impl Role {
-    /// Returns the name in tokens and headers.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Role::Viewer => "viewer",
-            Role::Operator => "operator",
-            Role::Admin => "admin",
-        }
-    }
-
-    pub(super) fn of(text: &str) -> Option<Self> {
-        [Role::Viewer, Role::Operator, Role::Admin].into_iter().find(|role| role.as_str() == text)
-    }
-}
+use super::rights::{Right, Role, Roles};
 
 /// Tenants for which a caller may act.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,8 +53,8 @@ impl TenantScope {
 pub struct Caller {
     /// User name; `None` if authentication is off.
     pub name: Option<String>,
-    /// Role; `None`: no permissions.
-    pub role: Option<Role>,
+    /// Roles; empty: no rights.
+    pub roles: Roles,
     /// Tenants for which the caller may act.
     pub tenants: TenantScope,
     /// Roles for human tasks.
@@ -92,7 +65,12 @@ impl Caller {
     /// Returns the caller of all requests if authentication is off.
     #[must_use]
     pub fn unauthenticated() -> Self {
-        Self { name: None, role: Some(Role::Admin), tenants: TenantScope::All, task_roles: BTreeSet::new() }
+        Self {
+            name: None,
+            roles: Roles::from_iter([Role::Admin]),
+            tenants: TenantScope::All,
+            task_roles: BTreeSet::new(),
+        }
     }
 
     /// Returns the user in whose name a request acts. That is the caller; an admin may act for another
@@ -103,7 +81,7 @@ impl Caller {
     pub fn check_user(&self, named: Option<String>) -> Result<Option<String>, ImpersonationError> {
         let named = named.filter(|named| !named.is_empty());
         match (&self.name, named) {
-            (Some(name), Some(named)) if *name != named && self.role != Some(Role::Admin) => {
+            (Some(name), Some(named)) if *name != named && !self.roles.allow(Right::Admin) => {
                 Err(ImpersonationError(format!(
                     "user: the caller is {name} and cannot act as {named:?}; omit the field"
                 )))
@@ -122,12 +100,20 @@ impl Caller {
         if stated.is_empty() {
             return Ok(self.task_roles.iter().cloned().collect());
         }
-        let theirs = |role: &&String| self.role != Some(Role::Admin) && !self.task_roles.contains(*role);
+        let theirs = |role: &&String| !self.roles.allow(Right::Admin) && !self.task_roles.contains(*role);
         match stated.iter().find(theirs) {
             Some(role) => Err(ImpersonationError(format!("roles: {name} does not have the role {role:?}"))),
             None => Ok(stated),
         }
     }
+}
+
+/// Maximum length of a user name in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+/// Returns whether a text can be the name of a user, which events and records contain.
+pub(super) fn is_user_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
 }
 
 /// Error: a request states a user or role that does not belong to the caller.
@@ -203,7 +189,7 @@ mod tests {
         let groups = BTreeSet::from(["clerk".to_owned()]);
         let caller = |role| Caller {
             name: Some("ada".to_owned()),
-            role: Some(role),
+            roles: Roles::from_iter([role]),
             tenants: TenantScope::All,
             task_roles: groups.clone(),
         };
@@ -226,12 +212,6 @@ mod tests {
         assert!(operator.check_roles(roles(&["clerk", "director"])).is_err());
         assert_eq!(admin.check_roles(roles(&["director"])).unwrap(), roles(&["director"]));
         assert_eq!(anybody.check_roles(roles(&["director"])).unwrap(), roles(&["director"]));
-    }
-
-    #[test]
-    fn roles_are_cumulative() {
-        assert!(Role::Admin > Role::Operator && Role::Operator > Role::Viewer);
-        assert_eq!((Role::of("admin"), Role::of("Admin"), Role::of("root")), (Some(Role::Admin), None, None));
     }
 
     #[test]

@@ -3,18 +3,16 @@
 
 use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
 
-use super::caller::{AuthError, Caller, RequestCredentials, Role, TenantScope};
+use super::caller::{AuthError, Caller, RequestCredentials, TenantScope, is_user_name};
+use super::rights::Roles;
+use super::shared_secret::{self, SecretReads};
 use crate::config::TrustedGatewayConfig;
-
-/// Maximum length of a user name in bytes.
-const MAX_NAME_BYTES: usize = 255;
 
 pub(super) struct TrustedGatewayAuth {
     networks: Vec<IpNet>,
     secret: Option<SecretRef>,
+    reads: SecretReads,
     config: TrustedGatewayConfig,
 }
 
@@ -24,7 +22,12 @@ impl TrustedGatewayAuth {
         if let Some(secret) = &config.secret {
             secret.resolve()?;
         }
-        Ok(Self { networks, secret: config.secret.clone(), config: config.clone() })
+        Ok(Self {
+            networks,
+            secret: config.secret.clone(),
+            reads: SecretReads::default(),
+            config: config.clone(),
+        })
     }
 
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
@@ -35,7 +38,7 @@ impl TrustedGatewayAuth {
         let user = user.ok_or_else(|| {
             AuthError::Missing(format!("the header {user_header} of the gateway is missing"))
         })?;
-        if user.len() > MAX_NAME_BYTES || user.chars().any(char::is_control) {
+        if !is_user_name(user) {
             return Err(AuthError::Invalid(format!("invalid user name in the header {user_header}")));
         }
         let roles = credentials.header(role_header)?.unwrap_or_default().split(',').map(str::trim);
@@ -50,7 +53,7 @@ impl TrustedGatewayAuth {
         let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
         Ok(Caller {
             name: Some(user.to_owned()),
-            role: roles.filter_map(Role::of).max(),
+            roles: Roles::of(roles),
             tenants: reach,
             task_roles: groups,
         })
@@ -58,11 +61,11 @@ impl TrustedGatewayAuth {
 
     fn believe(&self, credentials: &RequestCredentials<'_>) -> Result<(), AuthError> {
         if let Some(secret) = &self.secret {
-            let known = secret.resolve().map_err(|error| AuthError::Unavailable(error.to_string()))?;
             let provided = credentials.header(&self.config.secret_header)?.ok_or_else(|| {
                 AuthError::Missing("the request did not pass the gateway: the secret is missing".to_owned())
             })?;
-            if !same(provided.as_bytes(), known.expose().as_bytes()) {
+            let known = self.reads.check(secret.resolve())?;
+            if !shared_secret::is_same(provided, known.expose()) {
                 let reason = "the request did not pass the gateway: the secret is wrong";
                 return Err(AuthError::Invalid(reason.to_owned()));
             }
@@ -75,9 +78,4 @@ impl TrustedGatewayAuth {
         let from = from.map_or_else(|| "an unknown address".to_owned(), |from| from.to_string());
         Err(AuthError::Invalid(format!("the request did not pass the gateway: it comes from {from}")))
     }
-}
-
-/// Compares in constant time.
-fn same(one: &[u8], other: &[u8]) -> bool {
-    Sha256::digest(one).ct_eq(&Sha256::digest(other)).into()
 }

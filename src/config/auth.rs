@@ -24,6 +24,8 @@ pub struct AuthConfig {
     pub allow_unauthenticated: bool,
     /// Routes without authentication.
     pub public_routes: Vec<String>,
+    /// Token of the administrator.
+    pub token: AdminTokenConfig,
     /// Bearer tokens.
     pub jwt: JwtConfig,
     /// Headers of a trusted gateway.
@@ -37,6 +39,8 @@ pub enum AuthMode {
     /// No authentication.
     #[default]
     Off,
+    /// Token of the administrator.
+    Token,
     /// Signed token (JWT).
     Jwt,
     /// Headers of a trusted gateway.
@@ -49,10 +53,20 @@ impl AuthMode {
     pub fn as_str(self) -> &'static str {
         match self {
             AuthMode::Off => "off",
+            AuthMode::Token => "token",
             AuthMode::Jwt => "jwt",
             AuthMode::Gateway => "gateway",
         }
     }
+}
+
+/// Configuration of `[auth.token]`: the token of the administrator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdminTokenConfig {
+    /// File with the token; created in the data directory if empty.
+    #[serde(with = "units::optional")]
+    pub file: Option<PathBuf>,
 }
 
 /// Configuration of `[auth.jwt]`: tokens and the keys that sign them.
@@ -162,6 +176,7 @@ impl Default for AuthConfig {
             mode: AuthMode::Off,
             allow_unauthenticated: false,
             public_routes: vec!["/metrics".to_owned()],
+            token: AdminTokenConfig::default(),
             jwt: JwtConfig::default(),
             gateway: TrustedGatewayConfig::default(),
         }
@@ -180,12 +195,17 @@ impl AuthConfig {
         match self.mode {
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
                 let message = format!(
-                    "{listen} is reachable without authentication; set auth.mode = \"jwt\" or \"gateway\", listen on \
+                    "{listen} is reachable without authentication; set auth.mode = \"token\", \"jwt\" or \"gateway\", listen on \
                      127.0.0.1, or set auth.allow_unauthenticated = true inside a trusted network"
                 );
                 found.push(("auth.mode", message));
             }
-            AuthMode::Off => {}
+            AuthMode::Token if many_pods && self.token.file.is_none() => {
+                let message =
+                    "pods forward requests to each other, so all of them need the same token; set a file";
+                found.push(("auth.token.file", message.to_owned()));
+            }
+            AuthMode::Off | AuthMode::Token => {}
             AuthMode::Jwt => found.extend(self.jwt.errors()),
             AuthMode::Gateway => found.extend(self.gateway.error(many_pods)),
         }
@@ -202,11 +222,10 @@ impl JwtConfig {
                 "no keys are configured; set jwks_url, jwks_file or keys",
             ),
             (
-                !["", "http://", "https://"].iter().any(|start| {
-                    if start.is_empty() { self.jwks_url.is_empty() } else { self.jwks_url.starts_with(start) }
-                }),
+                !self.jwks_url.is_empty() && !is_protected(&self.jwks_url),
                 "auth.jwt.jwks_url",
-                "the URL does not start with https:// or http://",
+                "the URL does not start with https://, so a changed response could add keys; set an https URL or \
+                 jwks_file. A loopback address may use http",
             ),
             (
                 self.issuer.is_empty(),
@@ -225,6 +244,19 @@ impl JwtConfig {
         let invalid = checks.into_iter().filter(|(invalid, ..)| *invalid);
         invalid.map(|(_, key, message)| (key, message.to_owned())).collect()
     }
+}
+
+/// Returns whether other machines cannot change the response to a request: https, or http to this machine.
+fn is_protected(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| {
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        match url.scheme() {
+            "https" => true,
+            "http" => is_local,
+            _ => false,
+        }
+    })
 }
 
 impl TrustedGatewayConfig {
@@ -281,9 +313,45 @@ mod tests {
     }
 
     #[test]
+    fn pods_share_the_token_of_the_administrator() {
+        let mut auth = AuthConfig { mode: AuthMode::Token, ..AuthConfig::default() };
+        check(&auth, "0.0.0.0:1", false, &[]);
+        check(&auth, "0.0.0.0:1", true, &["auth.token.file"]);
+        auth.token.file = Some("/etc/orlog/admin/token".into());
+        check(&auth, "0.0.0.0:1", true, &[]);
+    }
+
+    #[test]
     fn reports_every_jwt_config_error() {
         let auth = AuthConfig { mode: AuthMode::Jwt, ..AuthConfig::default() };
         check(&auth, "0.0.0.0:1", false, &["auth.jwt.jwks_url", "auth.jwt.issuer", "auth.jwt.audience"]);
+    }
+
+    #[test]
+    fn key_set_url_is_https_or_loopback() {
+        let with = |url: &str| AuthConfig {
+            mode: AuthMode::Jwt,
+            jwt: JwtConfig {
+                jwks_url: url.to_owned(),
+                issuer: "urn:issuer".to_owned(),
+                audience: vec!["orlog".to_owned()],
+                ..JwtConfig::default()
+            },
+            ..AuthConfig::default()
+        };
+        for url in
+            ["https://id.example.com/jwks", "http://127.0.0.1:1/jwks", "http://[::1]/", "http://localhost:8/"]
+        {
+            check(&with(url), "0.0.0.0:1", false, &[]);
+        }
+        for url in [
+            "http://id.example.com/jwks",
+            "http://10.0.0.1/",
+            "http://localhost.evil.example/",
+            "file:///etc/jwks",
+        ] {
+            check(&with(url), "0.0.0.0:1", false, &["auth.jwt.jwks_url"]);
+        }
     }
 
     #[test]

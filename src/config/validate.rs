@@ -51,6 +51,12 @@ impl Config {
             let message = format!("must be between 1 and http.scan_limit: {page}, {scan}");
             report("http.max_page_size", message);
         }
+        let largest = self.http.max_batch_size.max(self.http.max_body_size);
+        if self.http.max_bytes_in_flight < largest {
+            let message =
+                format!("must be at least http.max_batch_size and http.max_body_size: {largest} bytes");
+            report("http.max_bytes_in_flight", message);
+        }
         if self.http.max_concurrent_reads == 0 {
             report("http.max_concurrent_reads", "must be at least 1".to_owned());
         }

@@ -81,6 +81,7 @@ pub const ALL: &[MetricSpec] = &[
         "Streams that did not match the stored checkpoint",
     ),
     spec("orlog_streams_lost", Gauge, &[], "Streams that shards do not read because messages are lost"),
+    spec("orlog_subscriptions_failing", Gauge, &[], "Subscriptions to streams that fail and are retried"),
     spec("orlog_inputs_delivered_total", Counter, &[], "Inputs delivered to instances"),
     spec("orlog_inputs_ignored_total", Counter, &[], "Inputs ignored without a state change"),
     spec(

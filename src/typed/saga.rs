@@ -89,5 +89,6 @@ pub fn event<T: Trigger>(
         trace: None,
         schema_version: 1,
         data: serde_json::to_value(trigger).expect("an event serializes to JSON with text keys"),
+        user: None,
     })
 }

@@ -268,6 +268,7 @@ fn sample(over: bool, at: orlog_model::Timestamp) -> (orlog_model::Instance, orl
         pending_work: Vec::new(),
         reference: None,
         run_id: uuid::Uuid::nil(),
+        users: None,
         last_input: EventId::new("e").unwrap(),
         last_error: None,
         node: "node-1".to_owned(),

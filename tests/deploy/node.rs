@@ -190,6 +190,7 @@ impl Node {
             causation: None,
             trace: None,
             data: json!({ "orderId": format!("o-{number}") }),
+            user: None,
         };
         self.app.publish(vec![event]).await.unwrap();
     }

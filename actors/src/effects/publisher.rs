@@ -171,10 +171,10 @@ fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {
     Ok(match &item.work {
         Work::Fact(fact) => Some(fact_message(item, fact)),
         Work::StartChild(start) => {
-            let parent =
-                ParentRef { key: item.instance.clone(), work_id: item.id, depth: depth(dispatch)? + 1 };
-            let action =
-                WorkflowAction::Start { parent, event: start.event.clone(), data: start.data.clone() };
+            let (depth, user) = ancestry(dispatch)?;
+            let parent = ParentRef { key: item.instance.clone(), work_id: item.id, depth: depth + 1 };
+            let (event, data) = (start.event.clone(), start.data.clone());
+            let action = WorkflowAction::Start { parent, event, data, user };
             Some(command_message(item, &key(&start.saga, &start.correlation), action))
         }
         Work::CancelChild(stop) => {
@@ -188,11 +188,13 @@ fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {
     })
 }
 
-/// Returns the number of ancestors of the requesting saga. It is constant, so it is not stored in every
-/// item.
-fn depth(dispatch: &WorkDispatch) -> Result<u16, StoreError> {
+/// Returns the number of ancestors of the requesting saga, and the user who started it. Both are constant, so
+/// they are not stored in every item.
+fn ancestry(dispatch: &WorkDispatch) -> Result<(u16, Option<String>), StoreError> {
     let instance = dispatch.instances.context.reader.instance(&dispatch.item.instance)?;
-    Ok(instance.and_then(|instance| instance.parent).map_or(0, |parent| parent.depth))
+    let Some(instance) = instance else { return Ok((0, None)) };
+    let depth = instance.parent.map_or(0, |parent| parent.depth);
+    Ok((depth, instance.users.and_then(|users| users.started_by)))
 }
 
 fn command_message(item: &WorkItem, to: &InstanceKey, action: WorkflowAction) -> BusMessage {
@@ -222,5 +224,6 @@ fn event(item: &WorkItem, fact: &Fact) -> Event {
         trace: item.trace.clone(),
         schema_version: 1,
         data: fact.data.clone(),
+        user: None,
     }
 }

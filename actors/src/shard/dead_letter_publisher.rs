@@ -161,5 +161,6 @@ fn event(dead_letter: &DeadLetter, id: EventId, data: Value) -> Event {
         trace,
         schema_version: 1,
         data,
+        user: None,
     }
 }

@@ -44,6 +44,7 @@ pub fn encode(to: &InstanceKey, from: &InstanceKey, command: &WorkflowCommand) -
         trace: command.trace.clone(),
         schema_version: 1,
         data: serde_json::to_value(&command.action).expect("a workflow command can be serialized as JSON"),
+        user: None,
     };
     let subject =
         Subject::new(to.tenant.clone(), SubjectKind::Workflow, to.saga.as_str(), to.correlation.as_str());
@@ -143,7 +144,12 @@ mod tests {
 
     fn start(parent: InstanceKey) -> WorkflowAction {
         let parent = ParentRef { key: parent, work_id: Uuid::from_u128(7), depth: 1 };
-        WorkflowAction::Start { parent, event: None, data: json!({ "a": [1, "ä"] }) }
+        WorkflowAction::Start {
+            parent,
+            event: None,
+            data: json!({ "a": [1, "ä"] }),
+            user: Some("ada ä".to_owned()),
+        }
     }
 
     #[test]

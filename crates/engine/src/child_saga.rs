@@ -22,7 +22,7 @@ pub(crate) fn decide_workflow(
     command: &WorkflowCommand,
 ) -> Decision {
     match &command.action {
-        WorkflowAction::Start { parent, event, data } => {
+        WorkflowAction::Start { parent, event, data, .. } => {
             start(context, input, command, (parent, event.as_ref(), data))
         }
         WorkflowAction::Cancel { from, reason } => cancel(context, input, from, reason),
@@ -97,6 +97,7 @@ fn child_start_event(
         trace: command.trace.clone(),
         schema_version: 1,
         data: data.clone(),
+        user: None,
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::context::{DecisionContext, TransitionCause, cleanup_commit};
-use crate::{early_expiry, task_updates};
+use crate::{early_expiry, excluded_users, task_updates};
 
 /// Returns the commit of a transition.
 pub(crate) fn build_commit(
@@ -77,6 +77,7 @@ pub(crate) fn build_commit(
         updated_at: context.now,
         tasks,
         parent: context.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
+        users: excluded_users::users_after(context, cause.input),
     });
     commit
 }

@@ -207,6 +207,7 @@ fn signal_event(key: &InstanceKey, control: &ControlRequest, kind: &EventType, d
         trace: control.trace.clone(),
         schema_version: 1,
         data: data.clone(),
+        user: control.user.clone(),
     }
 }
 

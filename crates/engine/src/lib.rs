@@ -12,6 +12,7 @@ mod decide;
 mod decision;
 mod early_expiry;
 mod early_input;
+mod excluded_users;
 mod migrate;
 mod pause;
 mod run_program;

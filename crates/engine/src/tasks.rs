@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::commit_builder::user_note;
 use crate::context::DecisionContext;
 use crate::decision::{Decision, Rejection, ignore};
+use crate::excluded_users;
 use crate::run_program::decide_with_program;
 use crate::task_updates::{apply_event, task_update};
 
@@ -25,9 +26,14 @@ pub(crate) fn decide_task(
     };
     let Some(by) = control.user.as_deref() else { return reject("the request names no user".to_owned()) };
     let permission = match order {
-        TaskAction::Claim | TaskAction::Complete { .. } => check_permission(task, by, roles),
+        TaskAction::Claim | TaskAction::Complete { .. } => {
+            check_permission(task, by, roles).and_then(|()| excluded_users::check(instance, task, by))
+        }
         TaskAction::Release => check_claimant(task, by),
-        TaskAction::Assign { .. } => Ok(()),
+        TaskAction::Assign { assignee: Some(assignee), .. } => {
+            excluded_users::check(instance, task, assignee)
+        }
+        TaskAction::Assign { assignee: None, .. } => Ok(()),
     };
     if let Err(reason) = permission {
         return reject(reason);

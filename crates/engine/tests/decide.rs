@@ -169,6 +169,7 @@ fn event(kind_of: &str, millis: i64) -> Input {
         trace: None,
         schema_version: 1,
         data: Value::Null,
+        user: None,
     })
 }
 

@@ -49,7 +49,7 @@ mod transition;
 
 pub use input::{Context, Event, Failure, Input, InputBody, WorkOutcome, WorkResult};
 pub use saga::{Migration, MigrationSource, Saga, SagaDecision, apply, migrate};
-pub use transition::{Command, Effect, Status, TaskSpec, TransitionBuilder};
+pub use transition::{Command, Effect, ExcludedUser, Status, TaskSpec, TransitionBuilder};
 
 /// Exports a saga from a module: `export!(MySaga, MANIFEST)`. The manifest is a constant string (JSON,
 /// see `docs/wasm.md`), for example `include_str!("manifest.json")`. On targets other than `wasm32` it

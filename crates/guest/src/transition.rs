@@ -84,8 +84,19 @@ pub struct Effect {
     pub timeout_ms: Option<u64>,
 }
 
+/// User that a task excludes, for four-eyes rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExcludedUser {
+    /// User whose event started the instance.
+    Starter,
+    /// User who completed the previous task of the instance.
+    Previous,
+}
+
 /// Human task. The chosen outcome is a work result with the tag.
 #[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TaskSpec {
     /// Tag of the result.
     pub tag: String,
@@ -105,6 +116,9 @@ pub struct TaskSpec {
     pub outcomes: Vec<String>,
     /// Data displayed to the user.
     pub data: Value,
+    /// Users who can neither claim, be assigned, nor complete the task.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_by: Vec<ExcludedUser>,
 }
 
 #[derive(Debug, Serialize)]

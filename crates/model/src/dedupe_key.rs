@@ -107,6 +107,7 @@ mod tests {
             trace: None,
             schema_version: 1,
             data: Value::Null,
+            user: None,
         }
     }
 

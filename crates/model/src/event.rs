@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{CorrelationId, EventId, EventType, TenantId, Timestamp, TraceParent};
 
 /// Event, as transmitted. Field names follow CloudEvents 1.0 with the extensions `tenantid`,
-/// `correlationid`, `causationid` and `traceparent`.
+/// `correlationid`, `causationid`, `orloguser` and `traceparent`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Id, unique per source. It is used for deduplication.
@@ -31,4 +31,7 @@ pub struct Event {
     pub schema_version: u32,
     /// Payload.
     pub data: Value,
+    /// Authenticated user who published the event, if known. The API sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }

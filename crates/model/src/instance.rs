@@ -49,6 +49,18 @@ pub struct Instance {
     pub parent: Option<Box<ParentRef>>,
     /// Id of the run: of this instance since its start event. The ids of its work derive from it.
     pub run_id: Uuid,
+    /// Users of the instance; `None` if it was stored by a release that recorded none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<InstanceUsers>,
+}
+
+/// Users whom a task of the instance can exclude.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceUsers {
+    /// User whose event started the instance; `None`: unknown.
+    pub started_by: Option<String>,
+    /// User who completed the last task; `None`: no task was completed.
+    pub last_task_user: Option<String>,
 }
 
 impl Instance {

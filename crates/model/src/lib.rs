@@ -31,15 +31,16 @@ pub use event::Event;
 pub use failure::Failure;
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId,
-    derive_child_id, derive_id,
+    derive_child_id, derive_id, is_direction_control,
 };
 pub use input::{ControlAction, ControlRequest, EarlyInput, Input, InputKind, TimerFired};
 pub use instance::{
-    ArmedTimer, DefinitionRef, Instance, PendingWork, Status, StatusSnapshot, Wait, WaitKind,
+    ArmedTimer, DefinitionRef, Instance, InstanceUsers, PendingWork, Status, StatusSnapshot, Wait, WaitKind,
 };
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use task::{
-    Task, TaskAction, TaskChange, TaskEvent, TaskEventKind, TaskRow, TaskSpec, TaskStatus, TaskUpdate,
+    ExcludedUser, Task, TaskAction, TaskChange, TaskEvent, TaskEventKind, TaskRow, TaskSpec, TaskStatus,
+    TaskUpdate,
 };
 pub use trace::{SpanId, TraceParent};
 pub use transition::{TimerChange, Transition};

@@ -48,6 +48,36 @@ pub struct TaskSpec {
     pub outcomes: Vec<EventType>,
     /// Data displayed to the user.
     pub data: Value,
+    /// Users who can neither claim, be assigned, nor complete the task.
+    #[serde(default)]
+    pub not_by: Vec<ExcludedUser>,
+    /// Whether the task decides an effect in doubt. Such a task is no previous task of another one.
+    #[serde(default)]
+    pub is_in_doubt: bool,
+}
+
+/// User that a task excludes, for four-eyes rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExcludedUser {
+    /// User whose event started the instance.
+    Starter,
+    /// User who completed the previous task of the instance.
+    Previous,
+}
+
+impl ExcludedUser {
+    /// All excluded users.
+    pub const ALL: [Self; 2] = [Self::Starter, Self::Previous];
+
+    /// Returns the name in definitions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ExcludedUser::Starter => "starter",
+            ExcludedUser::Previous => "previous",
+        }
+    }
 }
 
 /// Open task, as stored in its instance.

@@ -38,6 +38,9 @@ pub enum WorkflowAction {
         event: Option<EventType>,
         /// Data of that event.
         data: Value,
+        /// User who started the parent, if known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
     },
     /// Cancel the instance, if the sender started it and it has not ended.
     Cancel {

@@ -40,6 +40,7 @@ fn event(kind: &str, data: Value) -> Event {
         trace: None,
         schema_version: 1,
         data,
+        user: None,
     }
 }
 

@@ -67,6 +67,7 @@ mod tests {
             trace: None,
             schema_version: 1,
             data: json!({}),
+            user: None,
         };
         let of = |value| super::of(&event, Some("orderId"), Some(&value));
         for dots in [".", ".."] {

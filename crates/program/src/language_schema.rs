@@ -6,7 +6,7 @@
 mod action;
 mod types;
 
-pub(crate) use action::{ACTION, CASE, COMPENSATION, ESCALATE, HUMAN, JOB, KINDS, TIME_SPEC};
+pub(crate) use action::{ACTION, CASE, COMPENSATION, ESCALATE, EXCLUDED_USERS, HUMAN, JOB, KINDS, TIME_SPEC};
 pub(crate) use types::{ActionSchema, FieldSchema, IN_DOUBT, MapSchema, RESULT_MATCHER, RETRY, ValueSchema};
 use types::{COUNTS, DATA, EVENTS, RESULT_MATCHERS, STEPS, may, must};
 

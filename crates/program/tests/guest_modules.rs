@@ -93,6 +93,7 @@ fn event(kind: &str) -> Event {
         trace: None,
         schema_version: 1,
         data: json!({"orderId": "o-1", "total": 12_500, "customer": {"name": "Åsa \u{1F600}"}}),
+        user: None,
     }
 }
 

@@ -201,6 +201,7 @@ fn event(data: Value, correlation: Option<&str>) -> Event {
         trace: None,
         schema_version: 1,
         data,
+        user: None,
     }
 }
 

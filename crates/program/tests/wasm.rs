@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, Name, SagaName, Status, TenantId,
-    TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, ExcludedUser, Failure, InstanceKey, Name, SagaName, Status,
+    TaskChange, TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
 };
 use orlog_program::{
     Context, MAX_FUEL, MAX_MODULE_BYTES, Program, ProgramError, ProgramInput, ProgramOutput, WasmProgram,
@@ -74,6 +74,7 @@ fn event(kind: &str, data: Value) -> Event {
         trace: None,
         schema_version: 1,
         data,
+        user: None,
     }
 }
 
@@ -205,7 +206,7 @@ fn module_output_becomes_a_transition() {
             {"cancelChild": {"saga": "parcel", "correlation": "p-2", "reason": "not needed"}},
         ],
         "tasks": [
-            {"open": {"tag": "approve", "title": "Approve", "roles": ["clerk"], "due": 9, "outcomes": ["Approved"]}},
+            {"open": {"tag": "approve", "title": "Approve", "roles": ["clerk"], "notBy": ["starter"], "due": 9, "outcomes": ["Approved"]}},
             {"assign": {"tag": "approve", "assignee": "ada"}},
             {"close": {"tag": "approve"}},
         ],
@@ -231,6 +232,8 @@ fn module_output_becomes_a_transition() {
         ]
     );
     assert_eq!(transition.tasks.len(), 3);
+    let TaskChange::Open(spec) = &transition.tasks[0] else { panic!("no open task") };
+    assert_eq!(spec.not_by, [ExcludedUser::Starter]);
     let Work::Command(reserve) = &transition.work[0] else { panic!("no command") };
     assert_eq!(reserve.aggregate_id, "o-1");
     let name = |text| Name::new(text).unwrap();

@@ -86,13 +86,15 @@ pub struct EventStep {
     pub time: Option<Timestamp>,
     /// Correlation id of the envelope. Default: that of the instance.
     pub correlation: Option<String>,
+    /// User who publishes the event. Default: `starter`.
+    pub user: Option<String>,
 }
 
 impl EventStep {
     /// Creates an event with default values for the other fields.
     #[must_use]
     pub fn new(kind: EventType, data: Value) -> Self {
-        Self { kind, data, version: 1, id: None, time: None, correlation: None }
+        Self { kind, data, version: 1, id: None, time: None, correlation: None, user: None }
     }
 }
 
@@ -177,6 +179,7 @@ impl fmt::Display for EventStep {
             ("id", text(self.id.as_ref())),
             ("time", self.time.map(|time| Value::from(time.to_string()))),
             ("correlation", self.correlation.clone().map(Value::from)),
+            ("user", self.user.clone().map(Value::from)),
             ("data", some(&self.data)),
         ];
         write_flow(&fields("event", self.kind.as_str(), more), f)

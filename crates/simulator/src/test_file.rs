@@ -173,3 +173,46 @@ pub fn history_of(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorProg
         |entry| format_history(entry, case.start_time),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use orlog_program::{Program, compile_yaml};
+
+    use super::*;
+
+    const PAYMENT: &str = "
+saga: payment
+version: 1
+start: Requested
+steps:
+  - { id: check, do: { human: { title: Check, not_by: starter } }, ok: Checked, timeout: 1d }
+  - { id: release, do: { human: { title: Release, not_by: [starter, previous] } }, ok: Released, timeout: 1d }
+";
+
+    fn run_all(given: &str) -> Vec<Mismatch> {
+        let compiled: Arc<dyn Program> = Arc::new(compile_yaml(PAYMENT, "payment.saga.yaml").unwrap());
+        let programs = Arc::new(SimulatorPrograms::new([compiled]));
+        let text = format!(
+            "saga: payment.saga.yaml\ntests:\n  - name: n\n    given:\n{given}    expect: {{ status: completed }}\n"
+        );
+        let file = TestFile::parse(&text, "payment.saga.test.yaml").unwrap();
+        run(&file.cases[0], &SagaName::new("payment").unwrap(), &programs)
+    }
+
+    #[test]
+    fn task_excludes_the_stated_users() {
+        let steps = "      - { event: Requested, user: ada }
+      - { task: check, user: ada, rejected: \"not_by: starter\" }
+      - { task: check, user: bob }
+      - { task: release, user: bob, rejected: \"not_by: previous\" }
+      - { task: release, user: ada, rejected: \"not_by: starter\" }
+      - { task: release, user: carol }
+";
+        assert_eq!(run_all(steps), []);
+    }
+
+    #[test]
+    fn users_of_steps_without_a_user_are_admitted() {
+        assert_eq!(run_all("      - Requested\n      - { task: check }\n      - { task: release }\n"), []);
+    }
+}

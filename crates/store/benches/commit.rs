@@ -45,6 +45,7 @@ fn transition(number: u64) -> Commit {
     let instance = Instance {
         definition: DefinitionRef { saga: key.saga.clone(), version: 1, hash: [7; 16] },
         run_id: Uuid::nil(),
+        users: None,
         version: number,
         status: Status::Running,
         paused: false,
@@ -240,5 +241,6 @@ fn early_event() -> Input {
         trace: None,
         schema_version: 1,
         data: json!({}),
+        user: None,
     })
 }

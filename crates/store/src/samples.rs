@@ -49,6 +49,7 @@ pub(crate) fn instance(version: u64, status: Status) -> Instance {
         pending_work: vec![],
         reference: None,
         run_id: uuid::Uuid::nil(),
+        users: None,
         last_input: EventId::new(format!("event-{version}")).unwrap(),
         last_error: None,
         node: "node-1".to_owned(),

@@ -291,6 +291,7 @@ pub(crate) fn event(instance: &InstanceKey, time: orlog_model::Timestamp) -> Eve
         trace: None,
         schema_version: 1,
         data: Value::Null,
+        user: None,
     }
 }
 

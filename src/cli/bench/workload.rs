@@ -139,5 +139,6 @@ pub(super) fn event(
         trace: None,
         schema_version: 1,
         data,
+        user: None,
     })
 }

@@ -13,7 +13,7 @@ use crate::subject::escape;
 const PREFIX: &str = "ce-";
 
 /// Attributes that the codec reads; it discards all others.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "specversion",
     "id",
     "type",
@@ -24,6 +24,7 @@ const NAMES: [&str; 11] = [
     "correlationid",
     "causationid",
     "dataversion",
+    "orloguser",
     "traceparent",
 ];
 

@@ -68,6 +68,7 @@ fn headers(event: &Event) -> Vec<(String, String)> {
         ("ce-subject", event.subject.as_deref()),
         ("ce-correlationid", event.correlation.as_ref().map(AsRef::as_ref)),
         ("ce-causationid", event.causation.as_deref()),
+        ("ce-orloguser", event.user.as_deref()),
         ("traceparent", event.trace.as_ref().map(orlog_model::TraceParent::as_str)),
     ] {
         if let Some(value) = value {

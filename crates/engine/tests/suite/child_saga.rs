@@ -69,7 +69,10 @@ fn workflow_command(number: &str, action: WorkflowAction) -> Input {
 
 fn start_command(event: Option<&str>, depth: u16, data: serde_json::Value) -> Input {
     let parent = ParentRef { key: named("trip", "t-1"), work_id: WORK, depth };
-    workflow_command("start", WorkflowAction::Start { parent, event: event.map(kind), data })
+    workflow_command(
+        "start",
+        WorkflowAction::Start { parent, event: event.map(kind), data, user: Some("ada".to_owned()) },
+    )
 }
 
 fn cancel(from: &str, reason: &str) -> Input {
@@ -105,6 +108,7 @@ fn child_starts_with_the_named_or_first_start_event() {
         let commit = fixture.commit(&start_command(named_event, 1, json!({})));
         let instance = fixture.current_instance();
         assert_eq!(instance.parent.as_ref().unwrap().work_id, WORK);
+        assert_eq!(instance.users.as_ref().unwrap().started_by.as_deref(), Some("ada"));
         assert_eq!(
             (commit.dedupe_key, commit.history.unwrap().input_label.as_str()),
             (start_command(named_event, 1, json!({})).dedupe_key(), label)

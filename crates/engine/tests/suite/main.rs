@@ -5,6 +5,7 @@
 mod child_saga;
 mod controls;
 mod early_input;
+mod excluded_users;
 mod migration;
 mod support;
 mod tasks;

@@ -214,6 +214,7 @@ pub(crate) fn event(of: &str, number: &str) -> Input {
         trace: None,
         schema_version: 1,
         data: json!({}),
+        user: None,
     })
 }
 

@@ -12,6 +12,8 @@ use crate::support::{DecisionFixture, ScriptedProgram, applied, by, control, eve
 
 fn spec() -> TaskSpec {
     TaskSpec {
+        not_by: Vec::new(),
+        is_in_doubt: false,
         round: 0,
         tag: name("approve"),
         title: "Approve the order".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, InDoubtPolicy, Name, RetryPolicy, SagaName};
+use orlog_model::{EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, RetryPolicy, SagaName};
 use serde_json::{Map, Value};
 
 use super::names::{events, matcher, parse_name, split_command, steps};
@@ -81,6 +81,7 @@ impl StepAction {
         Self::new(Ok(Action::Human(HumanTask {
             title: Value::from(title),
             roles: Vec::new(),
+            not_by: Vec::new(),
             assignee: None,
             due: None,
             data: Value::Null,
@@ -221,6 +222,12 @@ impl StepAction {
     #[must_use]
     pub fn role(self, template: &str) -> Self {
         self.set_human("roles", |human| human.roles.push(Value::from(template)))
+    }
+
+    /// Excludes a user, who can neither claim, be assigned, nor complete the task.
+    #[must_use]
+    pub fn not_by(self, user: ExcludedUser) -> Self {
+        self.set_human("not_by", |human| human.not_by.push(user))
     }
 
     /// Sets the template of the assignee.

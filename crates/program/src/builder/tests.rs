@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{InDoubtPolicy, RetryPolicy};
+use orlog_model::{ExcludedUser, InDoubtPolicy, RetryPolicy};
 use serde_json::json;
 
 use super::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
@@ -71,11 +71,12 @@ fn builds_every_kind_of_action() {
     one(
         StepAction::human_task("Look")
             .role("clerk")
+            .not_by(ExcludedUser::Previous)
             .assignee("=vars.o")
             .due_at(json!("=vars.t"))
             .data(json!([]))
             .escalate(escalation),
-        "{ human: { title: Look, roles: clerk, assignee: =vars.o, due: { until: =vars.t }, data: [], escalate: { after: 1h, roles: head } } }",
+        "{ human: { title: Look, roles: clerk, not_by: previous, assignee: =vars.o, due: { until: =vars.t }, data: [], escalate: { after: 1h, roles: head } } }",
     );
     one(
         StepAction::job("py", "x")

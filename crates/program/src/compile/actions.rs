@@ -138,6 +138,7 @@ impl Assembler<'_> {
         machine::CompiledHumanTask {
             title: self.field_template(at, "title", &human.title),
             roles: self.list(at, "roles", &human.roles),
+            not_by: human.not_by.clone(),
             assignee: human.assignee.as_ref().map(|template| self.field_template(at, "assignee", template)),
             due: human.due.as_ref().map(|due| self.time(at, "due", due)),
             data: self.field_template(at, "data", &human.data),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, Name, SagaName};
+use orlog_model::{EffectName, EventType, ExcludedUser, Name, SagaName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -82,6 +82,9 @@ pub struct HumanTask {
     /// Templates of the roles that may claim the task; empty: all users.
     #[serde(default)]
     pub roles: Vec<Value>,
+    /// Users who can neither claim, be assigned, nor complete the task.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_by: Vec<ExcludedUser>,
     /// Template of the assignee.
     #[serde(default)]
     pub assignee: Option<Value>,

@@ -1,5 +1,7 @@
 //! Schema of actions: their kinds, and the maps that only actions contain.
 
+use orlog_model::ExcludedUser;
+
 use super::types::{
     ActionSchema, DATA, EVENTS, IN_DOUBT, MapSchema, RESULT_MATCHERS, RETRY, ROLES, STEPS, ValueSchema, may,
     must,
@@ -104,11 +106,17 @@ pub(crate) const TIME_SPEC: MapSchema = MapSchema {
     ],
 };
 
+const NOT_BY: ValueSchema = ValueSchema::OneOrList(&ValueSchema::Enum(&EXCLUDED_USERS));
+/// Names of [`ExcludedUser::ALL`].
+pub(crate) const EXCLUDED_USERS: [&str; 2] =
+    [ExcludedUser::Starter.as_str(), ExcludedUser::Previous.as_str()];
+
 pub(crate) const HUMAN: MapSchema = MapSchema {
     name: "human",
     fields: &[
         must("title", ValueSchema::Template, "Title of the task."),
         may("roles", ROLES, "Roles that can claim the task. Default: any user."),
+        may("not_by", NOT_BY, "Users who can neither claim, be assigned, nor complete the task."),
         may("assignee", ValueSchema::Template, "Assignee of the task."),
         may("due", TIME, "Due time; informational, a late task does not fail."),
         may("data", ValueSchema::Template, "Data to display with the task."),

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, InDoubtPolicy, Name, RetryPolicy, SagaName, Timestamp};
+use orlog_model::{
+    EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, RetryPolicy, SagaName, Timestamp,
+};
 
 use crate::definition::{AfterHandler, Join, UnsupportedVersionPolicy};
 use crate::expression::{Bindings, EvalError, Expression, kind_of};
@@ -143,6 +145,7 @@ pub(crate) enum CompiledActionKind {
 pub(crate) struct CompiledHumanTask {
     pub(crate) title: Template,
     pub(crate) roles: Vec<Template>,
+    pub(crate) not_by: Vec<ExcludedUser>,
     pub(crate) assignee: Option<Template>,
     pub(crate) due: Option<CompiledTime>,
     pub(crate) data: Template,

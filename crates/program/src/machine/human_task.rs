@@ -40,6 +40,8 @@ impl Execution<'_> {
             due,
             outcomes,
             data: payload(&human.data, tag, bindings)?,
+            not_by: human.not_by.clone(),
+            is_in_doubt: false,
         };
         let escalates = human.escalate.as_ref().and_then(|escalation| {
             escalation.after.map_or(due, |after| Some(self.context.now.saturating_add(after)))

@@ -44,6 +44,8 @@ impl Execution<'_> {
                 .map(|outcome| EventType::new(outcome).expect("the constants are valid event types"))
                 .into(),
             data: self.question(at, action, failure),
+            not_by: Vec::new(),
+            is_in_doubt: true,
         };
         self.tasks.push(TaskChange::Open(spec));
     }

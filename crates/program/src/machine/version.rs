@@ -55,6 +55,7 @@ fn without_data(event: &Event) -> Event {
         trace: event.trace.clone(),
         schema_version: event.schema_version,
         data: Value::Null,
+        user: event.user.clone(),
     }
 }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use compact_str::CompactString;
 use orlog_model::{
-    CancelChild, Command, Confirmation, CorrelationId, Effect, EffectName, EventType, Fact, Name,
-    RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange, Timestamp, Wait, WaitKind, Work,
+    CancelChild, Command, Confirmation, CorrelationId, Effect, EffectName, EventType, ExcludedUser, Fact,
+    Name, RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange, Timestamp, Wait, WaitKind,
+    Work,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -109,7 +110,7 @@ pub(super) enum TaskRequest {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct OpenTaskRequest {
     tag: Name,
     #[serde(default)]
@@ -124,6 +125,8 @@ pub(super) struct OpenTaskRequest {
     outcomes: Vec<EventType>,
     #[serde(default)]
     data: Value,
+    #[serde(default)]
+    not_by: Vec<ExcludedUser>,
 }
 
 #[derive(Deserialize)]
@@ -286,10 +289,23 @@ pub(super) fn timer(request: TimerRequest, context: &Context<'_>) -> TimerChange
 /// Returns the task change if its data is within the limits.
 pub(super) fn task(request: TaskRequest) -> Result<TaskChange, String> {
     Ok(match request {
-        TaskRequest::Open(OpenTaskRequest { tag, round, title, roles, assignee, due, outcomes, data }) => {
+        TaskRequest::Open(request) => {
+            let OpenTaskRequest { tag, round, title, roles, assignee, due, outcomes, data, not_by } = request;
             check_payload(&data).map_err(|large| format!("the data of its task `{tag}`: {large}"))?;
             let due = due.map(Timestamp::from_millis);
-            TaskChange::Open(TaskSpec { tag, round, title, roles, assignee, due, outcomes, data })
+            let is_in_doubt = false;
+            TaskChange::Open(TaskSpec {
+                tag,
+                round,
+                title,
+                roles,
+                assignee,
+                due,
+                outcomes,
+                data,
+                not_by,
+                is_in_doubt,
+            })
         }
         TaskRequest::Assign(AssignTaskRequest { tag, roles, assignee }) => {
             TaskChange::Assign { tag, roles, assignee }

@@ -322,6 +322,7 @@ fn event(kind: &str, version: u32, data: Value) -> Event {
         trace: None,
         schema_version: version,
         data,
+        user: None,
     }
 }
 

@@ -15,6 +15,12 @@ use super::{ScenarioRunner, StepError};
 use crate::responses::{ResponseSource, response_spec, step_of};
 use crate::step::EventStep;
 
+/// User of an event, if the step states none.
+const STARTER: &str = "starter";
+/// Users who complete tasks alternately, if the step states none, so that tasks which exclude the user of the
+/// previous task can be completed.
+const USERS: [&str; 2] = ["user", "other-user"];
+
 /// Response specification of a tag, with the first names of success and failure.
 struct ResponseChoice {
     by: ResponseSource,
@@ -45,6 +51,7 @@ impl ScenarioRunner {
             trace: None,
             schema_version: step.version,
             data: step.data.clone(),
+            user: step.user.clone().or_else(|| Some(STARTER.to_owned())),
         }
     }
 
@@ -157,10 +164,13 @@ impl ScenarioRunner {
         };
         let usual = self.choice(key, tag).ok.filter(|ok| task.spec.outcomes.contains(ok));
         let chosen = outcome.cloned().or(usual).or(task.spec.outcomes.first().cloned());
-        let default_user = || task.claimed_by.clone().or(task.spec.assignee.clone());
-        let user = user.map(ToOwned::to_owned).or_else(default_user).unwrap_or_else(|| "user".to_owned());
+        let last_user =
+            self.simulator.instance(key).and_then(|i| i.users.as_ref()?.last_task_user.as_deref());
+        let admitted = USERS.into_iter().find(|user| Some(*user) != last_user).map(ToOwned::to_owned);
+        let default_user = || task.claimed_by.clone().or(task.spec.assignee.clone()).or(admitted);
+        let user = user.map(ToOwned::to_owned).or_else(default_user);
         let order = TaskAction::Complete { outcome: chosen, data: data.clone() };
-        Ok(self.control_by(Some(user), ControlAction::Task { id: task.id, order, roles: task.spec.roles }))
+        Ok(self.control_by(user, ControlAction::Task { id: task.id, order, roles: task.spec.roles }))
     }
 
     pub(super) fn control(&mut self, action: ControlAction) -> Input {

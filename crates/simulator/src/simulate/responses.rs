@@ -158,6 +158,7 @@ fn response_event(item: &WorkItem, kind: &EventType, data: &Value, now: Timestam
         trace: None,
         schema_version: 1,
         data: data.clone(),
+        user: None,
     })
 }
 

@@ -27,6 +27,7 @@ fn event(kind: &str, case: &str, day: i64) -> Event {
         trace: None,
         schema_version: 1,
         data: json!({}),
+        user: None,
     }
 }
 

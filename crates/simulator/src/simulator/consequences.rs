@@ -42,10 +42,13 @@ impl Simulator {
 
     /// Starts a child saga. If its definition is not loaded, the caller must provide its result.
     fn start_child(&mut self, key: &InstanceKey, item: &WorkItem, start: &StartChild) {
-        let parent = self.instance(key).and_then(|instance| instance.parent.as_ref());
+        let instance = self.instance(key);
+        let user = instance.and_then(|instance| instance.users.as_ref()?.started_by.clone());
+        let parent = instance.and_then(|instance| instance.parent.as_ref());
         let depth = parent.map_or(0, |parent| parent.depth) + 1;
         let parent = ParentRef { key: key.clone(), work_id: item.id, depth };
-        let action = WorkflowAction::Start { parent, event: start.event.clone(), data: start.data.clone() };
+        let action =
+            WorkflowAction::Start { parent, event: start.event.clone(), data: start.data.clone(), user };
         self.send(self.key(&start.saga, start.correlation.clone()), item, action);
     }
 
@@ -102,5 +105,6 @@ fn fact(item: &WorkItem, kind: EventType, data: Value) -> Event {
         trace: item.trace.clone(),
         schema_version: 1,
         data,
+        user: None,
     }
 }

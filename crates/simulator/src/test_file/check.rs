@@ -227,6 +227,7 @@ fn spec(spec: &TaskSpec) -> Value {
     json!({
         "title": spec.title,
         "roles": spec.roles,
+        "not_by": spec.not_by,
         "assignee": spec.assignee,
         "due": spec.due.map(|due| due.to_string()),
         "outcomes": outcomes,

@@ -118,6 +118,25 @@ mod tests {
     }
 
     #[test]
+    fn task_and_instance_encoding_is_backward_compatible() {
+        let mut before = Vec::new();
+        encode(&mut before, &("approve", "Approve", ["clerk"], (), (), ["Approved"], ()));
+        let spec = decode::<orlog_model::TaskSpec>(Table::Task, &before).unwrap();
+        assert_eq!((spec.roles, spec.not_by, spec.is_in_doubt), (vec!["clerk".to_owned()], vec![], false));
+
+        let instance = crate::samples::instance(1, orlog_model::Status::Running);
+        let mut before = Vec::new();
+        encode(&mut before, &instance);
+        // An array of 18 values, as earlier releases wrote it.
+        assert_eq!(before[1..4], [0xdc, 0, 18]);
+        assert_eq!(decode::<orlog_model::Instance>(Table::Instance, &before).unwrap(), instance);
+        let (mut bytes, users) = (Vec::new(), Some(orlog_model::InstanceUsers::default()));
+        let recorded = orlog_model::Instance { users, ..instance };
+        encode(&mut bytes, &recorded);
+        assert_eq!(decode::<orlog_model::Instance>(Table::Instance, &bytes).unwrap(), recorded);
+    }
+
+    #[test]
     fn result_and_timer_encoding_is_backward_compatible() {
         let trace = TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let (work_id, at) = (Uuid::from_u128(7), Timestamp::from_millis(9));

@@ -26,6 +26,8 @@ pub(super) fn query(tenant: Option<&str>, limit: usize) -> FeedQuery {
 
 fn task(of: &InstanceKey, id: u128, status: TaskStatus, step: TaskEventKind) -> TaskUpdate {
     let form = TaskSpec {
+        not_by: Vec::new(),
+        is_in_doubt: false,
         round: 0,
         tag: Name::new("approve").unwrap(),
         title: "Approve".to_owned(),

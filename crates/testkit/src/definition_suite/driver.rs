@@ -89,6 +89,7 @@ impl<'a> InstanceDriver<'a> {
             trace: None,
             schema_version: version,
             data,
+            user: None,
         };
         self.take(&ProgramInput::Event(&event))
     }

@@ -202,6 +202,8 @@ fn child(
 
 fn task_spec() -> TaskSpec {
     TaskSpec {
+        not_by: Vec::new(),
+        is_in_doubt: false,
         round: 0,
         tag: name("approve"),
         title: "Approve the move".to_owned(),

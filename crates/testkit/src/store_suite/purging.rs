@@ -86,6 +86,8 @@ pub fn ended_instances_are_purged_incrementally(mut fixture: StoreFixture) {
 
 fn task(of: &InstanceKey, number: u128, status: TaskStatus, updated_at: i64) -> TaskUpdate {
     let spec = TaskSpec {
+        not_by: Vec::new(),
+        is_in_doubt: false,
         round: 0,
         tag: name("approve"),
         title: "approve".to_owned(),

@@ -51,6 +51,7 @@ pub(super) fn instance(version: u64, status: Status) -> Instance {
     Instance {
         definition: DefinitionRef { saga: saga("order"), version: 1, hash: [7; 16] },
         run_id: Uuid::from_u128(1),
+        users: None,
         version,
         status,
         paused: false,
@@ -130,6 +131,7 @@ pub(super) fn event(id: &str) -> Input {
         trace: None,
         schema_version: 1,
         data: json!({"total": 1}),
+        user: None,
     })
 }
 

@@ -13,6 +13,8 @@ use super::{KEY_SHARDED, StoreFixture};
 
 fn entry(of: &str, number: u64, step: TaskEventKind) -> TaskUpdate {
     let spec = TaskSpec {
+        not_by: Vec::new(),
+        is_in_doubt: false,
         round: 0,
         tag: name("approve"),
         title: format!("task {number}"),

@@ -1,10 +1,10 @@
 //! Decoder of actions: the field that names the kind determines the other allowed fields.
 
 use crate::definition::{Escalation, HumanTask};
-use crate::language_schema::{ESCALATE, HUMAN};
+use crate::language_schema::{ESCALATE, EXCLUDED_USERS, HUMAN};
 use std::collections::BTreeMap;
 
-use orlog_model::{EffectName, Name, SagaName};
+use orlog_model::{EffectName, ExcludedUser, Name, SagaName};
 use serde_json::Value;
 
 use super::reader::{Decoder, Fields, join_path};
@@ -171,10 +171,11 @@ impl Decoder<'_> {
         let fields = self.map(node, path, &HUMAN)?;
         let title = self.required(&fields, "title", |_, node, _| Some(node.to_json()));
         let roles = self.optional(&fields, "roles", Self::roles).unwrap_or_default();
+        let not_by = self.optional(&fields, "not_by", Self::not_by).unwrap_or_default();
         let due = self.optional(&fields, "due", Self::time_spec);
         let escalate = self.optional(&fields, "escalate", Self::escalation);
         let (assignee, data) = (fields.template("assignee"), fields.data("data"));
-        Some(HumanTask { title: title?, roles, assignee, due, data, escalate })
+        Some(HumanTask { title: title?, roles, not_by, assignee, due, data, escalate })
     }
 
     fn escalation(&mut self, node: &Node, path: &str) -> Option<Escalation> {
@@ -184,6 +185,10 @@ impl Decoder<'_> {
             roles: self.optional(&fields, "roles", Self::roles).unwrap_or_default(),
             assignee: fields.template("assignee"),
         })
+    }
+
+    fn not_by(&mut self, node: &Node, path: &str) -> Option<Vec<ExcludedUser>> {
+        self.list(node, path, |r, node, path| r.enum_value(node, path, &EXCLUDED_USERS, &ExcludedUser::ALL))
     }
 
     fn roles(&mut self, node: &Node, path: &str) -> Option<Vec<Value>> {

@@ -118,9 +118,9 @@ fn decodes_every_kind_of_action() {
         &json!({ "saga": { "saga": "kit", "correlation": "=vars.id", "event": "Needed", "data": { "n": 1 } } }),
     );
     action(
-        "{ human: { title: Look, roles: [clerk, =vars.b], due: 2d, escalate: { after: 1d, roles: head } } }",
+        "{ human: { title: Look, roles: [clerk, =vars.b], not_by: [starter, previous], due: 2d, escalate: { after: 1d, roles: head } } }",
         &json!({ "human": {
-            "title": "Look", "roles": ["clerk", "=vars.b"], "assignee": null, "due": { "for": "2d" }, "data": null,
+            "title": "Look", "roles": ["clerk", "=vars.b"], "not_by": ["starter", "previous"], "assignee": null, "due": { "for": "2d" }, "data": null,
             "escalate": { "after": { "secs": 86400, "nanos": 0 }, "roles": ["head"], "assignee": null },
         } }),
     );
@@ -274,6 +274,10 @@ fn reports_invalid_actions() {
     action(
         "{ wait: {} }",
         "5:24: steps[0].do.wait: it must have exactly one of `for` and `until`; for example { for: 30m } or { until: =vars.dueAt }",
+    );
+    action(
+        "{ human: { title: T, not_by: [starter, previos] } }",
+        "5:54: steps[0].do.human.not_by[1]: invalid value `previos`; did you mean `previous`?",
     );
     action("{ human: { roles: [clerk] } }", "5:25: steps[0].do.human: `title` is missing");
     action(

@@ -156,7 +156,7 @@ fn task(parser: &mut Parser, item: &Item<'_>) -> Option<(String, ExpectedFields)
     if item.text().is_some() {
         return parser.text(item).map(|tag| (tag, Map::new()));
     }
-    let valid = ["task", "title", "roles", "assignee", "due", "outcomes", "data"];
+    let valid = ["task", "title", "roles", "not_by", "assignee", "due", "outcomes", "data"];
     let fields = parser.fields(item, &valid)?;
     let tag = parser.required(item, &fields, "task").cloned()?;
     let mut form = item.json().as_object().cloned().unwrap_or_default();

@@ -17,7 +17,7 @@ const BARE_STEPS: [&str; 6] = ["pause", "resume", "retry", "skip", "force-comple
 /// Returns the fields that are allowed with a verb.
 fn valid_fields(verb: &str) -> &'static [&'static str] {
     match verb {
-        "event" => &["event", "version", "id", "time", "correlation", "data", "instance", "rejected"],
+        "event" => &["event", "version", "id", "time", "correlation", "user", "data", "instance", "rejected"],
         "ok" => &["ok", "event", "data", "instance", "rejected"],
         "fail" => &["fail", "event", "code", "message", "data", "instance", "rejected"],
         "task" => &["task", "outcome", "user", "data", "instance", "rejected"],
@@ -169,8 +169,9 @@ fn event(parser: &mut Parser, item: &Item<'_>, fields: &[Entry<'_>], data: Value
         None => None,
     };
     let correlation = optional(parser, fields, "correlation")?;
+    let user = optional(parser, fields, "user")?;
     let kind = parser.name(item, EventType::new)?;
-    Some(EventStep { kind, data, version, id, time, correlation })
+    Some(EventStep { kind, data, version, id, time, correlation, user })
 }
 
 /// Returns `None` if the field is invalid, `Some(None)` if it is absent.
