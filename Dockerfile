@@ -21,9 +21,8 @@ COPY LICENSE /usr/share/doc/orlog/LICENSE
 USER 10001:10001
 VOLUME /var/lib/orlog
 EXPOSE 7070
-# The published ports determine the access to a container. If untrusted clients have access, set ORLOG_AUTH__MODE
-# (docs/authentication.md).
-ENV ORLOG_DATA_DIR=/var/lib/orlog ORLOG_LISTEN=0.0.0.0:7070 ORLOG_AUTH__ALLOW_UNAUTHENTICATED=true
+# Requests require the token of the administrator, which the node creates in /var/lib/orlog/admin-token (docs/authentication.md).
+ENV ORLOG_DATA_DIR=/var/lib/orlog ORLOG_LISTEN=0.0.0.0:7070 ORLOG_AUTH__MODE=token
 # No HEALTHCHECK: it requires an HTTP client in the image, and Kubernetes ignores it. Probe /health and /ready from outside.
 ENTRYPOINT ["/usr/local/bin/orlog"]
 CMD ["run"]

@@ -3,6 +3,7 @@
 //! A start scans no instances, so its cost does not depend on their number.
 
 pub mod attempts;
+mod audit_publisher;
 mod background;
 mod backup;
 mod cluster;
@@ -176,7 +177,7 @@ impl App {
         let telemetry = overrides.telemetry;
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&telemetry, overrides.effect_observer, &clock);
-        let access = Box::pin(Authenticator::new(&config.auth, overrides.session)).await?;
+        let access = Box::pin(Authenticator::new(&config, overrides.session)).await?;
         let audit = AuditTrail::open(&component_config::audit(&config))?;
         let backups = BackupStore::open(&config)?;
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
@@ -242,6 +243,7 @@ impl App {
         self.collect_after_start();
         self.purge_after_start();
         self.store_positions_later();
+        self.publish_audit_later();
     }
 
     /// Publishes events; returns when they are durable.

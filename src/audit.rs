@@ -1,40 +1,64 @@
-//! Audit trail: a record of every request that changes state, succeeded or rejected, in append-only
-//! files.
+//! Audit trail: a record of every authorized request that changes state, or reads an export, a backup or the trail
+//! itself, in append-only files.
 //!
-//! A record is a line of JSON. Files are named `audit-<number>.jsonl`; a full file is followed by a new
-//! one, and the oldest files are deleted. A dedicated thread writes the records, so a slow disk does
-//! not delay requests. Records are durable within one second.
+//! A record is a line of JSON. Files are named `audit-<number>.jsonl`; a full file is followed by a new one. Only
+//! their age deletes files. Each line contains the hash of the line before it, so that changes are detected. Requests
+//! that fail authentication or authorization are counted, in files named `denials-<number>.jsonl`, and never remove
+//! a record. See ADR 0040.
+//!
+//! A dedicated thread writes the records, so a slow disk does not delay requests. Records are durable within one
+//! second, or before the request starts ([`AuditTrail::begin`]).
 
+mod chain;
+mod denials;
+mod files;
 mod reader;
 mod record;
+mod tail;
+mod verify;
 mod writer;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use orlog_model::Clock as _;
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::oneshot;
 
-pub use reader::{AuditFilter, AuditPage};
-pub use record::{AuditOutcome, AuditRecord};
-pub use writer::TARGET;
-use writer::{AuditFiles, WriterRequest};
+use crate::clock::SystemClock;
+pub use denials::Denial;
+use denials::Denials;
+pub use files::FileSet;
+use files::{AuditFiles, FileLimits};
+pub use reader::{AuditFilter, AuditPage, Error};
+pub use record::{AuditOutcome, AuditRecord, TARGET, shortened};
+pub use tail::{TailBatch, TailPosition, line_id};
+pub use verify::{ExpectedRecord, Verification, VerifyError, verify};
+use writer::{AuditWriter, WriterRequest};
 
 /// Maximum number of queued records. Further records are only logged.
 const MAX_QUEUED: usize = 16 * 1024;
+/// Maximum size of the summaries of denied requests, in files.
+const MAX_DENIAL_FILES: u64 = 4;
 
 /// Options of the audit trail.
 #[derive(Clone, Debug)]
 pub struct AuditOptions {
     /// Directory of the files; `None`: no files.
     pub dir: Option<PathBuf>,
-    /// Maximum size of one file in bytes.
-    pub max_bytes: u64,
-    /// Maximum number of files.
-    pub max_files: u32,
+    /// Size at which a file is rotated, in bytes.
+    pub max_file_bytes: u64,
+    /// Minimum age of deleted records.
+    pub retention: Duration,
     /// Whether records are also logged.
     pub log: bool,
+    /// Name of this node.
+    pub node: String,
 }
 
 /// Audit trail. Writes the queued records on drop.
@@ -42,8 +66,16 @@ pub struct AuditTrail {
     dir: Option<PathBuf>,
     log: bool,
     jobs: Option<SyncSender<WriterRequest>>,
+    denials: Arc<Denials>,
+    failures: Counter,
+    publish_failures: Counter,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
+
+/// Error: a record cannot be made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the audit trail cannot be written")]
+pub struct NotWritten;
 
 impl AuditTrail {
     /// Opens or creates the directory.
@@ -51,31 +83,72 @@ impl AuditTrail {
     /// # Errors
     /// If the directory is not writable.
     pub fn open(options: &AuditOptions) -> anyhow::Result<Self> {
-        let Some(dir) = &options.dir else {
-            return Ok(Self { dir: None, log: options.log, jobs: None, thread: Mutex::default() });
+        let denials = Arc::new(Denials::new(options.node.clone()));
+        let mut trail = Self {
+            dir: options.dir.clone(),
+            log: options.log,
+            jobs: None,
+            denials,
+            failures: Counter::default(),
+            publish_failures: Counter::default(),
+            thread: Mutex::default(),
         };
+        let Some(dir) = &options.dir else { return Ok(trail) };
         let cannot = || format!("cannot write the audit trail in {}", dir.display());
-        let files = AuditFiles::open(dir, options.max_bytes, options.max_files).with_context(cannot)?;
+        let (max_bytes, retention) = (options.max_file_bytes, options.retention);
+        let limits = FileLimits { max_bytes, retention, max_total_bytes: None };
+        let calls = AuditFiles::open(dir, FileSet::Calls, limits).with_context(cannot)?;
+        let max_total_bytes = Some(max_bytes.saturating_mul(MAX_DENIAL_FILES));
+        let limits = FileLimits { max_total_bytes, ..limits };
+        let denial_files = AuditFiles::open(dir, FileSet::Denials, limits).with_context(cannot)?;
+        let (denials, failures) = (Arc::clone(&trail.denials), trail.failures.clone());
+        let writer = AuditWriter::new((calls, denial_files), denials, options.log, failures);
         let (jobs, queue) = sync_channel(MAX_QUEUED);
         let thread = std::thread::Builder::new().name("orlog-audit".to_owned());
-        let thread = thread.spawn(move || files.run(&queue)).with_context(cannot)?;
-        let thread = Mutex::new(Some(thread));
-        Ok(Self { dir: Some(dir.clone()), log: options.log, jobs: Some(jobs), thread })
+        *trail.thread.get_mut().unwrap_or_else(PoisonError::into_inner) =
+            Some(thread.spawn(move || writer.run(&queue)).with_context(cannot)?);
+        trail.jobs = Some(jobs);
+        Ok(trail)
     }
 
     /// Queues a record. Never blocks.
     pub fn record(&self, record: &AuditRecord) {
-        let line = serde_json::to_string(record).unwrap_or_default();
-        if self.log || self.jobs.is_none() {
-            tracing::info!(target: TARGET, record = line, "a call");
-        }
+        let record = self.encode(record);
         let Some(jobs) = &self.jobs else { return };
         if let Err(
-            TrySendError::Full(WriterRequest::Write(line))
-            | TrySendError::Disconnected(WriterRequest::Write(line)),
-        ) = jobs.try_send(WriterRequest::Write(line))
+            TrySendError::Full(WriterRequest::Write { record, .. })
+            | TrySendError::Disconnected(WriterRequest::Write { record, .. }),
+        ) = jobs.try_send(WriterRequest::Write { record, durable: None })
         {
-            tracing::error!(target: TARGET, record = line, "audit queue is full; record is logged only");
+            self.failures.inc();
+            tracing::error!(target: TARGET, record, "audit queue is full; record is logged only");
+        }
+    }
+
+    /// Writes a record and returns when it is durable.
+    ///
+    /// # Errors
+    /// If the record is not durable, or if there are no files.
+    pub async fn begin(&self, record: &AuditRecord) -> Result<(), NotWritten> {
+        let record = self.encode(record);
+        let (durable, written) = oneshot::channel();
+        let request = WriterRequest::Write { record, durable: Some(durable) };
+        let queued = self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(request).is_ok());
+        if queued && written.await == Ok(true) { Ok(()) } else { Err(NotWritten) }
+    }
+
+    fn encode(&self, record: &AuditRecord) -> String {
+        let record = serde_json::to_string(record).expect("a record serializes to JSON");
+        if self.log || self.jobs.is_none() {
+            tracing::info!(target: TARGET, record, "a call");
+        }
+        record
+    }
+
+    /// Counts a request that failed authentication or authorization. Never blocks.
+    pub fn deny(&self, denial: Denial) {
+        if self.jobs.is_some() {
+            self.denials.add(denial, SystemClock.now());
         }
     }
 
@@ -83,7 +156,7 @@ impl AuditTrail {
     ///
     /// # Errors
     /// If the files cannot be read, or the cursor is invalid.
-    pub fn read(&self, query: &AuditFilter<'_>) -> Result<AuditPage, reader::Error> {
+    pub fn read(&self, set: FileSet, query: &AuditFilter<'_>) -> Result<AuditPage, Error> {
         let Some(dir) = &self.dir else { return Ok(AuditPage::default()) };
         if let Some(jobs) = &self.jobs {
             let (written, wait) = sync_channel(1);
@@ -92,13 +165,49 @@ impl AuditTrail {
                 wait.recv().ok();
             }
         }
-        reader::read(dir, query)
+        reader::read(dir, set, query)
+    }
+
+    /// Returns the next lines to publish. Blocks.
+    ///
+    /// # Errors
+    /// If the files or the position cannot be read.
+    pub fn unpublished(&self) -> io::Result<TailBatch> {
+        let dir = self.dir.as_deref().ok_or(io::ErrorKind::NotFound)?;
+        tail::read_after(dir, FileSet::Calls, tail::load_position(dir)?)
+    }
+
+    /// Stores the position after the published lines. Blocks.
+    ///
+    /// # Errors
+    /// If the position cannot be written.
+    pub fn set_published(&self, end: TailPosition) -> io::Result<()> {
+        let dir = self.dir.as_deref().ok_or(io::ErrorKind::NotFound)?;
+        tail::store_position(dir, end)
     }
 
     /// Returns the directory of the files.
     #[must_use]
     pub fn dir(&self) -> Option<&Path> {
         self.dir.as_deref()
+    }
+
+    /// Returns the size of the records of calls in bytes; 0 if it cannot be read. Blocks.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.dir.as_ref().and_then(|dir| FileSet::Calls.bytes(dir).ok()).unwrap_or(0)
+    }
+
+    /// Returns the counter of failed writes and fsyncs.
+    #[must_use]
+    pub fn failures(&self) -> Counter {
+        self.failures.clone()
+    }
+
+    /// Returns the counter of failed attempts to publish records.
+    #[must_use]
+    pub fn publish_failures(&self) -> Counter {
+        self.publish_failures.clone()
     }
 }
 
@@ -112,4 +221,5 @@ impl Drop for AuditTrail {
     }
 }
 
-pub use reader::Error;
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,22 @@
 //! Authentication of API callers: user, roles and tenants.
 //!
-//! A caller is authenticated by a signed token (`token`), by a trusted gateway (`gateway`), or not at
-//! all. The permissions of routes are in `src/api/permissions.rs`; this module depends on neither
-//! routes nor HTTP.
+//! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`),
+//! by a trusted gateway (`gateway`), or not at all. The permissions of routes are in
+//! `src/api/permissions.rs`; this module depends on neither routes nor HTTP.
 
+mod admin_token;
 mod caller;
 mod gateway;
 mod keys;
 mod rights;
 mod session;
+mod shared_secret;
 mod token;
 mod verifier;
 
-use crate::config::{AuthConfig, AuthMode};
+use crate::config::{AuthMode, Config};
+use admin_token::AdminToken;
+pub use admin_token::{admin_token_file, check_admin_token};
 pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, TenantScope};
 use gateway::TrustedGatewayAuth;
 pub use rights::{Right, Role, Roles};
@@ -27,6 +31,7 @@ enum AuthMethod {
     Tokens(Box<JwtAuth>),
     Gateway(Box<TrustedGatewayAuth>),
     Session(SessionToken),
+    Admin(AdminToken),
 }
 
 impl Authenticator {
@@ -34,13 +39,15 @@ impl Authenticator {
     /// of the session, if there is one; they have all permissions.
     ///
     /// # Errors
-    /// If the configured keys, or the key file, are invalid. An unavailable URL is not an error; it is
-    /// retried.
-    pub async fn new(config: &AuthConfig, session: Option<SessionToken>) -> anyhow::Result<Self> {
-        Ok(Self(match config.mode {
+    /// If the configured keys, the key file or the file with the token of the administrator are invalid. An unavailable
+    /// URL is not an error; it is retried.
+    pub async fn new(config: &Config, session: Option<SessionToken>) -> anyhow::Result<Self> {
+        let auth = &config.auth;
+        Ok(Self(match auth.mode {
             AuthMode::Off => session.map_or(AuthMethod::Disabled, AuthMethod::Session),
-            AuthMode::Jwt => AuthMethod::Tokens(Box::new(JwtAuth::new(&config.jwt).await?)),
-            AuthMode::Gateway => AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&config.gateway)?)),
+            AuthMode::Token => AuthMethod::Admin(AdminToken::open(config)?),
+            AuthMode::Jwt => AuthMethod::Tokens(Box::new(JwtAuth::new(&auth.jwt).await?)),
+            AuthMode::Gateway => AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&auth.gateway)?)),
         }))
     }
 
@@ -60,6 +67,7 @@ impl Authenticator {
             AuthMethod::Tokens(tokens) => tokens.caller(credentials).await,
             AuthMethod::Gateway(gateway) => gateway.caller(credentials),
             AuthMethod::Session(token) => token.caller(credentials),
+            AuthMethod::Admin(token) => token.caller(credentials),
         }
     }
 }

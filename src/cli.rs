@@ -25,6 +25,7 @@ mod graph;
 mod inspect;
 mod log_level;
 mod migrate;
+mod printable;
 mod publish;
 mod rebuild;
 mod replay;

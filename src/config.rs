@@ -3,6 +3,7 @@
 //! Precedence: defaults (`config/default.toml`, embedded in the binary) < file < environment
 //! (`ORLOG_…`) < flags. An unknown key is rejected with its location and the most similar known name.
 
+mod audit;
 mod auth;
 mod cluster;
 mod defaults;
@@ -25,7 +26,8 @@ use orlog_effect::config::{GatewayConfig, HttpConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::redact::Redaction;
-pub use auth::{AuditConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
+pub use audit::AuditConfig;
+pub use auth::{AdminTokenConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
 pub use cluster::{ClusterConfig, ClusterMode, ordinal};
 pub use diagnostics::ConfigDiagnostic;
 pub(crate) use http_server::MIN_CONNECTIONS;
@@ -227,6 +229,29 @@ mod tests {
     #[test]
     fn default_file_lists_every_key() {
         assert_eq!(keys(&DEFAULT.parse().unwrap()), keys(&table(&Config::default())));
+    }
+
+    #[test]
+    fn validation_reports_existing_keys() {
+        let invalid = [
+            "listen = \"0.0.0.0:1\"\n[http]\nmax_page_size = 0\n[auth]\npublic_routes = [\"/x\"]\n[queue]\nmax_in_flight = 0\n\
+             [audit]\nrequired = true\nmax_file_size = \"1KiB\"\nexclude_routes = [\"x\"]\nnats_subject = \"audit\"",
+            "role = \"effect\"\n[audit]\nrequired = true\n[store]\nreplication = \"jetstream\"\n[queue]\nack_wait = \"1ms\"",
+            "[bus]\nkind = \"nats\"\n[nats]\nservers = []\n[cluster]\nmode = \"leases\"\nname = \"a.b\"",
+            "[bus]\nkind = \"nats\"\n[nats]\nreplicas = 9\n[cluster]\nmode = \"leases\"\nlease_ttl = \"1ms\"",
+            "listen = \"0.0.0.0:1\"\n[bus]\nkind = \"nats\"\n[nats]\nservers = [\"x\"]\n[cluster]\nmode = \"leases\"\nname = \"a\"",
+        ];
+        let known = keys(&DEFAULT.parse().unwrap());
+        for text in invalid {
+            let config: Config = toml::from_str(text).unwrap();
+            let errors = config.validate();
+            assert!(!errors.is_empty(), "{text}");
+            for error in errors {
+                let Error::Invalid { location, .. } = &error else { panic!("{error}") };
+                let is_key = |key: &String| key == location || key.starts_with(&format!("{location}."));
+                assert!(known.iter().any(is_key), "{error}");
+            }
+        }
     }
 
     #[test]

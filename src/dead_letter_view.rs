@@ -24,13 +24,23 @@ fn to_json(dead_letter: &DeadLetter, redact: &Redaction) -> Value {
         "saga": dead_letter.instance.as_ref().map(|key| &key.saga),
         "correlation": dead_letter.instance.as_ref().map(|key| &key.correlation),
         "reason": dead_letter.reason.as_str(),
-        "message": dead_letter.message,
+        "message": message(dead_letter, redact),
         "label": label(dead_letter),
         "attempts": dead_letter.attempts,
         "node": dead_letter.node,
         "at": dead_letter.at.to_string(),
         "original": original(&dead_letter.original, redact),
     })
+}
+
+/// Returns the error message without the hidden values of the original.
+pub(crate) fn message(dead_letter: &DeadLetter, redact: &Redaction) -> String {
+    let values = match &dead_letter.original {
+        _ if !redact.is_active() => None,
+        DeadLetterOriginal::Input(input) => serde_json::to_value(input).ok(),
+        DeadLetterOriginal::Message { payload, .. } => serde_json::from_slice(payload).ok(),
+    };
+    redact.hidden_values(&values).remove_from(&dead_letter.message)
 }
 
 /// Returns the label of the original: the event type or the subject.

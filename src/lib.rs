@@ -15,6 +15,7 @@ pub mod dead_letter_view;
 pub mod definitions;
 mod descriptors;
 pub mod doctor;
+mod private_file;
 pub mod redact;
 pub mod telemetry;
 pub mod typed;

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 /// Replacement of a redacted value.
 const HIDDEN: &str = "[redacted]";
+/// Minimum length of a value that is removed from the middle of a text, in characters.
+const MIN_QUOTED: usize = 3;
 /// Names of encoded bytes, whose content cannot be inspected.
 const BYTES: [&str; 2] = ["base64", "hex"];
 
@@ -52,7 +54,80 @@ impl FieldPath {
     }
 }
 
+/// Values that the rules hide in a state or payload, for their removal from texts that may quote them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HiddenValues(Vec<String>);
+
+impl HiddenValues {
+    /// Replaces the values in a text. A value of less than 3 characters is replaced only if it is the whole text.
+    #[must_use]
+    pub fn remove_from(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, value| {
+            if text == *value {
+                HIDDEN.to_owned()
+            } else if value.chars().count() < MIN_QUOTED {
+                text
+            } else {
+                text.replace(value.as_str(), HIDDEN)
+            }
+        })
+    }
+
+    fn remove_from_texts(&self, value: &mut Value) {
+        match value {
+            Value::Object(fields) => fields.values_mut().for_each(|value| self.remove_from_texts(value)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.remove_from_texts(item)),
+            Value::String(text) => *text = self.remove_from(text),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn collect(&mut self, value: &Value) {
+        match value {
+            Value::Object(fields) => fields.values().for_each(|value| self.collect(value)),
+            Value::Array(items) => items.iter().for_each(|item| self.collect(item)),
+            Value::String(text) if text.is_empty() => {}
+            Value::String(text) => self.0.push(text.clone()),
+            Value::Number(number) => self.0.push(number.to_string()),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+}
+
 impl Redaction {
+    /// Returns whether there is a rule.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        !self.fields.is_empty()
+    }
+
+    /// Returns the values that the rules hide.
+    #[must_use]
+    pub fn hidden_values<'a>(&self, values: impl IntoIterator<Item = &'a Value>) -> HiddenValues {
+        let mut hidden = HiddenValues::default();
+        if self.is_active() {
+            for value in values {
+                // The walk replaces what it visits.
+                self.walk(&mut value.clone(), &mut Vec::new(), &mut |value| hidden.collect(value));
+            }
+        }
+        // A value may be a part of another one.
+        hidden.0.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        hidden.0.dedup();
+        hidden
+    }
+
+    /// Redacts a stored row: also its texts, which may quote the hidden values.
+    #[must_use]
+    pub fn redact_row(&self, row: Value) -> Value {
+        let hidden = self.hidden_values([&row]);
+        let mut row = self.redact(row);
+        if self.is_active() {
+            hidden.remove_from_texts(&mut row);
+        }
+        row
+    }
+
     /// Redacts a text that may be JSON. If any rule exists, other texts are hidden completely.
     #[must_use]
     pub fn redact_text(&self, text: &str) -> Value {
@@ -66,25 +141,27 @@ impl Redaction {
     #[must_use]
     pub fn redact(&self, mut value: Value) -> Value {
         if !self.fields.is_empty() {
-            self.walk(&mut value, &mut Vec::new());
+            self.walk(&mut value, &mut Vec::new(), &mut |_| {});
         }
         value
     }
 
-    fn walk(&self, value: &mut Value, path: &mut Vec<String>) {
+    /// Hides the values of the rules, each after a call of `hide`.
+    fn walk(&self, value: &mut Value, path: &mut Vec<String>, hide: &mut dyn FnMut(&Value)) {
         match value {
             Value::Object(fields) => {
                 for (name, value) in fields {
                     path.push(name.to_lowercase());
                     if BYTES.contains(&name.as_str()) || self.fields.iter().any(|field| field.matches(path)) {
+                        hide(value);
                         *value = Value::from(HIDDEN);
                     } else {
-                        self.walk(value, path);
+                        self.walk(value, path, hide);
                     }
                     path.pop();
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.walk(item, path)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.walk(item, path, hide)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
@@ -136,5 +213,18 @@ mod tests {
         let error =
             serde_json::from_value::<Redaction>(json!({ "fields": ["a..b"] })).unwrap_err().to_string();
         assert!(error.contains("invalid field path"), "{error}");
+    }
+
+    #[test]
+    fn hidden_values_are_removed_from_texts_that_quote_them() {
+        let redact: Redaction = serde_json::from_value(json!({ "fields": ["card", "pin"] })).unwrap();
+        let state = json!({ "card": { "number": "4111 1111", "year": 2031 }, "list": [{ "pin": "12" }], "name": "ada" });
+        let hidden = redact.hidden_values([&state]);
+        assert_eq!(
+            hidden.remove_from("card 4111 1111 of ada expires in 2031; 12 attempts"),
+            "card [redacted] of ada expires in [redacted]; 12 attempts"
+        );
+        assert_eq!(hidden.remove_from("12"), HIDDEN);
+        assert_eq!(Redaction::default().hidden_values([&state]).remove_from("4111 1111"), "4111 1111");
     }
 }

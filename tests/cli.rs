@@ -4,6 +4,8 @@
 
 #[path = "cli/deploy.rs"]
 mod deploy;
+#[path = "cli/hostile.rs"]
+mod hostile;
 #[path = "cli/node.rs"]
 mod node;
 #[path = "cli/round_trip.rs"]

@@ -47,6 +47,8 @@ impl Scene {
         let mut config =
             TestRuntimeConfig::new(self.home.path().to_owned(), programs, Arc::clone(&self.clock));
         config.limits.max_in_flight_per_instance = LIMIT;
+        // While a transition is blocked, the messages for its instance take places of the tenant.
+        config.limits.max_in_flight_per_tenant = 1024;
         config
     }
 }
@@ -104,7 +106,9 @@ async fn full_instance_does_not_delay_another_instance() {
     assert_eq!(numbers(&runtime, &key(0)), [0]);
     drop(closed);
     until_all(&runtime, 200).await;
-    assert_eq!(runtime.runtime.metrics().inputs_spilled(), 198, "all but the first are spilled");
+    // The first one may be in its transition before the others arrive.
+    let spilled = runtime.runtime.metrics().inputs_spilled();
+    assert!((198..=199).contains(&spilled), "{spilled}");
     // The queue in memory is used again.
     publish(&runtime, &key(0), 200..202).await;
     until_all(&runtime, 202).await;

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog::config::{ClusterMode, Layers, Role};
+use orlog::config::{AuthMode, ClusterMode, Layers, Role};
 use orlog::definitions::{DefinitionSet, SourceFile};
 use orlog::upstreams::UpstreamSources;
 use orlog::{Config, SystemClock};
@@ -22,6 +22,8 @@ const SHARED: &str = "shared.yaml";
 const LEASES: &str = "leases/orlog.yaml";
 const STATIC: &str = "static/orlog.yaml";
 const EFFECT: &str = "effect/orlog-effect.yaml";
+/// Manifests with pods.
+const WORKLOADS: [&str; 3] = [LEASES, STATIC, EFFECT];
 /// Assumed pod address.
 const ADDRESS: &str = "10.1.2.3";
 
@@ -90,6 +92,94 @@ fn load(manifest: &str, pod: &str) -> Config {
     let variables = variables.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let loaded = Layers::none().file(&file).unwrap().environment(variables).load();
     loaded.unwrap_or_else(|error| panic!("{pod}: {error}"))
+}
+
+/// Returns the manifests of this kind in a file.
+fn of_kind<'a>(file: &'a str, kind: &str) -> Vec<&'a str> {
+    let line = format!("kind: {kind}");
+    file.split("\n---\n").filter(|manifest| manifest.lines().any(|found| found == line)).collect()
+}
+
+/// Returns the secret that is mounted at the directory of a file.
+#[track_caller]
+fn mounted_secret<'a>(manifest: &'a str, file: &Path) -> &'a str {
+    let mount = format!("mountPath: {}", file.parent().unwrap().display());
+    let lines: Vec<&str> = manifest.lines().map(str::trim).collect();
+    let at = lines.iter().position(|line| *line == mount);
+    let at = at.unwrap_or_else(|| panic!("{} is not mounted", file.display()));
+    let name = lines[at - 1].strip_prefix("- name: ").unwrap();
+    let volumes = lines.iter().skip_while(|line| **line != "volumes:");
+    let mut volume = volumes.skip_while(|line| line.strip_prefix("- name: ") != Some(name));
+    volume.find_map(|line| line.strip_prefix("secretName: ")).expect("the volume is a secret")
+}
+
+#[test]
+fn pods_require_credentials_of_callers() {
+    for name in WORKLOADS {
+        let manifest = manifest(name);
+        let config = load(&manifest, "orlog-0");
+        assert_eq!((config.auth.mode, config.auth.allow_unauthenticated), (AuthMode::Token, false), "{name}");
+        let file = config.auth.token.file.expect("all pods use the same token");
+        assert_eq!(mounted_secret(&manifest, &file), "orlog-admin", "{name}");
+    }
+}
+
+#[test]
+fn pods_use_nats_with_tls_and_credentials() {
+    for name in WORKLOADS {
+        let manifest = manifest(name);
+        let nats = load(&manifest, "orlog-0").nats;
+        assert!(nats.servers.iter().all(|url| url.starts_with("tls://")), "{name}: {:?}", nats.servers);
+        assert!(nats.tls.required, "{name}");
+        let password = nats.password.expect("there are credentials").to_string();
+        for file in [Path::new(password.trim_start_matches("file:")), &nats.tls.ca.expect("there is a CA")] {
+            assert!(mounted_secret(&manifest, file).starts_with("orlog-nats"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn network_policies_name_the_peers_of_all_pods() {
+    for name in WORKLOADS {
+        let file = manifest(name);
+        let pods = ["Deployment", "StatefulSet"].map(|kind| of_kind(&file, kind)).concat();
+        let policies = of_kind(&file, "NetworkPolicy");
+        let ([pods], [policy]) = (&pods[..], &policies[..]) else { panic!("{name}: {policies:?}") };
+        let selector = |text: &str, key: &str| {
+            let mut lines = text.lines().skip_while(|line| line.trim() != key).skip(2);
+            lines.next().expect("a selector has a label").trim().to_owned()
+        };
+        assert_eq!(selector(policy, "podSelector:"), selector(pods, "selector:"), "{name}");
+        assert!(policy.contains("policyTypes: [Ingress, Egress]"), "{name}");
+        // A rule without peers, and a peer without a selector, accept all connections.
+        let rules: Vec<&str> = policy.lines().filter_map(|line| line.strip_prefix("    - ")).collect();
+        assert!(rules.len() > 2 && rules.iter().all(|rule| ["from:", "to:"].contains(rule)), "{rules:?}");
+        let peers: Vec<&str> = policy
+            .lines()
+            .filter_map(|line| line.strip_prefix("        - "))
+            .filter(|peer| !peer.contains("port"))
+            .collect();
+        let is_selector = |peer: &&str| ["podSelector:", "namespaceSelector:"].contains(peer);
+        assert!(peers.len() >= rules.len() && peers.iter().all(is_selector), "{name}: {peers:?}");
+    }
+}
+
+#[test]
+fn image_requires_a_token_and_compose_publishes_on_loopback_only() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let (image, compose) = (read("Dockerfile"), read("deploy/compose.yml"));
+    let variables =
+        image.lines().filter_map(|line| line.strip_prefix("ENV ")).flat_map(str::split_whitespace);
+    let variables = variables.filter_map(|pair| pair.split_once('='));
+    let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let config = Layers::none().environment(variables).load().unwrap();
+    assert!(config.listen.ip().is_unspecified(), "the image serves other machines");
+    assert_eq!((config.auth.mode, config.auth.allow_unauthenticated), (AuthMode::Token, false));
+    assert_eq!(config.auth.token.file, None, "the node creates the token");
+    assert!(!compose.contains("ORLOG_AUTH"), "the node in compose.yml has the authentication of the image");
+    let ports: Vec<&str> = compose.lines().filter_map(|line| line.trim().strip_prefix("ports: ")).collect();
+    assert!(!ports.is_empty() && ports.iter().all(|ports| ports.starts_with("[\"127.0.0.1:")), "{ports:?}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "nats/audit.rs"]
+mod audit;
 #[path = "nats/fixture.rs"]
 mod fixture;
 #[path = "nats/node.rs"]

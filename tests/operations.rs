@@ -8,6 +8,8 @@ mod access;
 mod audit;
 #[path = "operations/backup.rs"]
 mod backup;
+#[path = "operations/bodies.rs"]
+mod bodies;
 #[path = "operations/damage.rs"]
 mod damage;
 #[path = "operations/data_loss.rs"]

@@ -40,7 +40,7 @@ async fn simulate(seed: u64, count: usize) {
         TestRuntimeConfig::new(home.path().to_owned(), programs, Arc::clone(&clock) as Arc<dyn Clock>);
     setup.shards = rng.u16(1..3);
     setup.limits.max_group_commit = [1, 3, 1024][rng.usize(..3)];
-    setup.limits.max_in_flight_per_instance = [1, 256][rng.usize(..2)];
+    setup.limits.max_in_flight_per_instance = [1, 128][rng.usize(..2)];
     setup.limits.max_live_instances = [2, 1000][rng.usize(..2)];
     setup.limits.max_in_flight_per_window = [1, 4096][rng.usize(..2)];
     setup.limits.max_fresh_rows = [1, 7, 16_384][rng.usize(..3)];

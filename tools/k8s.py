@@ -1,7 +1,7 @@
 """Checks the Kubernetes manifests: each against the schemas of Kubernetes, all manifests of a directory against each other.
 
 A schema detects unknown keys. It does not detect dangling references, such as a selector without pods or a volume that is not
-mounted. tests/kubernetes.rs checks the Orlog configuration in the ConfigMaps.
+mounted, pods without a NetworkPolicy, or secrets that all users can read. tests/kubernetes.rs checks the Orlog configuration in the ConfigMaps.
 
 Usage: k8s.py TOOLS MANIFESTS
 """
@@ -87,9 +87,33 @@ def dangling(manifests):
         for name in missing:
             if name not in names:
                 yield f"{label(path, manifest)}: unknown {name[0]} {name[1]}"
+        if kind in WORKLOADS:
+            labels = spec["template"]["metadata"]["labels"]
+            if not any(restricts(policy, labels) for _, policy in manifests):
+                yield f"{label(path, manifest)}: no NetworkPolicy restricts its ingress and egress"
+            for volume in volumes(spec):
+                if volume.get("secret", {"defaultMode": 0}).get("defaultMode", 0o644) & 0o007:
+                    yield f"{label(path, manifest)}: all users can read the secret {volume['name']}; set defaultMode: 0440"
         for selector in selectors(kind, spec):
             if not any(selector.items() <= labels.items() for labels in pods):
                 yield f"{label(path, manifest)}: no pod has the labels {selector}"
+
+
+def restricts(policy, labels):
+    """Returns whether a NetworkPolicy selects the pods with these labels and names the peers of every connection."""
+    spec = policy.get("spec", {})
+    return (
+        policy["kind"] == "NetworkPolicy"
+        and spec["podSelector"].get("matchLabels", {}).items() <= labels.items()
+        and set(spec["policyTypes"]) == {"Ingress", "Egress"}
+        and all(is_limited(rule.get("from")) for rule in spec.get("ingress", []))
+        and all(is_limited(rule.get("to")) for rule in spec.get("egress", []))
+    )
+
+
+def is_limited(peers):
+    """Returns whether a rule names its peers: without a list, or with an empty peer, it accepts all of them."""
+    return bool(peers) and all(any(peer.values()) for peer in peers)
 
 
 def volumes(spec):
@@ -107,6 +131,8 @@ def unmounted(spec):
 def selectors(kind, spec):
     if kind == "Service":
         return [spec["selector"]]
+    if kind == "NetworkPolicy":
+        return [spec["podSelector"].get("matchLabels", {})]
     if kind == "PodDisruptionBudget":
         return [spec["selector"]["matchLabels"]]
     if kind in WORKLOADS:

@@ -11,7 +11,7 @@ use super::context::ApiState;
 use super::errors::invalid_parameter;
 use super::extract::{self, QueryParams, Tenant, page_limit};
 use super::problem::{Code, Problem};
-use crate::audit::{AuditFilter, Error};
+use crate::audit::{AuditFilter, Error, FileSet};
 use crate::auth::{Caller, TenantScope};
 
 /// Filter of audit records.
@@ -22,11 +22,14 @@ pub(super) struct AuditQuery {
     /// Include all tenants and node-wide records, not only the tenant of the request.
     #[serde(default)]
     all: bool,
+    /// Return the counts of denied requests instead of records. Requires access to all tenants.
+    #[serde(default)]
+    denials: bool,
     /// Filter by user.
     user: Option<String>,
     /// Filter by text in the route, for example `/admin/`.
     route: Option<String>,
-    /// Filter by outcome: `succeeded`, `rejected`, `failed` or `unknown`.
+    /// Filter by outcome: `started`, `succeeded`, `rejected`, `failed` or `unknown`.
     outcome: Option<String>,
     /// Records at or after this time, RFC 3339.
     #[serde(default, deserialize_with = "extract::time")]
@@ -38,19 +41,22 @@ pub(super) struct AuditQuery {
     cursor: Option<String>,
 }
 
-/// Records of requests that changed state or were rejected.
+/// Records of authorized requests that change state or read exports, backups or the trail.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AuditPageView {
     /// Records, newest first.
     items: Vec<Value>,
     /// Cursor of the next page; null after the last one.
     next_cursor: Option<String>,
+    /// Sequence of the oldest scanned record that does not match the line before it; null if there is none.
+    broken_at: Option<u64>,
 }
 
 /// List the audit trail
 ///
-/// Every request that changes state leaves a record, even if it is rejected. The node that received the
-/// request stores the record; this lists the records of one node.
+/// Every authorized request that changes state leaves a record, and so do reads of exports, backups and the
+/// trail. Requests that fail authentication or authorization are counted (`denials`). The node that received
+/// the request stores the record; this lists the records of one node.
 #[utoipa::path(
     get,
     path = "/v1/audit",
@@ -64,14 +70,14 @@ pub(super) async fn list(
     Extension(caller): Extension<Caller>,
     QueryParams(search): QueryParams<AuditQuery>,
 ) -> Result<Json<AuditPageView>, Problem> {
-    if search.all && caller.tenants != TenantScope::All {
-        let detail = "all=true requires access to all tenants (*)";
+    if (search.all || search.denials) && caller.tenants != TenantScope::All {
+        let detail = "all=true and denials=true require access to all tenants (*)";
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let limit = page_limit(search.limit, &api);
     let page = api.read(move |app| {
         let filter = AuditFilter {
-            tenant: (!search.all).then(|| tenant.as_str()),
+            tenant: (!search.all && !search.denials).then(|| tenant.as_str()),
             user: search.user.as_deref(),
             route: search.route.as_deref(),
             outcome: search.outcome.as_deref(),
@@ -80,11 +86,12 @@ pub(super) async fn list(
             limit,
             scan: app.config.http.scan_limit,
         };
-        app.audit.read(&filter).map_err(|error| match error {
+        let set = if search.denials { FileSet::Denials } else { FileSet::Calls };
+        app.audit.read(set, &filter).map_err(|error| match error {
             Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
             Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),
         })
     });
     let page = page.await?;
-    Ok(Json(AuditPageView { items: page.records, next_cursor: page.next }))
+    Ok(Json(AuditPageView { items: page.records, next_cursor: page.next, broken_at: page.broken_at }))
 }

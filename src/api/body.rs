@@ -1,40 +1,40 @@
 //! Request bodies: read with limits of size and time, then parsed, with the location of every error.
 
-use std::time::Duration;
-
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
+use super::body_budget::{PartialBody, RequestBody};
+use super::context::ApiState;
 use super::problem::{Code, Problem, ProblemDetail};
 
 /// Maximum length of `found` text in a problem, in characters.
 const MAX_FOUND_CHARS: usize = 64;
 
-/// Reads a body of at most `limit` bytes that arrives within `body_timeout`.
+/// Reads a body of at most `limit` bytes that arrives within `http.request_timeout`.
 pub(super) async fn read(
+    api: &ApiState,
     headers: &HeaderMap,
     body: Body,
     limit: u64,
-    body_timeout: Duration,
-) -> Result<Bytes, Problem> {
+) -> Result<RequestBody, Problem> {
+    let body_timeout = api.app.config.http.request_timeout;
     if let Some(announced) = announced(headers).filter(|announced| *announced > limit) {
         return Err(too_large(&format!("Content-Length is {announced} bytes"), limit));
     }
-    tokio::time::timeout(body_timeout, collect(body, limit)).await.unwrap_or_else(|_| {
-        Err(Problem::new(Code::BodyTimeout, format!("the body did not arrive within {body_timeout:?}")))
-    })
+    tokio::time::timeout(body_timeout, collect(body, limit, api.bodies.receive())).await.unwrap_or_else(
+        |_| Err(Problem::new(Code::BodyTimeout, format!("the body did not arrive within {body_timeout:?}"))),
+    )
 }
 
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-async fn collect(body: Body, limit: u64) -> Result<Bytes, Problem> {
+async fn collect(body: Body, limit: u64, mut all: PartialBody) -> Result<RequestBody, Problem> {
     let mut chunks = body.into_data_stream();
-    let mut all: Vec<u8> = Vec::new();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| {
             Problem::new(Code::IncompleteBody, format!("the body ended after {} bytes: {error}", all.len()))
@@ -42,9 +42,9 @@ async fn collect(body: Body, limit: u64) -> Result<Bytes, Problem> {
         if (all.len() + chunk.len()) as u64 > limit {
             return Err(too_large("the body exceeds the limit", limit));
         }
-        all.extend_from_slice(&chunk);
+        all.add(&chunk)?;
     }
-    Ok(all.into())
+    Ok(all.finish())
 }
 
 /// Creates the problem of a body that exceeds `limit`.

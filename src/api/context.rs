@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use orlog_store::run_cancellable;
+
 use super::allowed_hosts::AllowedHosts;
+use super::body_budget::BodyBudget;
+use super::health::bus_check::BusCheck;
 use super::overview::cache::OverviewCache;
 use super::problem::{Code, Problem};
-use super::query_limit::QueryLimit;
+use super::query_limit::{Cancellation, QueryLimit};
 use super::read_pool::ReadPool;
 use super::request_metrics::RequestMetrics;
 use crate::app::App;
@@ -21,8 +25,10 @@ pub(super) struct ApiState {
     pub(super) description: Arc<str>,
     pub(super) overview_cache: Arc<OverviewCache>,
     pub(super) hosts: Arc<AllowedHosts>,
+    pub(super) bus_check: Arc<BusCheck>,
     reads: ReadPool,
     pub(super) queries: QueryLimit,
+    pub(super) bodies: BodyBudget,
     /// HTTP client for requests to other pods.
     pub(super) forwarder: reqwest::Client,
 }
@@ -33,22 +39,36 @@ impl ApiState {
         let description = description.into();
         let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
+        let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight);
         let hosts = Arc::new(AllowedHosts::new(&app.config));
-        let (requests, overview_cache) = Default::default();
-        Self { app, requests, description, overview_cache, hosts, reads, queries, forwarder }
+        let (requests, overview_cache, bus_check) = Default::default();
+        Self {
+            app,
+            requests,
+            description,
+            overview_cache,
+            hosts,
+            bus_check,
+            reads,
+            queries,
+            bodies,
+            forwarder,
+        }
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the
-    /// same time; another one waits up to `http.request_timeout`.
+    /// same time; another one waits up to `http.request_timeout`. Scans end when the request ends.
     pub(super) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce(&App) -> Result<T, Problem> + Send + 'static,
     {
         let (app, permit) = (Arc::clone(&self.app), self.reads.acquire().await?);
+        let cancelled = Cancellation::default();
+        let _request = cancelled.on_drop();
         let read = move || {
             let _permit = permit;
-            read(&app)
+            run_cancellable(cancelled.flag(), || read(&app))
         };
         match tokio::task::spawn_blocking(read).await {
             Ok(result) => result,

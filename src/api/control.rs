@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::body;
+use super::body_budget::RequestBody;
 use super::context::ApiState;
 use super::extract::InstancePath;
 use super::problem::{Code, Problem};
@@ -126,7 +127,8 @@ pub(super) async fn signal(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<ControlResponse>, Problem> {
-    let signal: SignalBody = body::parse(&parse_body(&api, &headers, body).await?)?;
+    let body = parse_body(&api, &headers, body).await?;
+    let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
     let action = ControlAction::Signal { kind: signal.kind.clone(), data: signal.data.clone() };
     let SignalBody { id, user, reason, expected_version, .. } = signal;
     send_control(&api, &caller, &key, ControlCaller { id, user, reason, expected_version }, action).await
@@ -193,13 +195,12 @@ pub(super) async fn parse_body(
     api: &ApiState,
     headers: &HeaderMap,
     body: Body,
-) -> Result<axum::body::Bytes, Problem> {
+) -> Result<RequestBody, Problem> {
     let content_type = body::content_type(headers)?;
     if !matches!(content_type.as_str(), "" | "application/json") {
         return Err(body::media_type(&content_type));
     }
-    let http = &api.app.config.http;
-    body::read(headers, body, http.max_body_size, http.request_timeout).await
+    body::read(api, headers, body, api.app.config.http.max_body_size).await
 }
 
 pub(super) fn optional<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, Problem> {
@@ -217,6 +218,8 @@ pub(super) async fn send_control(
     let new =
         || EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id in this format is short ASCII");
     let ControlCaller { id, user: by, reason, expected_version } = provided;
+    let id = id.map(|id| EventId::for_input(id.as_str())).transpose();
+    let id = id.map_err(|error| Problem::new(Code::InvalidBody, format!("id: {error}")))?;
     let control = ControlRequest {
         id: id.unwrap_or_else(new),
         action,

@@ -68,13 +68,13 @@ pub(super) struct DeadLetterView {
 }
 
 impl DeadLetterView {
-    fn of(dead_letter: &DeadLetter) -> Self {
+    fn of(dead_letter: &DeadLetter, redact: &Redaction) -> Self {
         Self {
             id: dead_letter.id.to_string(),
             saga: dead_letter.instance.as_ref().map(|key| key.saga.to_string()),
             correlation: dead_letter.instance.as_ref().map(|key| key.correlation.to_string()),
             reason: dead_letter.reason.as_str(),
-            message: dead_letter.message.clone(),
+            message: dead_letter_view::message(dead_letter, redact),
             label: dead_letter_view::label(dead_letter).to_owned(),
             attempts: dead_letter.attempts,
             node: dead_letter.node.clone(),
@@ -86,7 +86,7 @@ impl DeadLetterView {
     fn whole(dead_letter: &DeadLetter, redact: &Redaction) -> Self {
         Self {
             original: Some(dead_letter_view::original(&dead_letter.original, redact)),
-            ..Self::of(dead_letter)
+            ..Self::of(dead_letter, redact)
         }
     }
 }
@@ -109,8 +109,9 @@ pub(super) async fn list(
     let more = dead_letters.len() > limit;
     dead_letters.truncate(limit);
     let next = dead_letters.last().filter(|_| more).map(|dead_letter| dead_letter.id.to_string());
+    let redact = &api.app.config.redact;
     Ok(Json(DeadLetterPage {
-        items: dead_letters.iter().map(DeadLetterView::of).collect(),
+        items: dead_letters.iter().map(|dead_letter| DeadLetterView::of(dead_letter, redact)).collect(),
         next_cursor: next,
     }))
 }

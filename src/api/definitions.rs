@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use orlog_model::{Deployment, SagaName};
+use orlog_model::{Deployment, SagaName, TenantId};
 use orlog_program::Program;
 use orlog_store::PinCounts;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,10 @@ use crate::app::App;
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct DefinitionList {
     items: Vec<DefinitionView>,
+    /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only with
+    /// `count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count_complete: Option<bool>,
 }
 
 /// Versions of one definition, the active one first.
@@ -29,6 +33,10 @@ pub(super) struct DefinitionList {
 pub(super) struct DefinitionVersions {
     saga: String,
     versions: Vec<DefinitionView>,
+    /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only with
+    /// `count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count_complete: Option<bool>,
 }
 
 /// Definition.
@@ -53,10 +61,10 @@ pub(super) struct DefinitionView {
     /// Time of the retirement, RFC 3339, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     retired_at: Option<String>,
-    /// Number of live instances of all tenants that started with it; only with `count`.
+    /// Number of live instances of the tenant that started with it; only with `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<u64>,
-    /// Number of ended instances that are still stored; only with `count`.
+    /// Number of ended instances of the tenant that are still stored; only with `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<u64>,
     /// Events that it consumes.
@@ -80,7 +88,7 @@ pub(super) struct DefinitionView {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DefinitionQuery {
-    /// Count the instances of each definition. Scans all instances.
+    /// Count the instances of the tenant for each definition; scans at most `http.scan_limit` of each shard.
     #[serde(default)]
     count: bool,
 }
@@ -103,13 +111,18 @@ struct DefinitionContext {
 }
 
 impl DefinitionContext {
-    fn of(app: &App, query: &DefinitionQuery) -> Result<Self, Problem> {
+    fn of(app: &App, tenant: &TenantId, query: &DefinitionQuery) -> Result<Self, Problem> {
         let active = app.definitions.active();
+        let scan_limit = app.config.http.scan_limit as u64;
         Ok(Self {
             deployment: app.definitions.deployment(),
             active: active.iter().map(|definition| definition.program.definition_ref().hash).collect(),
-            pins: query.count.then(|| app.pins(u64::MAX)).transpose()?,
+            pins: query.count.then(|| app.tenant_pins(tenant, scan_limit)).transpose()?,
         })
+    }
+
+    fn count_complete(&self) -> Option<bool> {
+        self.pins.as_ref().map(|pins| pins.complete)
     }
 
     fn describe(&self, program: &dyn Program) -> DefinitionView {
@@ -152,14 +165,14 @@ impl DefinitionContext {
 )]
 pub(super) async fn list(
     State(api): State<ApiState>,
-    _tenant: Tenant,
+    Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<DefinitionQuery>,
 ) -> Result<Json<DefinitionList>, Problem> {
     let list = move |app: &App| {
-        let context = DefinitionContext::of(app, &query)?;
+        let context = DefinitionContext::of(app, &tenant, &query)?;
         let active = app.definitions.active();
         let items = active.iter().map(|definition| context.describe(definition.program.as_ref()));
-        Ok(DefinitionList { items: items.collect() })
+        Ok(DefinitionList { items: items.collect(), count_complete: context.count_complete() })
     };
     api.read(list).await.map(Json)
 }
@@ -174,28 +187,33 @@ pub(super) async fn list(
 )]
 pub(super) async fn show(
     State(api): State<ApiState>,
-    _tenant: Tenant,
+    Tenant(tenant): Tenant,
     LastSegment(saga): LastSegment,
     QueryParams(query): QueryParams<DefinitionQuery>,
 ) -> Result<Json<DefinitionVersions>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    api.read(move |app| versions(app, &saga, &query)).await.map(Json)
+    api.read(move |app| versions(app, &tenant, &saga, &query)).await.map(Json)
 }
 
-fn versions(app: &App, saga: &SagaName, query: &DefinitionQuery) -> Result<DefinitionVersions, Problem> {
+fn versions(
+    app: &App,
+    tenant: &TenantId,
+    saga: &SagaName,
+    query: &DefinitionQuery,
+) -> Result<DefinitionVersions, Problem> {
     let mut programs = app.programs.all();
     programs.retain(|program| program.definition_ref().saga == *saga);
     if programs.is_empty() {
         return Err(Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga}")));
     }
-    let context = DefinitionContext::of(app, query)?;
+    let context = DefinitionContext::of(app, tenant, query)?;
     let mut versions = Vec::with_capacity(programs.len());
     for program in &programs {
         let (source, module_bytes) = source(app, &program.definition_ref().hash)?;
         versions.push(DefinitionView { source, module_bytes, ..context.describe(program.as_ref()) });
     }
     versions.sort_by_key(|version| (!version.active, std::cmp::Reverse(version.version)));
-    Ok(DefinitionVersions { saga: saga.to_string(), versions })
+    Ok(DefinitionVersions { saga: saga.to_string(), versions, count_complete: context.count_complete() })
 }
 
 /// Returns the source as text, or the size of a binary module.

@@ -136,14 +136,13 @@ pub(super) async fn deploy(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<DeploymentPlan>, Problem> {
-    let timeout = api.app.config.http.request_timeout;
-    let bytes = body::read(&headers, body, MAX_DEPLOY_BYTES, timeout).await?;
-    let bundle: DeployBody = body::parse(&bytes)?;
+    let body = body::read(&api, &headers, body, MAX_DEPLOY_BYTES).await?;
+    let bundle: DeployBody = api.bodies.parse(&body, body::parse).await?;
     let by = user_name(caller.check_user(bundle.user)?)?;
     let files = files(bundle.files)?;
     let mut plan = api.app.deploy(DeployRequest { files, user: by, dry_run: how.dry_run }).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
-        plan.warnings.extend(deploy_to_other_pods(&api, &headers, bytes).await);
+        plan.warnings.extend(deploy_to_other_pods(&api, &headers, body.bytes()).await);
     }
     Ok(Json(plan))
 }

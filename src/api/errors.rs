@@ -16,7 +16,7 @@ impl From<orlog_store::Error> for Problem {
             Error::NoSuchTable { .. } => Code::TableNotFound,
             Error::FeedOffsetExpired { .. } => Code::CursorExpired,
             Error::FeedDisabled => Code::ExportDisabled,
-            Error::Closed | Error::Poisoned { .. } => Code::Unavailable,
+            Error::Closed | Error::Cancelled | Error::Poisoned { .. } => Code::Unavailable,
             Error::Damaged { .. } => Code::DamagedTables,
             _ => Code::StoreError,
         };

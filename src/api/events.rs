@@ -80,13 +80,19 @@ pub(super) async fn publish(
         BodyFormat::Batch | BodyFormat::Plain => http.max_batch_size.max(http.max_body_size),
         BodyFormat::Structured | BodyFormat::Binary => http.max_body_size,
     };
-    let bytes = body::read(&headers, body, limit, http.request_timeout).await?;
+    let body = body::read(&api, &headers, body, limit).await?;
     let defaults = DecodeDefaults { tenant: Some(tenant), now: api.app.clock.now() };
-    let mut events = decode(format, &headers, &bytes, http.max_body_size, &defaults)?;
-    inherit(&mut events, request_trace(&headers).as_ref());
-    for event in &mut events {
-        event.user = caller.check_user(event.user.take())?;
-    }
+    let (trace, single_limit) = (request_trace(&headers), http.max_body_size);
+    let decoded = move |bytes: &[u8]| {
+        let mut events = decode(format, &headers, bytes, single_limit, &defaults)?;
+        inherit(&mut events, trace.as_ref());
+        for event in &mut events {
+            event.user = caller.check_user(event.user.take())?;
+        }
+        Ok(events)
+    };
+    // The body stays in the budget until its events are durable.
+    let events = api.bodies.parse(&body, decoded).await?;
     let ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
     let receipts = if events.is_empty() { Vec::new() } else { api.app.publish(events).await? };
     let accepted = ids.into_iter().zip(receipts).map(|(id, receipt)| AcceptedEvent {

@@ -36,7 +36,11 @@ impl FromRequestParts<ApiState> for Tenant {
     }
 }
 
-fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Problem> {
+/// Returns the tenant of the request.
+///
+/// # Errors
+/// If the header is malformed, or if the node does not accept the tenant.
+pub(super) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Problem> {
     let mut values = headers.get_all(TENANT_HEADER).iter();
     let first = values.next();
     if let Some(second) = values.find(|value| Some(*value) != first) {

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Slot, TenantId};
 use percent_encoding::percent_decode_str;
 
+use super::body;
 use super::context::ApiState;
 use super::extract::TENANT_HEADER;
 use super::problem::{Code, Problem};
@@ -93,16 +94,19 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
 async fn send(api: &ApiState, url: &str, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-    let limit = usize::try_from(api.app.config.http.max_batch_size).unwrap_or(usize::MAX);
-    let body = axum::body::to_bytes(body, limit).await;
-    let body = body.map_err(|error| Problem::new(Code::BodyTimeout, error.to_string()))?;
+    let body = body::read(api, &parts.headers, body, api.app.config.http.max_batch_size).await?;
     let mut headers = without_hops(parts.headers);
     headers.insert(FORWARDED_BY, node(api));
     let unavailable = |error: reqwest::Error| {
-        Problem::new(Code::Unavailable, format!("the owner of the shard does not respond: {error}"))
+        let reason = error.without_url();
+        tracing::warn!(pod = url, %reason, "request not forwarded");
+        Problem::new(
+            Code::Unavailable,
+            "the owner of the shard does not respond; the log of this pod has the reason",
+        )
     };
     let forwarded_request =
-        api.forwarder.request(parts.method, format!("{url}{target}")).headers(headers).body(body);
+        api.forwarder.request(parts.method, format!("{url}{target}")).headers(headers).body(body.bytes());
     let pod_response = forwarded_request.send().await.map_err(unavailable)?;
     let (status, headers) = (pod_response.status(), without_hops(pod_response.headers().clone()));
     let body = pod_response.bytes().await.map_err(unavailable)?;

@@ -1,5 +1,8 @@
 //! `/health` and `/ready`: liveness and readiness of the process.
 
+pub(super) mod bus_check;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -108,10 +111,15 @@ async fn bus(api: &ApiState) -> ComponentHealth {
         BusKind::Embedded => ComponentHealth::down,
         BusKind::Nats => ComponentHealth::degraded,
     };
-    match tokio::time::timeout(CHECK_TIMEOUT, api.app.bus.last_sequence()).await {
-        Ok(Ok(_)) => ComponentHealth::ok(),
-        Ok(Err(error)) => unhealthy(error.to_string()),
-        Err(_) => unhealthy(format!("no response within {CHECK_TIMEOUT:?}")),
+    let bus = Arc::clone(&api.app.bus);
+    let check = || async move {
+        let last = tokio::time::timeout(CHECK_TIMEOUT, bus.last_sequence()).await;
+        let last = last.map_err(|_| format!("no response within {CHECK_TIMEOUT:?}"))?;
+        last.map(drop).map_err(|error| error.to_string())
+    };
+    match api.bus_check.result(check).await {
+        Ok(()) => ComponentHealth::ok(),
+        Err(error) => unhealthy(error.to_string()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use orlog_store::InspectRow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -27,6 +28,8 @@ pub(super) struct InspectQuery {
 pub(super) struct InspectPage {
     table: String,
     rows: Vec<RowView>,
+    /// Whether the request scanned `http.scan_limit` rows before it found enough rows.
+    scan_limit_reached: bool,
 }
 
 /// Row of a table.
@@ -59,16 +62,17 @@ pub(super) async fn rows(
     let limit = page_limit(first.limit, &api);
     let rows = api.read(move |app| {
         let owner = (!COMMON.contains(&table.as_str())).then_some(&tenant);
-        let mut rows = Vec::new();
+        let (mut rows, mut scan_limit) = (Vec::new(), app.config.http.scan_limit);
+        let mut scan_limit_reached = false;
         for reader in app.runtime.readers() {
-            let found = reader.inspect_rows(&table, owner, limit - rows.len())?;
-            rows.extend(
-                found
-                    .into_iter()
-                    .map(|row| RowView { key: row.key, value: app.config.redact.redact(row.value) }),
-            );
+            let page = reader.inspect_page(&table, owner, limit - rows.len(), scan_limit)?;
+            scan_limit -= page.scanned;
+            scan_limit_reached |= page.is_cut;
+            let view =
+                |row: InspectRow| RowView { key: row.key, value: app.config.redact.redact_row(row.value) };
+            rows.extend(page.rows.into_iter().map(view));
         }
-        Ok(InspectPage { table, rows })
+        Ok(InspectPage { table, rows, scan_limit_reached })
     });
     Ok(Json(rows.await?))
 }

@@ -344,7 +344,11 @@ fn id(text: &str) -> Result<Uuid, Problem> {
     text.parse().map_err(|_| invalid_parameter("job", format!("{text:?} is not a job id")))
 }
 
-async fn read<T: DeserializeOwned>(api: &ApiState, headers: &HeaderMap, body: Body) -> Result<T, Problem> {
-    let limit = api.app.config.http.max_body_size;
-    body::parse(&body::read(headers, body, limit, api.app.config.http.request_timeout).await?)
+async fn read<T: DeserializeOwned + Send + 'static>(
+    api: &ApiState,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, Problem> {
+    let body = body::read(api, headers, body, api.app.config.http.max_body_size).await?;
+    api.bodies.parse(&body, body::parse).await
 }

@@ -113,8 +113,8 @@ pub(super) async fn migrate(
 ) -> Result<Json<MigratePage>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
     let http = &api.app.config.http;
-    let bytes = body::read(&headers, body, http.max_body_size, http.request_timeout).await?;
-    let migration: MigrateBody = body::parse(&bytes)?;
+    let body = body::read(&api, &headers, body, http.max_body_size).await?;
+    let migration: MigrateBody = body::parse(&body)?;
     let (limit, scan_limit) = (page_limit(migration.limit, &api), http.scan_limit);
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;

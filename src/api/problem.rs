@@ -138,6 +138,8 @@ codes! {
     HostNotAllowed = "OR0045", FORBIDDEN, "Host not allowed";
     /// A page of another site sent the request.
     CrossSite = "OR0046", FORBIDDEN, "Cross-site request";
+    /// The record of a change cannot be written.
+    AuditUnavailable = "OR0049", SERVICE_UNAVAILABLE, "Audit trail unavailable";
     /// A backup is not possible on this node or at this time.
     BackupUnavailable = "OR0044", CONFLICT, "Backup unavailable";
 }
@@ -197,7 +199,7 @@ impl Problem {
     fn retry_after(&self) -> Option<u16> {
         match self.source {
             Code::Draining => Some(DRAINING_RETRY_AFTER_SECONDS),
-            Code::Unavailable => Some(RETRY_AFTER_SECONDS),
+            Code::Unavailable | Code::AuditUnavailable => Some(RETRY_AFTER_SECONDS),
             _ => None,
         }
     }

@@ -67,6 +67,11 @@ fn lock(running: &Mutex<HashMap<TenantId, usize>>) -> MutexGuard<'_, HashMap<Ten
 pub(super) struct Cancellation(Arc<AtomicBool>);
 
 impl Cancellation {
+    /// Returns the flag that is set when the query is cancelled.
+    pub(super) fn flag(self) -> Arc<AtomicBool> {
+        self.0
+    }
+
     pub(super) fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

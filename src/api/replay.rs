@@ -135,8 +135,8 @@ pub(super) async fn replay(
     body: Body,
 ) -> Result<Json<ReplayResponse>, Problem> {
     let http = &api.app.config.http;
-    let bytes = body::read(&headers, body, http.max_body_size, http.request_timeout).await?;
-    let request: ReplayBody = body::parse(&bytes)?;
+    let body = body::read(&api, &headers, body, http.max_body_size).await?;
+    let request: ReplayBody = body::parse(&body)?;
     let from = Timestamp::parse(&request.from);
     let from = from.map_err(|error| Problem::new(Code::InvalidBody, format!("from: {error}")))?;
     let order = ReplayRequest {

@@ -12,10 +12,11 @@ use orlog_model::TraceParent;
 use tracing::{Instrument, field};
 use uuid::Uuid;
 
-use super::authorize::{self, NO_ROUTE};
+use super::authorize;
 use super::context::ApiState;
 use super::extract::{TRACEPARENT, request_trace};
 use super::problem::{Code, Problem};
+use super::request_info::{NO_ROUTE, known_method};
 use crate::telemetry::FinishedRequest;
 
 const REQUEST_ID: &str = "x-request-id";
@@ -129,12 +130,6 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     headers.get(REQUEST_ID).filter(printable).cloned().unwrap_or_else(new)
 }
 
-/// Maps unknown methods to one name, because callers can send any method and labels must be bounded.
-fn known_method(method: &str) -> &'static str {
-    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
-    KNOWN.into_iter().find(|known| *known == method).unwrap_or("OTHER")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,10 +144,5 @@ mod tests {
         for strange in [&b""[..], b"a b", &[0xff], &[b'x'; 129]] {
             assert_eq!(request_id(&with(strange)).len(), 36);
         }
-    }
-
-    #[test]
-    fn unknown_methods_share_one_label() {
-        assert_eq!((known_method("GET"), known_method("BREW")), ("GET", "OTHER"));
     }
 }

@@ -22,7 +22,9 @@ use crate::app::App;
 use page::InstancePage;
 use search::InstanceSearch;
 use view::InstanceDetail;
-pub(super) use view::{HistoryEntryView, InstanceSummary, ParentView, hex, state};
+pub(super) use view::{
+    HistoryEntryView, InstanceSummary, ParentView, displayed_state, hex, hidden_values, stored_hidden_values,
+};
 use work::{AttemptView, OutboxView};
 
 /// Maximum scanned outbox rows for the work of one instance.
@@ -131,13 +133,13 @@ pub(super) async fn list(
     // The other half is for waiting for a thread.
     let timeout = api.app.config.http.request_timeout / 2;
     let (source, count) = (params.filter, params.count);
-    let sifted = api.read(move |app| {
+    let page = api.read(move |app| {
         let _permit = permit;
         let filter = source.as_deref().map(search::compile_filter).transpose()?;
         let search = InstanceSearch { query, start_shard: shard, filter, count, timeout, cancelled };
-        search::search(app, search)
+        Ok(InstancePage::of(app, search::search(app, search)?, count))
     });
-    Ok(Json(InstancePage::of(sifted.await?, count)))
+    Ok(Json(page.await?))
 }
 
 /// Parses a cursor: the number of a shard, a dot, and the cursor within the shard, which is empty at
@@ -210,11 +212,8 @@ pub(super) async fn show(
         let spilled = reader.spilled_inputs(&key, buffered_limit)?.len();
         let buffered_count = reader.buffered_inputs(&key, buffered_limit)?.len() + spilled;
         let (work, whole) = outbox(&reader, &key)?;
-        let program = app.programs.by_hash(&instance.definition.hash);
-        let state = program.and_then(|program| program.view_state(&instance.state));
-        let detail = InstanceDetail::of(&key, &instance, state, &history, limit);
+        let detail = InstanceDetail::of(app, &key, &instance, &history, limit);
         let detail = detail
-            .with_redacted(&app.config.redact)
             .with_buffered_inputs(buffered_count)
             .with_attempts(app.attempts.for_instance(&key).iter().map(AttemptView::of).collect());
         Ok(detail.with_outbox(OutboxView::of(&work, whole)))

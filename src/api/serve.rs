@@ -1,4 +1,4 @@
-//! HTTP server: accepts connections, with limits of their number and of the header read time.
+//! HTTP server: accepts connections, with limits of their number, of the header read time and of the write time.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,10 +20,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio_io_timeout::TimeoutStream;
 
-use super::authorize::PeerAddress;
 use super::connections::{ConnectionLimits, Connections, Place};
 use super::problem::{Code, Problem};
+use super::request_info::PeerAddress;
 
 /// Routes that a reserved place serves.
 const RESERVED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
@@ -31,6 +32,8 @@ const RESERVED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
 const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Timeout to read the header of a request on a reserved place.
 const RESERVED_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A client that receives nothing for this time while a response waits for it loses its connection.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a request header in bytes.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// Grace period of requests in flight when the server stops.
@@ -66,7 +69,7 @@ pub(super) async fn serve(
             .header_read_timeout(if place.is_reserved() { RESERVED_HEADER_TIMEOUT } else { HEADER_TIMEOUT })
             .keep_alive(!place.is_reserved())
             .max_buf_size(MAX_HEADER_BYTES)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(with_write_timeout(stream)), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             tokio::select! {
@@ -100,6 +103,12 @@ async fn respond(
     };
     place.set_idle();
     Ok(response.map(|body| ResponseBody { body, place }))
+}
+
+fn with_write_timeout(stream: TcpStream) -> Pin<Box<TimeoutStream<TcpStream>>> {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_TIMEOUT));
+    Box::pin(stream)
 }
 
 fn no_place() -> Response<Body> {

@@ -166,7 +166,8 @@ pub(super) async fn list(
         Ok(merge_tasks(pages?, limit))
     });
     let page = page.await?;
-    Ok(Json(TaskPage { items: page.items.iter().map(TaskView::of).collect(), next_cursor: page.next }))
+    let view = |row| TaskView::of(row, &api.app.config.redact);
+    Ok(Json(TaskPage { items: page.items.iter().map(view).collect(), next_cursor: page.next }))
 }
 
 /// Show a task with its events
@@ -186,7 +187,8 @@ pub(super) async fn show(
     let detail = api.read(move |app| {
         for reader in app.runtime.readers() {
             if let Some(row) = reader.task(&tenant, id)? {
-                return Ok(TaskDetail::of(&row, &reader.task_events(&row, MAX_EVENTS)?));
+                let events = reader.task_events(&row, MAX_EVENTS)?;
+                return Ok(TaskDetail::of(&row, &events, &app.config.redact));
             }
         }
         Err(missing(id))

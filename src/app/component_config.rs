@@ -109,9 +109,10 @@ pub(super) fn audit(config: &Config) -> crate::audit::AuditOptions {
     let usual = || config.role.runs_sagas().then(|| config.data_dir.join("audit"));
     crate::audit::AuditOptions {
         dir: audit.dir.clone().or_else(usual),
-        max_bytes: audit.max_file_size,
-        max_files: audit.max_files,
+        max_file_bytes: audit.max_file_size,
+        retention: audit.retention,
         log: audit.also_log,
+        node: config.node_name(),
     }
 }
 

@@ -5,7 +5,6 @@
 //! ahead of the disk. A store or log that is missing, replaced or shortened contradicts its position.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backup::{BackupFailure as Cut, RESTORING};
 use crate::config::{Config, TenantsConfig};
+use crate::private_file;
 
 const FILE: &str = "layout.toml";
 /// Directory of the embedded log, and its name in the layout.
@@ -239,20 +239,11 @@ fn compare(data: &Path, found: &DataLayout, expected: &DataLayout) -> anyhow::Re
     Ok(())
 }
 
-/// Writes a temporary file and renames it, so that a crash leaves a complete file or the earlier one.
 fn write(data: &Path, layout: &DataLayout) -> anyhow::Result<()> {
     let text = toml::to_string(layout).context("a layout can be serialized")?;
-    let write = || -> std::io::Result<()> {
-        std::fs::create_dir_all(data)?;
-        let path = file(data);
-        let temporary = path.with_extension("new");
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        std::fs::File::open(data)?.sync_all()
-    };
-    write().with_context(|| format!("{} cannot be written", file(data).display()))
+    let path = file(data);
+    private_file::replace(&path, text.as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ pub struct PurgeResult {
 /// Totals since the start.
 #[derive(Default)]
 pub(super) struct PurgeCounters {
-    instances: Counter,
-    tasks: Counter,
-    dead_letters: Counter,
+    pub(super) instances: Counter,
+    pub(super) tasks: Counter,
+    pub(super) dead_letters: Counter,
 }
 
 impl PurgeCounters {
@@ -29,11 +29,5 @@ impl PurgeCounters {
         registry.register("tasks_purged_total", purges.tasks.clone());
         registry.register("dead_letters_purged_total", purges.dead_letters.clone());
         purges
-    }
-
-    pub(super) fn count(&self, purged: &PurgeResult) {
-        self.instances.inc_by(purged.instances);
-        self.tasks.inc_by(purged.tasks);
-        self.dead_letters.inc_by(purged.dead_letters);
     }
 }

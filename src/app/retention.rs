@@ -1,9 +1,9 @@
 //! Retention: purges expired rows in small batches.
 //!
 //! There is no index by time. Repeated passes scan every shard in key order and purge due rows by small
-//! changes among all others; ADR 0011 states the cost. An interrupted pass is repeated.
+//! groups of changes among all others; ADR 0011 states the cost. An interrupted pass is repeated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,13 @@ use super::purge_counts::PurgeResult;
 
 /// Maximum delay between the start of a node and the first pass.
 const STARTUP_DELAY: Duration = Duration::from_mins(1);
-/// Maximum number of concurrent changes: a small part of a group commit, so that other changes wait
-/// only briefly.
-const MAX_CONCURRENT: usize = 64;
+/// Maximum number of rows to purge per scan batch.
+const MAX_FOUND: usize = 512;
+/// Maximum number of rows that concurrent changes delete, so that other changes wait only briefly.
+const GROUP_ROWS: u64 = 4096;
 /// Rows per scan batch.
 const SCAN_BATCH: usize = 2048;
-/// Minimum pause between two batches. The pause is at least as long as the last batch, so scans use at
+/// Minimum pause between two batches. The pause is at least as long as the last scan, so scans use at
 /// most half of the time.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -67,15 +68,9 @@ impl App {
         let mut all = PurgeResult::default();
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
         for (shard, reader) in shards {
-            let purged = PurgeResult {
-                instances: self.purge_instances(&reader).await?,
-                tasks: self.purge_tasks(&reader).await?,
-                dead_letters: self.purge_dead_letters(shard, &reader).await?,
-            };
-            self.purges.count(&purged);
-            all.instances += purged.instances;
-            all.tasks += purged.tasks;
-            all.dead_letters += purged.dead_letters;
+            all.instances += self.purge_instances(&reader).await?;
+            all.tasks += self.purge_tasks(&reader).await?;
+            all.dead_letters += self.purge_dead_letters(shard, &reader).await?;
         }
         Ok(all)
     }
@@ -84,19 +79,23 @@ impl App {
         let mut removed = 0;
         let mut walk = TableSweep::start(self);
         while let Some(stretch) = walk.go(reader, sweep_instances).await? {
-            let (mut left, mut rounds) = (stretch.found, 0);
-            while !left.is_empty() {
-                rounds += 1;
+            // The remaining rows of each instance: one per version.
+            let mut waiting: VecDeque<(InstanceKey, u64, u64)> =
+                stretch.found.into_iter().map(|(key, version)| (key, version, version + 1)).collect();
+            while !waiting.is_empty() {
+                let group = take_group(&mut waiting);
                 let requests =
-                    left.iter().map(|(key, version)| self.runtime.purge_instance(key.clone(), *version));
+                    group.iter().map(|(key, version, _)| self.runtime.purge_instance(key.clone(), *version));
                 let responses = try_join_all(requests).await?;
                 // A long history needs several changes; live instances wait for another pass.
-                let accepted =
-                    left.into_iter().zip(responses).filter(|(_, accepted)| *accepted).map(|(one, _)| one);
+                let accepted = group.into_iter().zip(responses).filter(|(_, accepted)| *accepted);
                 let (more, done): (Vec<_>, Vec<_>) =
-                    accepted.partition(|(_, version)| *version >= rounds * PURGE_BATCH as u64);
+                    accepted.map(|(one, _)| one).partition(|(_, _, rows)| *rows > PURGE_BATCH as u64);
+                self.purges.instances.inc_by(done.len() as u64);
                 removed += done.len() as u64;
-                left = more;
+                let shorter =
+                    more.into_iter().map(|(key, version, rows)| (key, version, rows - PURGE_BATCH as u64));
+                waiting.extend(shorter);
             }
         }
         Ok(removed)
@@ -110,10 +109,14 @@ impl App {
             for (instance, id) in stretch.found {
                 by_instance.entry(instance).or_default().push(id);
             }
-            for (instance, tasks) in by_instance {
+            let purges = by_instance.into_iter().map(|(instance, tasks)| async move {
                 let count = tasks.len() as u64;
-                removed += if self.runtime.purge_tasks(instance, tasks).await? { count } else { 0 };
-            }
+                let is_purged = self.runtime.purge_tasks(instance, tasks).await?;
+                Ok::<_, DeployError>(if is_purged { count } else { 0 })
+            });
+            let count = try_join_all(purges).await?.iter().sum();
+            self.purges.tasks.inc_by(count);
+            removed += count;
         }
         Ok(removed)
     }
@@ -122,25 +125,39 @@ impl App {
         let mut removed = 0;
         let mut walk = TableSweep::start(self);
         while let Some(stretch) = walk.go(reader, sweep_dead_letters).await? {
-            removed += stretch.found.len() as u64;
+            let count = stretch.found.len() as u64;
             let purges = stretch.found.into_iter();
             try_join_all(purges.map(|(tenant, id)| self.runtime.purge_dead_letter(shard, tenant, id)))
                 .await?;
+            self.purges.dead_letters.inc_by(count);
+            removed += count;
         }
         Ok(removed)
     }
+}
+
+/// Takes the next instances whose changes delete at most [`GROUP_ROWS`] rows together; at least one.
+fn take_group(waiting: &mut VecDeque<(InstanceKey, u64, u64)>) -> Vec<(InstanceKey, u64, u64)> {
+    let mut sum = 0;
+    let count = waiting.iter().take_while(|(_, _, rows)| {
+        sum += rows.min(&(PURGE_BATCH as u64));
+        sum <= GROUP_ROWS
+    });
+    let count = count.count().max(1);
+    waiting.drain(..count).collect()
 }
 
 /// Scan of a table, with pauses.
 struct TableSweep<'a> {
     app: &'a Arc<App>,
     next: Option<SweepCursor>,
-    since: Option<Instant>,
+    /// Duration of the last scan.
+    scan_time: Duration,
 }
 
 impl<'a> TableSweep<'a> {
     fn start(app: &'a Arc<App>) -> Self {
-        Self { app, next: Some(SweepCursor::default()), since: None }
+        Self { app, next: Some(SweepCursor::default()), scan_time: Duration::ZERO }
     }
 
     /// Returns the next batch after a pause; `None` at the end of the table and when the node stops.
@@ -152,13 +169,13 @@ impl<'a> TableSweep<'a> {
         + 'static,
     ) -> Result<Option<SweepPage<T>>, DeployError> {
         let Some(from) = self.next.take() else { return Ok(None) };
-        let delay = self.since.map_or(Duration::ZERO, |since| since.elapsed().max(PAUSE));
+        let delay = self.scan_time.max(PAUSE);
         if !self.app.background.pause(delay).await || !self.app.runtime.health().accepting {
             return Ok(None);
         }
-        self.since = Some(Instant::now());
-        let (app, reader) = (Arc::clone(self.app), reader.clone());
+        let (app, reader, started) = (Arc::clone(self.app), reader.clone(), Instant::now());
         let scanned = tokio::task::spawn_blocking(move || scan(&app, &reader, &from)).await;
+        self.scan_time = started.elapsed();
         let mut stretch = scanned.map_err(|_| DeployError::ShuttingDown)??;
         self.next = stretch.next.take();
         Ok(Some(stretch))
@@ -174,7 +191,7 @@ fn sweep_instances(
     // A redelivered event must find its instance: also after downtime of the store, and also if the window
     // was longer when the instance was created.
     let remembered = reader.dedupe_horizon(now)?;
-    reader.sweep_instances(from, (MAX_CONCURRENT, SCAN_BATCH), |key, instance| {
+    reader.sweep_instances(from, (MAX_FOUND, SCAN_BATCH), |key, instance| {
         let window = retention.for_instance(&key.tenant, &key.saga).limit();
         let is_past = |window| is_past(instance.updated_at, window, now);
         instance.is_finished() && instance.updated_at <= remembered && window.is_some_and(is_past)
@@ -186,7 +203,7 @@ fn sweep_tasks(
     reader: &Reader,
     from: &SweepCursor,
 ) -> Result<SweepPage<(InstanceKey, Uuid)>, orlog_store::Error> {
-    reader.sweep_tasks(from, MAX_CONCURRENT)
+    reader.sweep_tasks(from, MAX_FOUND)
 }
 
 fn sweep_dead_letters(
@@ -195,7 +212,7 @@ fn sweep_dead_letters(
     from: &SweepCursor,
 ) -> Result<SweepPage<(TenantId, Uuid)>, orlog_store::Error> {
     let (now, retention) = (app.clock.now(), &app.config.retention);
-    reader.sweep_dead_letters(from, (MAX_CONCURRENT, SCAN_BATCH), |dead_letter| {
+    reader.sweep_dead_letters(from, (MAX_FOUND, SCAN_BATCH), |dead_letter| {
         retention
             .for_dead_letter(&dead_letter.tenant)
             .limit()

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::writer::{numbers, path};
+use super::chain::{LineHash, Link};
+use super::files::FileSet;
 
 /// Filter of audit records.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +35,8 @@ pub struct AuditPage {
     pub records: Vec<Value>,
     /// Cursor of the next page; `None` after the last one.
     pub next: Option<String>,
+    /// Sequence number of the oldest scanned record that does not contain the hash of the line before it.
+    pub broken_at: Option<u64>,
 }
 
 /// Error of a read.
@@ -47,14 +50,14 @@ pub enum Error {
     InvalidCursor(String),
 }
 
-pub(super) fn read(dir: &Path, query: &AuditFilter<'_>) -> Result<AuditPage, Error> {
-    let (mut page, mut scanned) = (AuditPage::default(), 0);
+pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<AuditPage, Error> {
+    let (mut page, mut scanned, mut newer) = (AuditPage::default(), 0, None);
     let below = query.cursor.map(cursor).transpose()?;
-    for number in numbers(dir)?.into_iter().rev() {
+    for number in set.numbers(dir)?.into_iter().rev() {
         if below.is_some_and(|(file, _)| number > file) {
             continue;
         }
-        let mut bytes = match std::fs::read(path(dir, number)) {
+        let mut bytes = match std::fs::read(set.path(dir, number)) {
             Ok(bytes) => bytes,
             // The file was deleted as the oldest one in the meantime.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
@@ -65,14 +68,17 @@ pub(super) fn read(dir: &Path, query: &AuditFilter<'_>) -> Result<AuditPage, Err
         }
         let mut end = bytes.len();
         while end > 0 {
+            let start = bytes[..end - 1].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let line = bytes[start..end].strip_suffix(b"\n").unwrap_or(&bytes[start..end]);
+            page.check_link(line, newer.as_ref());
             if page.records.len() == query.limit || scanned == query.scan {
                 page.next = Some(format!("{number}-{end}"));
                 return Ok(page);
             }
-            let start = bytes[..end - 1].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             scanned += 1;
+            newer = Link::of(line);
             // A line truncated by a crash is skipped.
-            if let Ok(record) = serde_json::from_slice::<Value>(&bytes[start..end])
+            if let Ok(record) = serde_json::from_slice::<Value>(line)
                 && query.is(&record)
             {
                 page.records.push(record);
@@ -81,6 +87,15 @@ pub(super) fn read(dir: &Path, query: &AuditFilter<'_>) -> Result<AuditPage, Err
         }
     }
     Ok(page)
+}
+
+impl AuditPage {
+    /// Compares the hash of a line with the record after it. The oldest broken record remains.
+    fn check_link(&mut self, line: &[u8], newer: Option<&Link>) {
+        if let Some(newer) = newer.filter(|newer| LineHash::of(line).to_hex() != newer.previous) {
+            self.broken_at = Some(newer.sequence);
+        }
+    }
 }
 
 fn cursor(text: &str) -> Result<(u64, usize), Error> {
@@ -99,85 +114,5 @@ impl AuditFilter<'_> {
                 .route
                 .is_none_or(|part| record["route"].as_str().is_some_and(|route| route.contains(part)))
             && self.from_millis.is_none_or(|from| at().is_some_and(|at| at.as_millis() >= from))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{AuditOptions, AuditOutcome, AuditRecord, AuditTrail};
-    use super::*;
-
-    fn record(number: u32) -> AuditRecord {
-        AuditRecord {
-            id: uuid::Uuid::now_v7(),
-            at: "2026-01-02T03:04:05Z".to_owned(),
-            user: Some(format!("user-{}", number % 2)),
-            role: None,
-            tenant: None,
-            route: "POST /admin/reload".to_owned(),
-            target: number.to_string(),
-            outcome: AuditOutcome::Succeeded,
-            status: 200,
-            code: None,
-            request_id: String::new(),
-            source: None,
-            forwarded_for: None,
-            forwarded_by: None,
-            node: String::new(),
-        }
-    }
-
-    fn targets(page: &AuditPage) -> Vec<u32> {
-        page.records.iter().map(|record| record["target"].as_str().unwrap().parse().unwrap()).collect()
-    }
-
-    #[test]
-    fn audit_files_rotate_and_pages_span_files() {
-        let dir = tempfile::tempdir().unwrap();
-        let options =
-            AuditOptions { dir: Some(dir.path().to_owned()), max_bytes: 1000, max_files: 3, log: false };
-        let audit = AuditTrail::open(&options).unwrap();
-        (0..40).for_each(|number| audit.record(&record(number)));
-        let (mut found, mut next) = (Vec::new(), None::<String>);
-        loop {
-            let query =
-                AuditFilter { cursor: next.as_deref(), limit: 2, scan: 100, ..AuditFilter::default() };
-            let page = audit.read(&query).unwrap();
-            found.extend(targets(&page));
-            next = page.next;
-            if next.is_none() {
-                break;
-            }
-        }
-        assert_eq!(numbers(dir.path()).unwrap().len(), 3);
-        assert!((6..40).contains(&found.len()), "{found:?}");
-        assert_eq!(found, (0..40).rev().take(found.len()).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn audit_reader_filters_by_actor_within_the_limit() {
-        let dir = tempfile::tempdir().unwrap();
-        let options =
-            AuditOptions { dir: Some(dir.path().to_owned()), max_bytes: 1 << 20, max_files: 1, log: false };
-        let audit = AuditTrail::open(&options).unwrap();
-        (0..10).for_each(|number| audit.record(&record(number)));
-        let query = AuditFilter { user: Some("user-1"), limit: 100, scan: 5, ..AuditFilter::default() };
-        let page = audit.read(&query).unwrap();
-        assert_eq!(targets(&page), [9, 7, 5]);
-        let rest = AuditFilter { cursor: page.next.as_deref(), scan: 100, ..query };
-        assert_eq!(targets(&audit.read(&rest).unwrap()), [3, 1]);
-        assert!(audit.read(&AuditFilter { cursor: Some("x"), ..query }).is_err());
-    }
-
-    #[test]
-    fn torn_audit_line_is_skipped() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(path(dir.path(), 7), "{\"target\":\"1\"}\n{\"targ").unwrap();
-        let options =
-            AuditOptions { dir: Some(dir.path().to_owned()), max_bytes: 1 << 20, max_files: 1, log: false };
-        let audit = AuditTrail::open(&options).unwrap();
-        audit.record(&record(2));
-        let page = audit.read(&AuditFilter { limit: 9, scan: 9, ..AuditFilter::default() }).unwrap();
-        assert_eq!(targets(&page), [2, 1]);
     }
 }

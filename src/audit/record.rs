@@ -1,13 +1,29 @@
 //! Audit record: user, role, tenant, request and outcome.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::auth::Roles;
+
+/// Log target of audit records.
+pub const TARGET: &str = "orlog::audit";
+
+/// Maximum length of a text in a record, in bytes.
+const MAX_TEXT_BYTES: usize = 1024;
+
+/// Returns the text, shortened to the maximum length of a text in a record.
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
+}
 
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
+    /// The request is authorized and starts. Only with `audit.required`; another record with the same id follows.
+    Started,
     /// The request succeeded.
     Succeeded,
     /// The request was rejected: a 4xx status.
@@ -30,18 +46,18 @@ impl AuditOutcome {
     }
 }
 
-/// Request that changes state.
-#[derive(Clone, Debug, Serialize)]
+/// Authorized request that changes state, or reads an export, a backup or the audit trail.
+#[derive(Debug, Serialize)]
 pub struct AuditRecord {
-    /// Record id; ids increase with time.
+    /// Id of the request; ids increase with time.
     pub id: uuid::Uuid,
     /// Time of the request, RFC 3339.
     pub at: String,
-    /// User name; `None` if authentication is off or failed.
+    /// User name; `None` if authentication is off.
     pub user: Option<String>,
     /// Roles of the user.
     pub role: Option<Roles>,
-    /// Tenant; `None` if the request affects the node.
+    /// Tenant for which the request acts; `None` if it affects the node, or if its tenant is invalid.
     pub tenant: Option<String>,
     /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`.
     pub route: String,
@@ -56,10 +72,10 @@ pub struct AuditRecord {
     /// Request id (`x-request-id`).
     pub request_id: String,
     /// Source address of the connection.
-    pub source: Option<String>,
-    /// Client address stated by a proxy (`x-forwarded-for`); not verified.
-    pub forwarded_for: Option<String>,
-    /// Pod that forwarded the request.
+    pub source: Option<IpAddr>,
+    /// Client address that the trusted gateway added (`x-forwarded-for`); `None` without a trusted gateway.
+    pub forwarded_for: Option<IpAddr>,
+    /// Pod that forwarded the request; `None` without a trusted gateway.
     pub forwarded_by: Option<String>,
     /// Name of this node.
     pub node: String,

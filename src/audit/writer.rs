@@ -1,203 +1,155 @@
-//! Writer of audit records to a sequence of files.
+//! Writer of audit records: one thread that appends them to the files.
+//!
+//! Records of one batch share an fsync if a request waits for it. Other records are durable within one second.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Log target of audit records.
-pub const TARGET: &str = "orlog::audit";
+use orlog_model::Clock as _;
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::oneshot;
 
-/// Fsync interval. Default: 1s.
-const SYNC: Duration = Duration::from_secs(1);
+use super::denials::Denials;
+use super::files::AuditFiles;
+use super::record::TARGET;
+use crate::clock::SystemClock;
+
+/// Fsync interval.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// Period of a summary of denied requests.
+const DENIAL_PERIOD: Duration = Duration::from_mins(1);
+/// Interval between deletions of old files.
+const EXPIRY_INTERVAL: Duration = Duration::from_hours(1);
+/// Maximum number of requests to the writer that share an fsync.
+const MAX_BATCH: usize = 256;
 
 /// Request to the writer.
 #[derive(Debug)]
 pub(super) enum WriterRequest {
-    /// Writes a line.
-    Write(String),
-    /// Notifies when all earlier lines are written.
+    /// Writes a record.
+    Write {
+        /// Record, a JSON object.
+        record: String,
+        /// Receives whether the record is durable.
+        durable: Option<oneshot::Sender<bool>>,
+    },
+    /// Notifies when all earlier records are written, and the summary of denied requests too.
     Flush(SyncSender<()>),
 }
 
-/// Files of an audit trail. Records are appended to the last one.
-pub(super) struct AuditFiles {
-    dir: PathBuf,
-    max_bytes: u64,
-    max_files: u32,
-    /// Last file; `None` after a failed write, until the next record.
-    last: Option<AuditFile>,
+/// Writer of a trail.
+pub(super) struct AuditWriter {
+    calls: AuditFiles,
+    denial_files: AuditFiles,
+    denials: Arc<Denials>,
+    /// Whether records are also logged.
+    log: bool,
+    failures: Counter,
+    synced: Instant,
+    summarized: Instant,
+    expired: Instant,
 }
 
-/// Open file of an audit trail.
-struct AuditFile {
-    number: u64,
-    file: File,
-    bytes: u64,
-    /// Whether the last line is complete. A crash or a full disk can truncate it.
-    is_terminated: bool,
-    is_dirty: bool,
-}
-
-impl AuditFiles {
-    /// Opens the last file. Writes nothing, and succeeds on a full disk: a node that was stopped by a full
-    /// disk must start.
-    pub(super) fn open(dir: &Path, max_bytes: u64, max_files: u32) -> io::Result<Self> {
-        let mut files = Self { dir: dir.to_owned(), max_bytes, max_files, last: None };
-        match files.last() {
-            Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-                tracing::error!(target: TARGET, %error, "audit trail is not writable; records are logged only");
-                Ok(files)
-            }
-            opened => opened.map(drop).map(|()| files),
-        }
-    }
-
-    fn last(&mut self) -> io::Result<&mut AuditFile> {
-        if self.last.is_none() {
-            fs::create_dir_all(&self.dir)?;
-            let number = numbers(&self.dir)?.last().copied().unwrap_or(1);
-            self.last = Some(AuditFile::open(&self.dir, number)?);
-        }
-        Ok(self.last.as_mut().expect("it was opened"))
+impl AuditWriter {
+    pub(super) fn new(
+        (mut calls, mut denial_files): (AuditFiles, AuditFiles),
+        denials: Arc<Denials>,
+        log: bool,
+        failures: Counter,
+    ) -> Self {
+        calls.expire(SystemClock.now());
+        denial_files.expire(SystemClock.now());
+        let started = Instant::now();
+        let (synced, summarized, expired) = (started, started, started);
+        Self { calls, denial_files, denials, log, failures, synced, summarized, expired }
     }
 
     /// Writes until all senders are dropped.
     pub(super) fn run(mut self, queue: &Receiver<WriterRequest>) {
         loop {
-            let job = match queue.recv_timeout(SYNC) {
-                Ok(job) => job,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.sync();
-                    continue;
-                }
+            match queue.recv_timeout(SYNC_INTERVAL) {
+                Ok(first) => self.write_batch(std::iter::once(first).chain(queue.try_iter()).take(MAX_BATCH)),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
-            };
-            match job {
-                WriterRequest::Write(line) => {
-                    if let Err(error) = self.write(&line) {
-                        tracing::error!(target: TARGET, %error, record = line, "audit write failed; record is logged only");
+            }
+            self.run_periodic_tasks();
+        }
+        self.summarize();
+        self.sync();
+    }
+
+    fn write_batch(&mut self, requests: impl Iterator<Item = WriterRequest>) {
+        let mut waiting = Vec::new();
+        for request in requests {
+            match request {
+                WriterRequest::Write { record, durable } => match (self.write(&record), durable) {
+                    (true, durable) => waiting.extend(durable),
+                    // A receiver that no longer waits needs no result.
+                    (false, durable) => {
+                        durable.map(|durable| durable.send(false).ok());
                     }
+                },
+                WriterRequest::Flush(written) => {
+                    self.summarize();
+                    written.try_send(()).ok();
                 }
-                // A receiver that no longer waits needs no notification.
-                WriterRequest::Flush(written) => drop(written.try_send(())),
             }
         }
-        self.sync();
+        if !waiting.is_empty() {
+            let is_durable = self.sync();
+            for durable in waiting {
+                durable.send(is_durable).ok();
+            }
+        }
     }
 
-    fn write(&mut self, line: &str) -> io::Result<()> {
-        let written = self.append(line);
-        if written.is_err() {
-            // The next record opens the file again, and then the content is known.
+    fn run_periodic_tasks(&mut self) {
+        if self.synced.elapsed() >= SYNC_INTERVAL {
             self.sync();
-            self.last = None;
         }
-        written
-    }
-
-    fn append(&mut self, line: &str) -> io::Result<()> {
-        let max_bytes = self.max_bytes;
-        let last = self.last()?;
-        if last.bytes > 0 && last.bytes + line.len() as u64 >= max_bytes {
-            self.next()?;
+        if self.summarized.elapsed() >= DENIAL_PERIOD {
+            self.summarize();
         }
-        self.last()?.append(line)
-    }
-
-    fn next(&mut self) -> io::Result<()> {
-        self.sync();
-        let number = self.last()?.number + 1;
-        self.last = Some(AuditFile::open(&self.dir, number)?);
-        for old in numbers(&self.dir)?.iter().rev().skip(self.max_files as usize) {
-            fs::remove_file(path(&self.dir, *old))?;
-        }
-        Ok(())
-    }
-
-    fn sync(&mut self) {
-        let Some(last) = self.last.as_mut().filter(|last| last.is_dirty) else { return };
-        last.is_dirty = false;
-        if let Err(error) = last.file.sync_data() {
-            tracing::error!(%error, "audit trail sync failed");
+        if self.expired.elapsed() >= EXPIRY_INTERVAL {
+            self.expired = Instant::now();
+            self.calls.expire(SystemClock.now());
+            self.denial_files.expire(SystemClock.now());
         }
     }
-}
 
-impl AuditFile {
-    fn open(dir: &Path, number: u64) -> io::Result<Self> {
-        let file = append(dir, number)?;
-        let (bytes, is_terminated) = (file.metadata()?.len(), ends_with_newline(dir, number)?);
-        Ok(Self { number, file, bytes, is_terminated, is_dirty: false })
+    fn write(&mut self, record: &str) -> bool {
+        let written = self.calls.write(record, SystemClock.now());
+        self.report(record, &written)
     }
 
-    fn append(&mut self, line: &str) -> io::Result<()> {
-        let separator = if self.is_terminated { "" } else { "\n" };
-        let text = format!("{separator}{line}\n");
-        self.file.write_all(text.as_bytes())?;
-        self.bytes += text.len() as u64;
-        (self.is_terminated, self.is_dirty) = (true, true);
-        Ok(())
-    }
-}
-
-fn append(dir: &Path, number: u64) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    // The file contains user names and actions.
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path(dir, number))
-}
-
-fn ends_with_newline(dir: &Path, number: u64) -> io::Result<bool> {
-    use std::os::unix::fs::FileExt as _;
-    let file = File::open(path(dir, number))?;
-    let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(true) };
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, last)?;
-    Ok(byte == *b"\n")
-}
-
-/// Returns the path of the file with this number.
-pub(super) fn path(dir: &Path, number: u64) -> PathBuf {
-    dir.join(format!("audit-{number:010}.jsonl"))
-}
-
-/// Returns the numbers of the existing files in ascending order.
-pub(super) fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
-    let mut numbers = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("audit-")?.strip_suffix(".jsonl"));
-        numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
-    }
-    numbers.sort_unstable();
-    Ok(numbers)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn opening_writes_nothing_and_the_next_record_terminates_a_truncated_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = path(dir.path(), 1);
-        fs::write(&file, "{\"a\":1}\n{\"trunc").unwrap();
-        let mut files = AuditFiles::open(dir.path(), 1000, 3).unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "{\"a\":1}\n{\"trunc");
-        files.write("{}").unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "{\"a\":1}\n{\"trunc\n{}\n");
+    /// Writes the summary of the denied requests since the previous one.
+    fn summarize(&mut self) {
+        self.summarized = Instant::now();
+        for record in self.denials.take() {
+            if self.log {
+                tracing::info!(target: TARGET, record, "denied requests");
+            }
+            let written = self.denial_files.write(&record, SystemClock.now());
+            self.report(&record, &written);
+        }
     }
 
-    #[test]
-    fn records_are_written_again_when_the_disk_has_space() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = path(dir.path(), 1);
-        std::os::unix::fs::symlink("/dev/full", &file).unwrap();
-        let mut files = AuditFiles::open(dir.path(), 1000, 3).unwrap();
-        assert_eq!(files.write("{}").unwrap_err().kind(), ErrorKind::StorageFull);
-        fs::remove_file(&file).unwrap();
-        files.write("{}").unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "{}\n");
+    /// Returns whether a record was written; otherwise it is logged.
+    fn report(&self, record: &str, written: &io::Result<()>) -> bool {
+        if let Err(error) = written {
+            self.failures.inc();
+            tracing::error!(target: TARGET, %error, record, "audit write failed; record is logged only");
+        }
+        written.is_ok()
+    }
+
+    fn sync(&mut self) -> bool {
+        self.synced = Instant::now();
+        let synced = [self.calls.sync(), self.denial_files.sync()];
+        let failed = synced.iter().filter(|synced| synced.is_err()).count();
+        self.failures.inc_by(failed as u64);
+        synced[0].is_ok()
     }
 }

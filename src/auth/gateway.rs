@@ -3,16 +3,16 @@
 
 use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
 
 use super::caller::{AuthError, Caller, RequestCredentials, TenantScope, is_user_name};
 use super::rights::Roles;
+use super::shared_secret::{self, SecretReads};
 use crate::config::TrustedGatewayConfig;
 
 pub(super) struct TrustedGatewayAuth {
     networks: Vec<IpNet>,
     secret: Option<SecretRef>,
+    reads: SecretReads,
     config: TrustedGatewayConfig,
 }
 
@@ -22,7 +22,12 @@ impl TrustedGatewayAuth {
         if let Some(secret) = &config.secret {
             secret.resolve()?;
         }
-        Ok(Self { networks, secret: config.secret.clone(), config: config.clone() })
+        Ok(Self {
+            networks,
+            secret: config.secret.clone(),
+            reads: SecretReads::default(),
+            config: config.clone(),
+        })
     }
 
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
@@ -56,11 +61,11 @@ impl TrustedGatewayAuth {
 
     fn believe(&self, credentials: &RequestCredentials<'_>) -> Result<(), AuthError> {
         if let Some(secret) = &self.secret {
-            let known = secret.resolve().map_err(|error| AuthError::Unavailable(error.to_string()))?;
             let provided = credentials.header(&self.config.secret_header)?.ok_or_else(|| {
                 AuthError::Missing("the request did not pass the gateway: the secret is missing".to_owned())
             })?;
-            if !same(provided.as_bytes(), known.expose().as_bytes()) {
+            let known = self.reads.check(secret.resolve())?;
+            if !shared_secret::is_same(provided, known.expose()) {
                 let reason = "the request did not pass the gateway: the secret is wrong";
                 return Err(AuthError::Invalid(reason.to_owned()));
             }
@@ -73,9 +78,4 @@ impl TrustedGatewayAuth {
         let from = from.map_or_else(|| "an unknown address".to_owned(), |from| from.to_string());
         Err(AuthError::Invalid(format!("the request did not pass the gateway: it comes from {from}")))
     }
-}
-
-/// Compares in constant time.
-fn same(one: &[u8], other: &[u8]) -> bool {
-    Sha256::digest(one).ct_eq(&Sha256::digest(other)).into()
 }

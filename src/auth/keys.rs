@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::caller::AuthError;
+use super::shared_secret::UNAVAILABLE;
 use crate::config::JwtConfig;
 
 /// Timeout of a fetch. Default: 5s.
@@ -126,9 +127,7 @@ impl KeySet {
         let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
         match &found.last_error {
             // The token cannot be verified: its key can be among those that were never fetched.
-            Some(trouble) if found.from_url.is_empty() => {
-                AuthError::Unavailable(format!("cannot fetch the keys of the issuer: {trouble}"))
-            }
+            Some(_) if found.from_url.is_empty() => AuthError::Unavailable(UNAVAILABLE.to_owned()),
             _ => {
                 let id = id.map(|id| format!(" {:?}", id.chars().take(MAX_KEY_ID_CHARS).collect::<String>()));
                 AuthError::Invalid(format!(

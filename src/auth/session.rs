@@ -1,10 +1,9 @@
 //! Authentication by the token of a session: a random text that a development node writes to a file of its user.
 
 use ring::rand::{SecureRandom as _, SystemRandom};
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
 
 use super::caller::{AuthError, Caller, RequestCredentials};
+use super::shared_secret;
 
 /// Token of a session: 32 random bytes in hexadecimal.
 #[derive(Clone)]
@@ -32,16 +31,12 @@ impl SessionToken {
     }
 
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
-        let header = credentials.header("authorization")?;
-        let provided = header
-            .and_then(|header| header.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        let Some((_, provided)) = provided else {
+        let Some(provided) = shared_secret::bearer(credentials)? else {
             let remedy = "this development node requires its token: open the link that `orlog dev` prints, or set \
                           ORLOG_TOKEN_FILE to the file that it names";
             return Err(AuthError::Missing(remedy.to_owned()));
         };
-        if Sha256::digest(provided.trim()).ct_eq(&Sha256::digest(&self.0)).into() {
+        if shared_secret::is_same(provided, &self.0) {
             return Ok(Caller::unauthenticated());
         }
         Err(AuthError::Invalid(

@@ -37,7 +37,7 @@ pub async fn run(bench: &BenchArgs) -> anyhow::Result<BenchReport> {
         }
         None => DataDir::Temporary(tempfile::Builder::new().prefix(".orlog-bench-").tempdir_in(".")?),
     };
-    let config = bench.config(dir.path());
+    let config = bench.config(dir.path())?;
     match bench.workload {
         Workload::A | Workload::B => client::run(bench, config).await,
         Workload::C => idle_instances::workload_c(bench, config).await,

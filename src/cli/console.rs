@@ -6,6 +6,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
 use super::exit::CommandError;
+use super::printable::{one_line, printable, printable_json};
 
 /// Output format of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -36,14 +37,25 @@ impl Console {
         self.output == Output::Json
     }
 
-    /// Prints a line of text.
+    /// Prints text of one or more lines.
     pub(super) fn line(&self, text: &str) -> Result<(), CommandError> {
-        Ok(writeln!(self.stdout.lock(), "{text}")?)
+        Ok(writeln!(self.stdout.lock(), "{}", printable(text))?)
+    }
+
+    /// Prints a name, padded to a width, and its value on one line.
+    pub(super) fn field(&self, name: &str, width: usize, value: &str) -> Result<(), CommandError> {
+        self.line(&format!("{name:<width$} {}", one_line(value)))
+    }
+
+    /// Prints a line with a colored status between two texts.
+    pub(super) fn status(&self, before: &str, status: &str, after: &str) -> Result<(), CommandError> {
+        let (before, status, after) = (one_line(before), self.painted(&one_line(status)), one_line(after));
+        Ok(writeln!(self.stdout.lock(), "{before}{status}{after}")?)
     }
 
     /// Prints a JSON document.
     pub(super) fn json(&self, value: &Value) -> Result<(), CommandError> {
-        self.line(&format!("{value:#}"))
+        Ok(writeln!(self.stdout.lock(), "{}", printable_json(&format!("{value:#}")))?)
     }
 
     /// Prints a table with a header; prints `empty` if there are no rows.
@@ -53,13 +65,14 @@ impl Console {
         }
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(head).add_rows(rows);
+        let cells = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)));
+        table.set_header(head).add_rows(cells);
         let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
         self.line(&lines.join("\n"))
     }
 
     /// Colors a status.
-    pub(super) fn painted(&self, text: &str) -> String {
+    fn painted(&self, text: &str) -> String {
         let color = match text {
             "completed" => 32,
             "running" | "compensating" => 36,
@@ -74,7 +87,7 @@ impl Console {
 /// Prints a note on standard error, beside the result.
 pub(super) fn note(text: &str) {
     // A write error on standard error does not change the result.
-    drop(writeln!(io::stderr(), "{text}"));
+    drop(writeln!(io::stderr(), "{}", printable(text)));
 }
 
 /// Returns a field as text; empty if the field is absent or null.

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::app::{App, AppOverrides};
-use crate::config::Config;
+use crate::auth;
+use crate::config::{AuthMode, Config};
 
 use super::config_flags::ConfigFlags;
 use super::console::Console;
@@ -58,7 +59,10 @@ fn greet(
     console: &Console,
 ) -> Result<(), CommandError> {
     let url = format!("http://{address}");
-    let token_file = session.map(|session| session.file().display().to_string());
+    let token_file = session
+        .map(|session| session.file().to_owned())
+        .or_else(|| (app.config.auth.mode == AuthMode::Token).then(|| auth::admin_token_file(&app.config)));
+    let token_file = token_file.map(|file| file.display().to_string());
     if console.is_json() {
         let info = serde_json::to_value(app.info()).unwrap_or_default();
         return console.json(&serde_json::json!({ "url": url, "token_file": token_file, "info": info }));

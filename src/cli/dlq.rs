@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::client::{ApiClient, ServerArgs, path};
 use super::console::{Console, items, note, text};
 use super::exit::CommandError;
+use super::printable::printable_json;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -114,10 +115,10 @@ async fn show(args: DeadLetterArg, console: &Console) -> Result<(), CommandError
     for field in ["id", "at", "reason", "message", "saga", "correlation", "label", "attempts", "node"] {
         let value = text(&dead_letter, field);
         if !value.is_empty() {
-            console.line(&format!("{field:<12} {value}"))?;
+            console.field(field, 12, &value)?;
         }
     }
-    console.line(&format!("original     {:#}", dead_letter["original"]))
+    console.line(&format!("original     {}", printable_json(&format!("{:#}", dead_letter["original"]))))
 }
 
 /// Redrives dead letters in sequence and stops at the first failure. Prints the results before the
@@ -131,8 +132,8 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
     for id in &args.ids {
         let response = client.post(&path(&["v1", "dead-letters", id, "redrive"]), None).await?;
         if !console.is_json() {
-            let status = console.painted(&text(&response, "status"));
-            console.line(&format!("{id}: redriven; {status}, version {}", text(&response, "version")))?;
+            let version = format!(", version {}", text(&response, "version"));
+            console.status(&format!("{id}: redriven; "), &text(&response, "status"), &version)?;
         }
         responses.push(response);
     }
@@ -149,7 +150,7 @@ async fn redrive_kind(args: &Redrive, client: &ApiClient, console: &Console) -> 
         console.json(&response)?;
     } else {
         for field in ["matched", "applied", "published", "dead_lettered", "rejected", "skipped"] {
-            console.line(&format!("{field:<13} {}", text(&response, field)))?;
+            console.field(field, 13, &text(&response, field))?;
         }
         for failed in items(&response, "failures") {
             note(&format!("{}: {}", text(failed, "id"), text(failed, "detail")));

@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use super::printable::printable;
+
 /// Exit codes for `orlog --help`.
 pub(super) const HELP: &str = "\
 Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 rejected or conflict, 5 unavailable (retry), \
@@ -67,7 +69,7 @@ impl CommandError {
         use io::Write as _;
         if !self.message.is_empty() {
             // If standard error is closed, the exit code still reports the failure.
-            drop(writeln!(io::stderr(), "error: {}", self.message));
+            drop(writeln!(io::stderr(), "error: {}", printable(&self.message)));
         }
         ExitCode::from(self.exit as u8)
     }

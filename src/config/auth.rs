@@ -1,5 +1,4 @@
-//! Configuration of `[auth]` and `[audit]`: authentication of API callers and the audit trail.
-//! `config/default.toml` describes the keys.
+//! Configuration of `[auth]`: authentication of API callers. `config/default.toml` describes the keys.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +24,8 @@ pub struct AuthConfig {
     pub allow_unauthenticated: bool,
     /// Routes without authentication.
     pub public_routes: Vec<String>,
+    /// Token of the administrator.
+    pub token: AdminTokenConfig,
     /// Bearer tokens.
     pub jwt: JwtConfig,
     /// Headers of a trusted gateway.
@@ -38,6 +39,8 @@ pub enum AuthMode {
     /// No authentication.
     #[default]
     Off,
+    /// Token of the administrator.
+    Token,
     /// Signed token (JWT).
     Jwt,
     /// Headers of a trusted gateway.
@@ -50,10 +53,20 @@ impl AuthMode {
     pub fn as_str(self) -> &'static str {
         match self {
             AuthMode::Off => "off",
+            AuthMode::Token => "token",
             AuthMode::Jwt => "jwt",
             AuthMode::Gateway => "gateway",
         }
     }
+}
+
+/// Configuration of `[auth.token]`: the token of the administrator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdminTokenConfig {
+    /// File with the token; created in the data directory if empty.
+    #[serde(with = "units::optional")]
+    pub file: Option<PathBuf>,
 }
 
 /// Configuration of `[auth.jwt]`: tokens and the keys that sign them.
@@ -163,6 +176,7 @@ impl Default for AuthConfig {
             mode: AuthMode::Off,
             allow_unauthenticated: false,
             public_routes: vec!["/metrics".to_owned()],
+            token: AdminTokenConfig::default(),
             jwt: JwtConfig::default(),
             gateway: TrustedGatewayConfig::default(),
         }
@@ -176,17 +190,22 @@ impl AuthConfig {
         if let Some(other) = self.public_routes.iter().find(|route| !CAN_BE_PUBLIC.contains(&route.as_str()))
         {
             let message = format!("{other:?} cannot be public; only {} can", CAN_BE_PUBLIC.join(" and "));
-            found.push(("auth.public", message));
+            found.push(("auth.public_routes", message));
         }
         match self.mode {
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
                 let message = format!(
-                    "{listen} is reachable without authentication; set auth.mode = \"jwt\" or \"gateway\", listen on \
+                    "{listen} is reachable without authentication; set auth.mode = \"token\", \"jwt\" or \"gateway\", listen on \
                      127.0.0.1, or set auth.allow_unauthenticated = true inside a trusted network"
                 );
                 found.push(("auth.mode", message));
             }
-            AuthMode::Off => {}
+            AuthMode::Token if many_pods && self.token.file.is_none() => {
+                let message =
+                    "pods forward requests to each other, so all of them need the same token; set a file";
+                found.push(("auth.token.file", message.to_owned()));
+            }
+            AuthMode::Off | AuthMode::Token => {}
             AuthMode::Jwt => found.extend(self.jwt.errors()),
             AuthMode::Gateway => found.extend(self.gateway.error(many_pods)),
         }
@@ -203,11 +222,10 @@ impl JwtConfig {
                 "no keys are configured; set jwks_url, jwks_file or keys",
             ),
             (
-                !["", "http://", "https://"].iter().any(|start| {
-                    if start.is_empty() { self.jwks_url.is_empty() } else { self.jwks_url.starts_with(start) }
-                }),
+                !self.jwks_url.is_empty() && !is_protected(&self.jwks_url),
                 "auth.jwt.jwks_url",
-                "the URL does not start with https:// or http://",
+                "the URL does not start with https://, so a changed response could add keys; set an https URL or \
+                 jwks_file. A loopback address may use http",
             ),
             (
                 self.issuer.is_empty(),
@@ -226,6 +244,19 @@ impl JwtConfig {
         let invalid = checks.into_iter().filter(|(invalid, ..)| *invalid);
         invalid.map(|(_, key, message)| (key, message.to_owned())).collect()
     }
+}
+
+/// Returns whether other machines cannot change the response to a request: https, or http to this machine.
+fn is_protected(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| {
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        match url.scheme() {
+            "https" => true,
+            "http" => is_local,
+            _ => false,
+        }
+    })
 }
 
 impl TrustedGatewayConfig {
@@ -256,48 +287,6 @@ impl TrustedGatewayConfig {
     }
 }
 
-/// Configuration of `[audit]`: the audit trail of API calls that change state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AuditConfig {
-    /// Directory of the audit files; `audit` in the data directory if empty.
-    #[serde(with = "units::optional")]
-    pub dir: Option<PathBuf>,
-    /// Maximum size of one file in bytes.
-    #[serde(with = "units::size")]
-    pub max_file_size: u64,
-    /// Maximum number of files.
-    pub max_files: u32,
-    /// Routes that are audited only if the request is rejected.
-    pub exclude_routes: Vec<String>,
-    /// Whether records are also logged.
-    pub also_log: bool,
-}
-
-impl Default for AuditConfig {
-    fn default() -> Self {
-        Self {
-            dir: None,
-            max_file_size: 16 << 20,
-            max_files: 16,
-            exclude_routes: Vec::new(),
-            also_log: false,
-        }
-    }
-}
-
-impl AuditConfig {
-    /// Validates the keys. Returns the invalid key and the reason.
-    pub(super) fn validate(&self) -> Option<(&'static str, String)> {
-        let is_route = |text: &&String| text.split_once(' ').is_some_and(|(_, path)| path.starts_with('/'));
-        if let Some(other) = self.exclude_routes.iter().find(|text| !is_route(text)) {
-            let message = format!("invalid route {other:?}; expected for example \"POST /v1/work/claim\"");
-            return Some(("audit.except", message));
-        }
-        (self.max_files == 0).then(|| ("audit.keep", "must be at least 1".to_owned()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,14 +308,50 @@ mod tests {
             &AuthConfig { public_routes: vec!["/admin/drain".to_owned()], ..off },
             "[::1]:1",
             false,
-            &["auth.public"],
+            &["auth.public_routes"],
         );
+    }
+
+    #[test]
+    fn pods_share_the_token_of_the_administrator() {
+        let mut auth = AuthConfig { mode: AuthMode::Token, ..AuthConfig::default() };
+        check(&auth, "0.0.0.0:1", false, &[]);
+        check(&auth, "0.0.0.0:1", true, &["auth.token.file"]);
+        auth.token.file = Some("/etc/orlog/admin/token".into());
+        check(&auth, "0.0.0.0:1", true, &[]);
     }
 
     #[test]
     fn reports_every_jwt_config_error() {
         let auth = AuthConfig { mode: AuthMode::Jwt, ..AuthConfig::default() };
         check(&auth, "0.0.0.0:1", false, &["auth.jwt.jwks_url", "auth.jwt.issuer", "auth.jwt.audience"]);
+    }
+
+    #[test]
+    fn key_set_url_is_https_or_loopback() {
+        let with = |url: &str| AuthConfig {
+            mode: AuthMode::Jwt,
+            jwt: JwtConfig {
+                jwks_url: url.to_owned(),
+                issuer: "urn:issuer".to_owned(),
+                audience: vec!["orlog".to_owned()],
+                ..JwtConfig::default()
+            },
+            ..AuthConfig::default()
+        };
+        for url in
+            ["https://id.example.com/jwks", "http://127.0.0.1:1/jwks", "http://[::1]/", "http://localhost:8/"]
+        {
+            check(&with(url), "0.0.0.0:1", false, &[]);
+        }
+        for url in [
+            "http://id.example.com/jwks",
+            "http://10.0.0.1/",
+            "http://localhost.evil.example/",
+            "file:///etc/jwks",
+        ] {
+            check(&with(url), "0.0.0.0:1", false, &["auth.jwt.jwks_url"]);
+        }
     }
 
     #[test]

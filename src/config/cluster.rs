@@ -77,7 +77,7 @@ impl ClusterConfig {
             ));
         }
         if self.lease_ttl < Duration::from_secs(1) {
-            return Some(("cluster.ttl", "must be at least 1s".to_owned()));
+            return Some(("cluster.lease_ttl", "must be at least 1s".to_owned()));
         }
         if self.mode == ClusterMode::Static && ordinal(node).is_none_or(|ordinal| ordinal >= self.pod_count) {
             let message = format!(
@@ -110,7 +110,7 @@ mod tests {
             &ClusterConfig { lease_ttl: Duration::from_millis(10), ..leased.clone() },
             "n",
             true,
-            Some("cluster.ttl"),
+            Some("cluster.lease_ttl"),
         );
         let fixed = ClusterConfig { mode: ClusterMode::Static, pod_count: 3, ..leased };
         check(&fixed, "orlog-2", true, None);

@@ -21,6 +21,9 @@ pub struct HttpServerConfig {
     /// Maximum body size with a batch of events, in bytes.
     #[serde(with = "units::size")]
     pub max_batch_size: u64,
+    /// Maximum size of all request bodies in memory, in bytes.
+    #[serde(with = "units::size")]
+    pub max_bytes_in_flight: u64,
     /// Maximum page size of a list.
     pub max_page_size: usize,
     /// Maximum rows that one list request scans.
@@ -45,6 +48,7 @@ impl Default for HttpServerConfig {
         Self {
             max_body_size: MIB,
             max_batch_size: 8 * MIB,
+            max_bytes_in_flight: 256 * MIB,
             max_page_size: 1000,
             scan_limit: 20_000,
             max_concurrent_reads: 64,

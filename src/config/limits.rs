@@ -41,8 +41,8 @@ impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
             max_in_flight_per_ingester: 8192,
-            max_in_flight_per_tenant: 1024,
-            max_in_flight_per_instance: 256,
+            max_in_flight_per_tenant: 128,
+            max_in_flight_per_instance: 32,
             max_in_flight_per_window: 1024,
             max_group_commit: 1024,
             max_live_instances: 50_000,

@@ -75,7 +75,7 @@ impl QueueConfig {
     /// Validates the keys. Returns the invalid key and the reason.
     pub(super) fn validate(&self) -> Option<(&'static str, String)> {
         if self.max_in_flight == 0 {
-            return Some(("queue.in_flight", "must be at least 1".to_owned()));
+            return Some(("queue.max_in_flight", "must be at least 1".to_owned()));
         }
         if self.ack_wait < Duration::from_millis(100) {
             return Some(("queue.ack_wait", "must be at least 100ms".to_owned()));

@@ -49,7 +49,13 @@ impl Config {
         if self.http.max_page_size == 0 || self.http.scan_limit < self.http.max_page_size {
             let (page, scan) = (self.http.max_page_size, self.http.scan_limit);
             let message = format!("must be between 1 and http.scan_limit: {page}, {scan}");
-            report("http.page_limit", message);
+            report("http.max_page_size", message);
+        }
+        let largest = self.http.max_batch_size.max(self.http.max_body_size);
+        if self.http.max_bytes_in_flight < largest {
+            let message =
+                format!("must be at least http.max_batch_size and http.max_body_size: {largest} bytes");
+            report("http.max_bytes_in_flight", message);
         }
         if self.http.max_concurrent_reads == 0 {
             report("http.max_concurrent_reads", "must be at least 1".to_owned());
@@ -86,7 +92,11 @@ impl Config {
             report(key, message);
         }
         let many_pods = self.cluster.mode != ClusterMode::Standalone;
-        let access = self.auth.validate(self.listen, many_pods).into_iter().chain(self.audit.validate());
+        let access = self
+            .auth
+            .validate(self.listen, many_pods)
+            .into_iter()
+            .chain(self.audit.validate(self.role.runs_sagas(), on_nats));
         access.for_each(|(key, message)| report(key, message));
         if let Some((key, message)) = self.cluster.validate(&self.node_name(), on_nats) {
             report(key, message);
@@ -97,7 +107,7 @@ impl Config {
             report("store.replication", message.to_owned());
         } else if many_pods && self.listen.ip().is_unspecified() && self.cluster.advertise_url.is_empty() {
             let message = format!("other pods cannot reach {}; set a reachable URL", self.listen);
-            report("cluster.advertise", message);
+            report("cluster.advertise_url", message);
         }
     }
 }

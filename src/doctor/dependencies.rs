@@ -10,8 +10,9 @@ use toml::Value;
 use super::check::CheckResult;
 use super::clock;
 use crate::app;
+use crate::auth;
 use crate::clock::SystemClock;
-use crate::config::Config;
+use crate::config::{AuthMode, Config};
 use crate::upstreams::RemoteDependencies;
 
 /// Timeout per host. Default: 3s.
@@ -90,10 +91,22 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
             ));
         }
     }
+    findings.extend(check_admin_token(config));
     if findings.is_empty() && !named.is_empty() {
         findings.push(CheckResult::ok("secrets", format!("{} readable", named.len())));
     }
     findings
+}
+
+/// Checks the file with the token of the administrator. A node creates a missing one in its data directory.
+fn check_admin_token(config: &Config) -> Option<CheckResult> {
+    let file = auth::admin_token_file(config);
+    if config.auth.mode != AuthMode::Token || (config.auth.token.file.is_none() && !file.exists()) {
+        return None;
+    }
+    let error = auth::check_admin_token(&file).err()?;
+    let remedy = "a file with at least 32 random characters, readable by the node and not by other users";
+    Some(CheckResult::error("secrets", format!("auth.token.file: {error:#}"), remedy))
 }
 
 /// Collects secret references and their locations.

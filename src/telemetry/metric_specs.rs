@@ -81,6 +81,7 @@ pub const ALL: &[MetricSpec] = &[
         "Streams that did not match the stored checkpoint",
     ),
     spec("orlog_streams_lost", Gauge, &[], "Streams that shards do not read because messages are lost"),
+    spec("orlog_subscriptions_failing", Gauge, &[], "Subscriptions to streams that fail and are retried"),
     spec("orlog_inputs_delivered_total", Counter, &[], "Inputs delivered to instances"),
     spec("orlog_inputs_ignored_total", Counter, &[], "Inputs ignored without a state change"),
     spec(
@@ -234,6 +235,20 @@ pub const ALL: &[MetricSpec] = &[
     ),
     // The node.
     spec("orlog_node_accepting", Gauge, &[], "1 while the node accepts new work"),
+    spec("orlog_audit_trail_bytes", Gauge, &[], "Size of the records of the audit trail"),
+    spec("orlog_audit_trail_alarm_bytes", Gauge, &[], "Configured alarm size of the audit trail"),
+    spec(
+        "orlog_audit_writes_failed_total",
+        Counter,
+        &[],
+        "Audit records that were not written, and failed fsyncs of the audit trail",
+    ),
+    spec(
+        "orlog_audit_publishes_failed_total",
+        Counter,
+        &[],
+        "Failed attempts to publish audit records to audit.nats_subject",
+    ),
     spec("orlog_node_shards_up", Gauge, &[], "1 while every shard is up"),
     spec(
         "orlog_shards_leased_not_running",

@@ -54,6 +54,9 @@ async fn invalid_event_is_rejected_naming_the_attribute() {
     check(&node, with("id", json!("")), "OR0003", "must not be empty").await;
     check(&node, with("id", json!("x".repeat(129))), "OR0003", "the limit is 128").await;
     check(&node, with("id", json!("a\u{0}b")), "OR0003", "control character").await;
+    for name in ["id", "type", "source", "subject", "correlationid", "causationid"] {
+        check(&node, with(name, json!("o-\u{202e}1")), "OR0003", "bidirectional control").await;
+    }
     check(&node, with("type", json!(null)), "OR0003", "/type").await;
     check(&node, with("type", json!("Order\nPlaced")), "OR0003", "control character").await;
     check(&node, with("source", json!(["urn:shop"])), "OR0003", "/source").await;

@@ -125,3 +125,64 @@ async fn filter_sees_the_current_state() {
     node.until("", "/v1/sagas/order/o-1", |order| order["status"] == "completed").await;
     assert_eq!(names(&request(&node, "status == 'completed'", "").await.ok()), ["o-1"]);
 }
+
+const REVIEW: &str = r#"
+saga: review
+version: 1
+correlate: id
+start: Reviewed
+vars: { id: =event.id, card: =event.card }
+reference: ="card " + vars.card
+steps:
+  - id: look
+    do:
+      human:
+        title: ="Check " + vars.card
+        roles: [clerk]
+        data: { card: =vars.card, limit: 5 }
+    ok: Approved
+    timeout: 10d
+"#;
+
+/// Redaction applies to tasks, references and conditions, not only to the state.
+#[tokio::test(flavor = "multi_thread")]
+async fn redacted_values_leave_the_node_in_no_view() {
+    let fields = json!({ "fields": ["card"] });
+    let node = Node::start_with(|config| {
+        config.redact = serde_json::from_value(fields).unwrap();
+        config.export.enabled = true;
+    })
+    .await;
+    let order = std::fs::read_to_string(node.definitions().join("order.saga.yaml")).unwrap();
+    let files = json!([
+        { "name": "order.saga.yaml", "text": order },
+        { "name": "review.saga.yaml", "text": REVIEW }
+    ]);
+    node.post("/admin/deploy", &json!({ "files": files })).await.ok();
+    node.post("/v1/events", &event("r-1", "Reviewed", &json!({ "id": "r-1", "card": "4111-1111" })))
+        .await
+        .ok();
+    let detail = node.until("", "/v1/sagas/review/r-1", |saga| !saga["tasks"][0].is_null()).await;
+    let task = detail["tasks"][0].clone();
+    assert_eq!(task["data"], json!({ "card": "[redacted]", "limit": 5 }));
+    assert_eq!(
+        (&task["title"], &detail["reference"]),
+        (&json!("Check [redacted]"), &json!("card [redacted]"))
+    );
+    let task_path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
+    for path in
+        ["/v1/sagas/review/r-1", "/v1/sagas", "/v1/tasks", &task_path, "/v1/export", "/v1/inspect/task"]
+    {
+        let response = node.ask(Method::GET, "", path, Body::empty()).await;
+        assert!(response.status.is_success() && response.text.contains("r-1"), "{path}: {}", response.text);
+        assert!(!response.text.contains("4111"), "{path}: {}", response.text);
+    }
+    for oracle in [
+        "tasks.exists(task, task.data.card == '4111-1111')",
+        "reference.contains('4111')",
+        "vars.card == '4111-1111'",
+    ] {
+        let found = request(&node, &format!("saga == 'review' && {oracle}"), "").await.ok();
+        assert_eq!(names(&found), [""; 0], "{oracle}");
+    }
+}

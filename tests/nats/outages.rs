@@ -1,15 +1,19 @@
 //! Outages: servers are killed and consumers deleted during publish and read; every message arrives
 //! once and in order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orlog_bus::nats::NatsStream;
+use orlog_bus::{Bus as _, ScanStart};
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use orlog_testkit::raw_nats::RawNatsClient;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::fixture::{numbers, open, publish, subscribe, subscription, take};
+use super::fixture::{
+    checkpoint, numbers, open, open_as, publish, subscribe, subscription, take, until, within,
+};
 
 /// Messages per publish.
 const BATCH: u64 = 50;
@@ -108,4 +112,118 @@ async fn leader_failure_causes_no_loss_and_no_duplicates() {
         }
     })
     .await;
+}
+
+/// Returns the names of the consumers of the stream that the leader of the cluster has assigned to a server.
+fn consumers(port: u16) -> BTreeSet<String> {
+    let list = RawNatsClient::connect(port).jetstream("CONSUMER.NAMES.S", &json!({}));
+    list["consumers"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Returns when the server last became the leader of the cluster, as its log states it.
+fn elected_at(server: &NatsServer) -> Option<String> {
+    let log = server.log();
+    let line = log.lines().rfind(|line| line.contains("Self is new JetStream cluster metadata leader"))?;
+    line.split_once(' ').map(|(_, rest)| rest.to_owned())
+}
+
+/// Pods with a stream of 3 servers, one of which lacks all messages from 100 to 600 and is paused.
+struct LaggingServer {
+    cluster: NatsCluster,
+    pods: Vec<Arc<NatsStream>>,
+    leads: usize,
+    behind: usize,
+}
+
+impl LaggingServer {
+    /// `None` if the server is not installed.
+    async fn start() -> Option<Self> {
+        let cluster = NatsCluster::start(3)?;
+        let first = open(&cluster.urls(), 3).await;
+        publish(&first, 0..100).await;
+        let leads = leader(&cluster).expect("there is a leader");
+        // Without the leader of the cluster, no consumer could be assigned to a server.
+        let leads_cluster = (0..3).max_by_key(|node| elected_at(&cluster.nodes[*node]));
+        let behind =
+            (0..3).find(|node| *node != leads && Some(*node) != leads_cluster).expect("a third server");
+        let urls = [cluster.nodes[leads].url()];
+        let mut pods = Vec::new();
+        for pod in 0..12 {
+            pods.push(open_as(&urls, 3, &format!("pod-{pod}")).await);
+        }
+        // All replicas have the first messages, and none of the further ones is on the paused server.
+        let current = || async {
+            let info =
+                RawNatsClient::connect(cluster.nodes[leads].port).jetstream("STREAM.INFO.S", &json!({}));
+            let replicas = info["cluster"]["replicas"].as_array()?;
+            replicas.iter().all(|replica| replica["current"] == true).then_some(())
+        };
+        until("replicas that are up to date", current).await;
+        cluster.nodes[behind].pause();
+        publish(&pods[0], 100..600).await;
+        Some(Self { cluster, pods, leads, behind })
+    }
+
+    /// Resumes the server when the cluster has assigned it some of the consumers that match.
+    async fn resume(&self, wanted: usize, matches: impl Fn(&str) -> bool) {
+        let port = self.cluster.nodes[self.leads].port;
+        until("the consumers", || {
+            let found = consumers(port).iter().filter(|name| matches(name)).count();
+            async move { (found >= wanted).then_some(()) }
+        })
+        .await;
+        self.cluster.nodes[self.behind].resume();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscription_on_a_lagging_server_skips_nothing() {
+    let Some(mut lagging) = LaggingServer::start().await else { return };
+    let mut reading = subscribe(&lagging.pods[0], subscription("reader", None)).await;
+    take(&mut *reading, 100).await;
+    let after = checkpoint(&*reading);
+    drop(reading);
+    let pods = lagging.pods.split_off(0);
+    let count = pods.len();
+    let read = pods.into_iter().enumerate().map(|(number, pod)| {
+        let name = format!("late-{number}");
+        tokio::spawn(async move {
+            let mut consumer = subscribe(&pod, subscription(&name, Some(after))).await;
+            numbers(&take(&mut *consumer, 500).await)
+        })
+    });
+    let read: Vec<_> = read.collect();
+    lagging.resume(count, |name| name.contains("hub")).await;
+    for reading in read {
+        assert_eq!(within("all messages", reading).await.unwrap(), (100..600).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scan_on_a_lagging_server_is_complete() {
+    let Some(mut lagging) = LaggingServer::start().await else { return };
+    let pods = lagging.pods.split_off(0);
+    let count = pods.len();
+    let read = pods.into_iter().map(|pod| {
+        tokio::spawn(async move {
+            let mut scan = until("a scan", || {
+                let pod = Arc::clone(&pod);
+                async move { pod.scan(vec!["s.>".to_owned()], ScanStart::Sequence(101)).await.ok() }
+            })
+            .await;
+            let mut all = Vec::new();
+            loop {
+                let batch = within("a batch", scan.next()).await.unwrap();
+                if batch.is_empty() {
+                    return numbers(&all);
+                }
+                all.extend(batch);
+            }
+        })
+    });
+    let read: Vec<_> = read.collect();
+    lagging.resume(count, |name| name.contains("past")).await;
+    for reading in read {
+        assert_eq!(within("all messages", reading).await.unwrap(), (100..600).collect::<Vec<_>>());
+    }
 }

@@ -168,3 +168,61 @@ async fn mutual_tls_is_required() {
     open(TlsOptions { identity: None, ..whole.clone() }).await.unwrap_err();
     open(TlsOptions { ca: None, ..whole }).await.unwrap_err();
 }
+
+/// Returns the configuration of the servers in the manifest for one server, with the files and passwords of the tests.
+fn manifest_config() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/k8s/nats/nats.yaml");
+    let manifest = std::fs::read_to_string(path).unwrap();
+    let (_, text) = manifest.split_once("nats.conf: |\n").unwrap();
+    let (text, _) = text.split_once("\n---\n").unwrap();
+    // A single server on a free port, which the fixture configures, forms no cluster.
+    let (_, text) = text.split_once("\n    tls {").unwrap();
+    let replaced = [
+        ("/etc/nats/tls/tls.crt", certificate("server.pem").display().to_string()),
+        ("/etc/nats/tls/tls.key", certificate("server.key").display().to_string()),
+        ("$ORLOG_PASSWORD", "orlog-secret".to_owned()),
+        ("$EFFECT_PASSWORD", "effect-secret".to_owned()),
+    ];
+    replaced.iter().fold(format!("tls {{{text}"), |text, (from, to)| text.replace(from, to))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_of_the_manifest_require_tls_and_a_password() {
+    let config = manifest_config();
+    let (Some(server), Some(plain)) = (NatsServer::start_with(&config), NatsServer::start()) else { return };
+    let open = |port: u16, ca: Option<PathBuf>, credentials: Credentials| {
+        let servers = vec![format!("tls://127.0.0.1:{port}")];
+        let tls = TlsOptions { required: true, ca, identity: None };
+        async move {
+            let options =
+                Options { servers, name: "test".to_owned(), credentials, tls, ..Options::default() };
+            Connection::open(&options).await
+        }
+    };
+    let ca = Some(certificate("ca.pem"));
+    let orlog =
+        until("a connection", || async { open(server.port, ca.clone(), account("orlog")).await.ok() }).await;
+    let effect = open(server.port, ca.clone(), account("effect")).await.unwrap();
+    // The pods that run sagas create the streams; those that execute effects may not.
+    assert!(apply(&effect, &plan(), Timestamp::default()).await.is_err());
+    apply(&orlog, &plan(), Timestamp::default()).await.unwrap();
+    let other = Credentials::User("orlog".to_owned(), "effect-secret".to_owned());
+    open(server.port, ca.clone(), other).await.expect_err("a wrong password is rejected");
+    open(server.port, ca.clone(), Credentials::None).await.expect_err("a missing password is rejected");
+    open(server.port, None, account("orlog"))
+        .await
+        .expect_err("the certificate of an unknown CA is rejected");
+    open(plain.port, ca, Credentials::None).await.expect_err("a server without TLS is rejected");
+}
+
+#[test]
+fn effect_user_of_the_manifest_has_the_documented_permissions() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md")).unwrap();
+    let manifest = manifest_config();
+    let publish = |text: &str| {
+        let (_, text) = text.split_once("{ user: effect").unwrap();
+        let (_, text) = text.split_once("publish: [").unwrap();
+        text.split_once(']').unwrap().0.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(publish(&manifest), publish(&page));
+}

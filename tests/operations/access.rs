@@ -156,6 +156,44 @@ async fn gateway_headers_require_the_secret() {
     // A changed secret is reloaded.
     std::fs::write(&secret, "another-secret").unwrap();
     node.send("GET", "/v1/sagas", &for_acme, None).await.problem(401, "OR0041");
+    std::fs::remove_file(&secret).unwrap();
+    let detail = node.send("GET", "/v1/sagas", &for_acme, None).await.problem(503, "OR0020");
+    assert!(detail.contains("log") && !detail.contains("secret"), "callers do not see the path: {detail}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn administrator_token_permits_every_request_and_nothing_else_does() {
+    let node = Node::start(|config| config.auth.mode = AuthMode::Token).await;
+    let file = node.data().join("admin-token");
+    let token = std::fs::read_to_string(&file).unwrap();
+    let token = token.trim();
+    for path in ["/health", "/ready", "/"] {
+        assert_eq!(node.send("GET", path, &[], None).await.status, 200, "{path}");
+    }
+    for (method, path) in
+        [("GET", "/v1/sagas"), ("GET", "/info"), ("POST", "/admin/reload"), ("POST", "/v1/events")]
+    {
+        let detail = node.send(method, path, &[], None).await.problem(401, "OR0040");
+        assert!(detail.contains("ORLOG_TOKEN_FILE") && !detail.contains(token), "{detail}");
+        for wrong in ["00", &token[1..], &token.to_uppercase(), &format!("{token}0")] {
+            let response = node.request(wrong, "", method, path).await;
+            response.problem(401, "OR0041");
+            assert!(!response.text.contains(token), "{response:?}");
+        }
+    }
+    node.call(token, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
+    node.request(token, "", "GET", "/info").await.ok();
+    node.request(token, "", "POST", "/admin/reload").await.ok();
+    let records = node.request(token, "acme", "GET", "/v1/audit").await.ok();
+    assert_eq!(records["items"][0]["user"], "admin", "{records}");
+
+    let list = || orlog(&["saga", "list", "--url", &node.url]);
+    let (code, _, error) = run(list()).await;
+    assert!(code != 0 && error.contains("OR0040"), "{error}");
+    let [mut by_file, mut by_value] = [list(), list()];
+    by_file.env("ORLOG_TOKEN_FILE", &file);
+    by_value.env("ORLOG_TOKEN", token);
+    assert_eq!((run(by_file).await.0, run(by_value).await.0), (0, 0));
 }
 
 const REVIEW: &str = "

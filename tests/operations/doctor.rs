@@ -145,6 +145,15 @@ async fn doctor_reports_invalid_definitions_and_secrets() {
     patient.failed("definitions", "till.charge").await;
     patient.write("definitions/order.saga.yaml", &VALID_DEFINITION.replace("do:", "doo:"));
     patient.failed("definitions", "order.saga.yaml:9:").await;
+    patient.write("definitions/order.saga.yaml", VALID_DEFINITION);
+    patient.configure(&format!(
+        "auth.mode = \"token\"\nauth.token.file = \"{}\"",
+        patient.path("admin.token").display()
+    ));
+    patient.failed("secrets", "auth.token.file: cannot read DIR/admin.token").await;
+    patient.write("admin.token", &"t".repeat(64));
+    std::fs::set_permissions(patient.path("admin.token"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    patient.failed("secrets", "other users can access DIR/admin.token").await;
     let root = patient.dir.path().display();
     let nowhere =
         format!("listen = \"127.0.0.1:0\"\ndata_dir = \"{root}/data\"\ndefinitions_dir = \"{root}/nowhere\"");

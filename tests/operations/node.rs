@@ -91,7 +91,7 @@ impl Node {
             config.auth.mode = AuthMode::Jwt;
             ISSUER.clone_into(&mut config.auth.jwt.issuer);
             config.auth.jwt.audience = vec![AUDIENCE.to_owned()];
-            config.auth.jwt.min_refresh_interval = Duration::from_millis(1);
+            config.auth.jwt.min_refresh_interval = Duration::ZERO;
             change(config);
         })
         .await

@@ -29,6 +29,13 @@ impl Process {
         Self::spawn(orlog(&DEV), args)
     }
 
+    /// Starts a node that requires the token of the administrator, like a container.
+    pub(crate) fn start_with_admin_token(args: &[&str]) -> Self {
+        let mut command = orlog(&DEV);
+        command.env("ORLOG_AUTH__MODE", "token");
+        Self::spawn(command, args)
+    }
+
     /// Starts a node with this hard limit of open files.
     pub(crate) fn start_with_open_files(limit: usize, args: &[&str]) -> Self {
         let mut command = Command::new("sh");

@@ -79,6 +79,31 @@ async fn development_node_requires_the_token_of_its_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn administrator_token_outlasts_restarts() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let file = data.join("admin-token");
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let node = Process::start_with_admin_token(&["--data-dir", data.to_str().unwrap()]);
+        tokens.push(std::fs::read_to_string(&file).unwrap());
+        let list = || orlog(&["saga", "list", "--url", &node.url]);
+        let (code, _, error) = run(list()).await;
+        assert!(code != 0 && error.contains("administrator token"), "{error}");
+        let mut with_token = list();
+        with_token.env("ORLOG_TOKEN_FILE", &file);
+        assert_eq!(run(with_token).await.0, 0);
+        node.stop();
+    }
+    assert_eq!(tokens[0], tokens[1]);
+    std::fs::write(&file, "short").unwrap();
+    let mut command = orlog(&["run", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()]);
+    command.env("ORLOG_AUTH__MODE", "token");
+    let (code, _, error) = run(command).await;
+    assert!(code != 0 && error.contains("admin-token contains no token of at least 32"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn invalid_host_patterns_are_reported() {
     for text in ["https://orlog.example.com", "orlog:7070", "a/b", "", "*.", "a.*"] {
         let error = text.parse::<orlog::config::HostPattern>().unwrap_err();

@@ -37,8 +37,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_in_flight_per_ingester: 8192,
-            max_in_flight_per_tenant: 1024,
-            max_in_flight_per_instance: 256,
+            max_in_flight_per_tenant: 128,
+            max_in_flight_per_instance: 32,
             max_in_flight_per_window: 1024,
             max_fresh_rows: 16_384,
             max_firing_timers: 1024,
@@ -92,12 +92,13 @@ impl Limits {
         if let Some((name, _)) = bounds.iter().find(|(_, value)| *value == 0) {
             return Err(LimitsError::Zero(name));
         }
-        if self.max_in_flight_per_instance > self.max_in_flight_per_ingester {
+        // An instance with as many messages in flight as its tenant may have would never spill.
+        if self.max_in_flight_per_instance > self.max_in_flight_per_tenant {
             return Err(LimitsError::Order {
                 smaller: "limits.max_in_flight_per_instance",
                 smaller_value: self.max_in_flight_per_instance,
-                larger: "limits.max_in_flight_per_ingester",
-                larger_value: self.max_in_flight_per_ingester,
+                larger: "limits.max_in_flight_per_tenant",
+                larger_value: self.max_in_flight_per_tenant,
             });
         }
         Ok(())
@@ -116,11 +117,11 @@ mod tests {
     #[test]
     fn reports_contradicting_limits() {
         let limits =
-            Limits { max_in_flight_per_instance: 9, max_in_flight_per_ingester: 8, ..Limits::default() };
+            Limits { max_in_flight_per_instance: 9, max_in_flight_per_tenant: 8, ..Limits::default() };
         let text = limits.check().unwrap_err().to_string();
         assert_eq!(
             text,
-            "limits.max_in_flight_per_instance (9) must not be larger than limits.max_in_flight_per_ingester (8)"
+            "limits.max_in_flight_per_instance (9) must not be larger than limits.max_in_flight_per_tenant (8)"
         );
         let limits = Limits { max_group_commit: 0, ..Limits::default() };
         assert_eq!(limits.check(), Err(LimitsError::Zero("limits.max_group_commit")));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_bus::{Bus, Consumer, Error as BusError, MaxInFlight, SubscriptionStart};
+use orlog_bus::{Bus, Consumer, Error as BusError, MaxInFlight, RetryLog, SubscriptionStart};
 use orlog_model::StreamPosition;
 
 use crate::instance::registry::InstanceRegistry;
@@ -67,20 +67,38 @@ async fn subscribe(
         per_tenant: Some(limits.max_in_flight_per_tenant),
     };
     let subscription = source.subscription(name, &instances.context.slots, slots, Some(after), bound);
-    let mut reported = false;
+    let mut retries = RetryLog::default();
+    let mut failing = None;
     loop {
         match source.bus.subscribe(subscription.clone()).await {
             Err(BusError::InUse(_)) => tokio::time::sleep(RESUBSCRIBE_DELAY).await,
             // Servers that elect a leader return. A crash of this actor would stop the shard; too many crashes stop
             // the node.
             Err(error @ BusError::Unavailable(_)) if source.sharing.is_some() => {
-                if !std::mem::replace(&mut reported, true) {
-                    tracing::warn!(stream = source.name, shard = name, %error, "subscription failed; retrying");
-                }
+                retries.failed(|failures| {
+                    tracing::warn!(stream = source.name, shard = name, %error, failures, "subscription failed; retrying");
+                });
+                failing.get_or_insert_with(|| Failing::new(instances));
                 tokio::time::sleep(BUS_RETRY_DELAY).await;
             }
             other => return other,
         }
+    }
+}
+
+/// A subscription that fails, in the metrics; dropping it ends the failure.
+struct Failing<'a>(&'a InstanceRegistry);
+
+impl<'a> Failing<'a> {
+    fn new(instances: &'a InstanceRegistry) -> Self {
+        instances.context.metrics.subscriptions_failing.inc();
+        Self(instances)
+    }
+}
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        self.0.context.metrics.subscriptions_failing.dec();
     }
 }
 

@@ -85,6 +85,7 @@ pub struct Metrics {
     commit_failure: Mutex<Option<String>>,
     /// Streams that are not read because they lost messages, over all shards.
     pub(crate) streams_lost: Gauge<i64, AtomicI64>,
+    pub(crate) subscriptions_failing: Gauge<i64, AtomicI64>,
 }
 
 impl Default for Metrics {
@@ -135,6 +136,7 @@ impl Metrics {
             store_full: Gauge::default(),
             commit_failure: Mutex::default(),
             streams_lost: Gauge::default(),
+            subscriptions_failing: Gauge::default(),
         }
     }
 
@@ -164,6 +166,7 @@ impl Metrics {
         sink.register("dead_letters_created_total", self.dead_letters.clone());
         sink.register("store_full", self.store_full.clone());
         sink.register("streams_lost", self.streams_lost.clone());
+        sink.register("subscriptions_failing", self.subscriptions_failing.clone());
         self.tenants.register(sink);
         self.effects.register(sink);
         self.actors.register(sink);

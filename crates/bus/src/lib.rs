@@ -5,6 +5,7 @@ mod ack_handle;
 mod checkpoint;
 mod contract;
 mod in_flight;
+mod retry_log;
 mod subject_matcher;
 mod tenant_queues;
 
@@ -23,3 +24,4 @@ pub use contract::{
     StreamScan, Subscription,
 };
 pub use embedded::Embedded;
+pub use retry_log::RetryLog;

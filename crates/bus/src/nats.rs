@@ -7,6 +7,7 @@ mod consumer;
 mod cursors;
 mod effect_queue;
 mod filters;
+mod leader;
 mod leases;
 mod message;
 mod message_cache;

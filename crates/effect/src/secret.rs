@@ -86,6 +86,12 @@ pub struct SecretUnavailable {
 }
 
 impl SecretRef {
+    /// Creates a reference to a file; relative paths depend on the working directory.
+    #[must_use]
+    pub fn of_file(path: PathBuf) -> Self {
+        Self { source: SecretSource::File(path), read: Arc::default() }
+    }
+
     /// Reads the secret, or returns the loaded value if the file has not changed.
     ///
     /// # Errors

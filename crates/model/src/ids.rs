@@ -1,7 +1,7 @@
 //! Validated identifiers.
 //!
 //! Every id is short, printable text: no control characters, and a maximum length in bytes. `new` and
-//! deserialization validate an id once. A valid id may be used in a key, a log record or,
+//! deserialization validate an id once; `for_input` and `for_path` also reject texts that stored ids may have. A valid id may be used in a key, a log record or,
 //! percent-encoded, a subject.
 
 use std::fmt;
@@ -48,6 +48,23 @@ pub enum IdError {
         /// Byte offset of the character.
         position: usize,
     },
+    /// The text contains a character that changes the displayed order of other characters.
+    #[error("{kind} contains bidirectional control {character:?} at byte {position}; remove it")]
+    Direction {
+        /// Kind of the id.
+        kind: &'static str,
+        /// Bidirectional control.
+        character: char,
+        /// Byte offset of the character.
+        position: usize,
+    },
+}
+
+/// Returns whether a character is invisible and changes the displayed order of other characters, so that a text reads
+/// like another one (Unicode `Bidi_Control`).
+#[must_use]
+pub fn is_direction_control(character: char) -> bool {
+    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn check(kind: &'static str, text: &str, limit: usize, may_be_empty: bool) -> Result<(), IdError> {
@@ -84,13 +101,26 @@ macro_rules! id {
                 Ok(Self(text))
             }
 
-            /// Validates the text like `new`, and rejects `.` and `..`: an id in the path of a URL. Ids of stored data
-            /// are not rejected.
+            /// Validates the text like `new`, and rejects bidirectional controls: an id of a new event. Ids of stored
+            /// data are not rejected.
             ///
             /// # Errors
-            /// The errors of `new`, and [`IdError::Dots`].
-            pub fn for_path(text: impl Into<CompactString>) -> Result<Self, IdError> {
+            /// The errors of `new`, and [`IdError::Direction`].
+            pub fn for_input(text: impl Into<CompactString>) -> Result<Self, IdError> {
                 let id = Self::new(text)?;
+                match id.as_str().char_indices().find(|(_, character)| is_direction_control(*character)) {
+                    Some((position, character)) => Err(IdError::Direction { kind: $kind, character, position }),
+                    None => Ok(id),
+                }
+            }
+
+            /// Validates the text like `for_input`, and rejects `.` and `..`: an id in the path of a URL. Ids of stored
+            /// data are not rejected.
+            ///
+            /// # Errors
+            /// The errors of `for_input`, and [`IdError::Dots`].
+            pub fn for_path(text: impl Into<CompactString>) -> Result<Self, IdError> {
+                let id = Self::for_input(text)?;
                 if matches!(id.as_str(), "." | "..") { Err(IdError::Dots { kind: $kind }) } else { Ok(id) }
             }
 
@@ -269,6 +299,24 @@ mod tests {
         }
         assert!(CorrelationId::for_path("...").is_ok() && CorrelationId::for_path("a..b").is_ok());
         assert!(CorrelationId::for_path("").is_err());
+    }
+
+    #[test]
+    fn new_ids_have_no_bidirectional_controls_and_stored_ids_may() {
+        let reversed = "o-\u{202e}1";
+        let error = CorrelationId::for_path(reversed).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "correlation id contains bidirectional control '\\u{202e}' at byte 2; remove it"
+        );
+        for control in ['\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{2066}', '\u{2069}'] {
+            assert!(EventId::for_input(format!("a{control}")).is_err(), "{control:?}");
+        }
+        assert!(
+            serde_json::from_value::<CorrelationId>(reversed.into()).is_ok(),
+            "stored ids are still readable"
+        );
+        assert!(TenantId::for_input("שלום").is_ok() && TenantId::for_input("").is_ok());
     }
 
     #[test]

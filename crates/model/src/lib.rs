@@ -31,7 +31,7 @@ pub use event::Event;
 pub use failure::Failure;
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId,
-    derive_child_id, derive_id,
+    derive_child_id, derive_id, is_direction_control,
 };
 pub use input::{ControlAction, ControlRequest, EarlyInput, Input, InputKind, TimerFired};
 pub use instance::{

@@ -131,6 +131,9 @@ pub enum Error {
     /// The writer was dropped or is being recovered; this reader cannot read.
     #[error("store is closed")]
     Closed,
+    /// The request that reads has ended; see [`crate::run_cancellable`].
+    #[error("the request was cancelled or timed out")]
+    Cancelled,
     /// The text is no cursor of this query.
     #[error("invalid cursor {cursor:?}; restart without a cursor")]
     InvalidCursor {

@@ -17,6 +17,7 @@
 //! (changes to rows), `merged.rs` (the merge), `flush.rs`.
 
 mod background;
+mod cancellation;
 mod consistent_copy;
 #[cfg(test)]
 mod damage_tests;
@@ -50,6 +51,7 @@ mod table;
 mod translate;
 mod writer;
 
+pub use cancellation::run_cancellable;
 pub use consistent_copy::{StoreCopy, copy_consistently};
 pub use error::Error;
 pub use feed::items::{FeedEntity, FeedItem};
@@ -62,7 +64,7 @@ pub use options::{Durability, Options};
 pub use orlog_journal::{Disk as Device, DurablePosition};
 pub use read::attention::Attention;
 pub use read::counts::{CountKey, InstanceCounts, UnchangedInstance};
-pub use read::inspect::InspectRow;
+pub use read::inspect::{InspectPage, InspectRow};
 pub use read::pins::{PinCount, PinCounts};
 pub use read::query::{FoundTimer, InstanceQuery, Page, TimerQuery};
 pub use read::reader::Reader;

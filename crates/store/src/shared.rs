@@ -9,6 +9,7 @@ use bytes::Bytes;
 use orlog_journal::DurablePosition;
 use tokio::sync::watch;
 
+use crate::cancellation::is_cancelled;
 use crate::encoding::keys::KeyEncoder;
 use crate::encoding::range::{KeyRange, successor_key};
 use crate::encoding::record::StoreState;
@@ -113,6 +114,9 @@ impl Shared {
         self.scans[table as usize].fetch_add(1, Ordering::Relaxed);
         let mut next = (!range.is_empty()).then(|| range.start.clone());
         while let Some(from) = next.take() {
+            if is_cancelled() {
+                return Err(Error::Cancelled);
+            }
             let mut remaining = ROWS_PER_LOCK;
             self.read(|tables| {
                 tables.scan(table, &from, range.end.as_deref(), &mut |key, value| {

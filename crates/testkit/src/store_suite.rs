@@ -34,7 +34,7 @@ pub use feed::{commits_wake_watchers, feed_returns_changes_after_an_offset};
 pub use purging::{
     ended_instances_are_purged_incrementally, orphaned_tasks_are_purged, sweep_visits_every_row_once,
 };
-pub use queries::{instance_query_pages, tables_are_inspectable};
+pub use queries::{inspection_reads_no_rows_of_other_tenants, instance_query_pages, tables_are_inspectable};
 pub use replacing::replacement_removes_all_previous_rows_but_dedupe_keys;
 pub use tasks::{
     early_inputs_are_buffered_without_an_instance, task_query_pages, tasks_are_stored_with_their_events,
@@ -318,7 +318,8 @@ macro_rules! store_suite {
             settled_work_is_removed_once, timers_are_returned_by_due_time,
             dead_letter_has_no_dedupe_key, dedupe_window_is_enforced, dedupe_window_excludes_downtime, last_checkpoint_is_stored, buffered_inputs_keep_their_order,
             dead_letters_and_definitions_are_stored, dead_letter_copies_wait_for_publication, replacement_removes_all_previous_rows_but_dedupe_keys,
-            deployment_replaces_the_previous_one, instance_query_pages, tables_are_inspectable,
+            deployment_replaces_the_previous_one, inspection_reads_no_rows_of_other_tenants, instance_query_pages,
+            tables_are_inspectable,
             tasks_are_stored_with_their_events, task_query_pages, early_inputs_are_buffered_without_an_instance,
             commits_wake_watchers, ended_instances_are_purged_incrementally,
             orphaned_tasks_are_purged, sweep_visits_every_row_once,

@@ -13,6 +13,8 @@ use crate::api::context::ApiState;
 use crate::api::extract::Tenant;
 use crate::api::problem::Problem;
 use crate::app::App;
+use crate::dead_letter_view;
+use crate::redact::Redaction;
 
 /// Dead letters per read.
 const BATCH: usize = 500;
@@ -64,20 +66,26 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
 ) -> Result<Json<CausePage>, Problem> {
     let (piles, complete) = api.read(move |app| count_causes(app, &tenant)).await?;
+    let redact = &api.app.config.redact;
     let mut items: Vec<_> =
-        piles.into_iter().map(|((reason, saga), pile)| cause(reason, saga, pile)).collect();
+        piles.into_iter().map(|((reason, saga), pile)| cause(reason, saga, &pile, redact)).collect();
     items.sort_by_key(|cause| std::cmp::Reverse(cause.count));
     Ok(Json(CausePage { items, complete }))
 }
 
-fn cause(reason: DeadLetterReason, saga: Option<SagaName>, pile: CauseCount) -> CauseView {
+fn cause(
+    reason: DeadLetterReason,
+    saga: Option<SagaName>,
+    pile: &CauseCount,
+    redact: &Redaction,
+) -> CauseView {
     CauseView {
         reason: reason.as_str(),
         saga: saga.map(|saga| saga.to_string()),
         count: pile.count,
         oldest: pile.oldest.at.to_string(),
         newest: pile.newest.at.to_string(),
-        message: pile.newest.message,
+        message: dead_letter_view::message(&pile.newest, redact),
     }
 }
 

@@ -124,8 +124,7 @@ pub(crate) async fn redrive_many(
     body: Body,
 ) -> Result<Json<RedriveResponse>, Problem> {
     let http = &api.app.config.http;
-    let selection: RedriveBody =
-        body::parse(&body::read(&headers, body, http.max_body_size, http.request_timeout).await?)?;
+    let selection: RedriveBody = body::parse(&body::read(&api, &headers, body, http.max_body_size).await?)?;
     let (limit, canary) = (page_limit(at_least_one("limit", selection.limit)?, &api), selection.canary);
     let canary = at_least_one("canary", canary)?;
     // The canary and the others meet the same definitions.

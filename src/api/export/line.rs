@@ -6,7 +6,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cursor::ExportCursor;
-use crate::api::sagas::{HistoryEntryView, InstanceSummary, ParentView, state};
+use crate::api::sagas::{
+    HistoryEntryView, InstanceSummary, ParentView, displayed_state, hidden_values, stored_hidden_values,
+};
 use crate::api::tasks::{TaskEventView, TaskView};
 use crate::app::App;
 
@@ -50,9 +52,12 @@ pub(super) fn entity_line(app: &App, shard: u16, touched: &FeedItem) -> String {
         FeedEntity::Instance(key, now) => {
             ("instance", &key.tenant, named(key), now.as_deref().map(|now| instance(app, key, now)))
         }
-        FeedEntity::Task(tenant, id, now) => {
-            ("task", tenant, json!({ "id": id }), now.as_deref().map(|now| to_json(&TaskView::of(now))))
-        }
+        FeedEntity::Task(tenant, id, now) => (
+            "task",
+            tenant,
+            json!({ "id": id }),
+            now.as_deref().map(|now| to_json(&TaskView::of(now, &app.config.redact))),
+        ),
         FeedEntity::TaskEvent(tenant, task, sequence, now) => {
             let key = json!({ "task": task, "sequence": sequence });
             ("task_event", tenant, key, now.as_deref().map(|now| to_json(&TaskEventView::of(now))))
@@ -60,7 +65,12 @@ pub(super) fn entity_line(app: &App, shard: u16, touched: &FeedItem) -> String {
         FeedEntity::HistoryEntry(of, version, now) => {
             let mut key = named(of);
             key["version"] = json!(version);
-            ("history", &of.tenant, key, now.as_deref().map(|now| to_json(&HistoryEntryView::of(now))))
+            (
+                "history",
+                &of.tenant,
+                key,
+                now.as_deref().map(|now| to_json(&HistoryEntryView::of(now, &stored_hidden_values(app, of)))),
+            )
         }
     };
     let op = if value.is_some() { "put" } else { "delete" };
@@ -89,11 +99,9 @@ fn named(key: &InstanceKey) -> Value {
 }
 
 fn instance(app: &App, key: &InstanceKey, instance: &Instance) -> Value {
-    let program = app.programs.by_hash(&instance.definition.hash);
-    let view = program.and_then(|program| program.view_state(&instance.state));
     to_json(&ExportedInstance {
-        summary: InstanceSummary::of(key, instance),
-        state: app.config.redact.redact(view.unwrap_or_else(|| state(&instance.state))),
+        summary: InstanceSummary::of(key, instance, &hidden_values(app, instance)),
+        state: app.config.redact.redact(displayed_state(app, instance)),
         parent: instance.parent.as_deref().map(ParentView::of),
         last_input_id: instance.last_input.to_string(),
         node: instance.node.clone(),

@@ -2,13 +2,18 @@
 
 use axum::Json;
 use axum::extract::State;
-use orlog_effect::job_logs::LogLine;
+use orlog_effect::job_logs::{JobLog, LogLine};
+use orlog_effect::worker;
+use orlog_model::WorkItem;
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::api::context::ApiState;
 use crate::api::extract::{InstancePath, Tenant};
+use crate::api::problem::Problem;
+use crate::api::sagas::stored_hidden_values;
+use crate::redact::{HiddenValues, Redaction};
 
 /// Job of an upstream.
 #[derive(Debug, Serialize, ToSchema)]
@@ -58,14 +63,25 @@ pub(in crate::api) struct JobLogPage {
 pub(in crate::api) async fn job_logs(
     State(api): State<ApiState>,
     InstancePath(key): InstancePath,
-) -> Json<JobLogPage> {
+) -> Result<Json<JobLogPage>, Problem> {
     let jobs = api.app.catalog.job_logs(&key).into_iter();
-    let items = jobs.map(|job| JobLogView { job: job.job, effect: job.effect, log: log_line_views(job.log) });
-    Json(JobLogPage { items: items.collect() })
+    let hidden = api.read(move |app| Ok(stored_hidden_values(app, &key))).await?;
+    let view =
+        |job: JobLog| JobLogView { job: job.job, effect: job.effect, log: log_line_views(job.log, &hidden) };
+    Ok(Json(JobLogPage { items: jobs.map(view).collect() }))
 }
 
-fn log_line_views(lines: Vec<LogLine>) -> Vec<LogLineView> {
-    lines.into_iter().map(|line| LogLineView { at: line.at.to_string(), text: line.text }).collect()
+fn log_line_views(lines: Vec<LogLine>, hidden: &HiddenValues) -> Vec<LogLineView> {
+    let view = |line: LogLine| LogLineView { at: line.at.to_string(), text: hidden.remove_from(&line.text) };
+    lines.into_iter().map(view).collect()
+}
+
+/// Returns the values of a work item that no text about it may quote.
+fn hidden_in(item: &WorkItem, redact: &Redaction) -> HiddenValues {
+    if !redact.is_active() {
+        return HiddenValues::default();
+    }
+    redact.hidden_values(&serde_json::to_value(&item.work).ok())
 }
 
 /// Log line of a job.
@@ -89,11 +105,11 @@ pub(in crate::api) struct JobPage {
     responses((status = 200, description = "Jobs by upstream, oldest first", body = JobPage))
 )]
 pub(in crate::api) async fn list(State(api): State<ApiState>, Tenant(tenant): Tenant) -> Json<JobPage> {
-    let clock = api.app.clock.as_ref();
+    let (clock, redact) = (api.app.clock.as_ref(), &api.app.config.redact);
     let boards = api.app.catalog.job_boards().into_iter();
     let items = boards.flat_map(|(board, _, executor)| {
         let upstream = executor.upstream().name.clone();
-        board.list(clock, &tenant).into_iter().map(move |seen| JobView {
+        let view = move |seen: worker::JobView| JobView {
             job: seen.item.id,
             upstream: upstream.clone(),
             effect: seen.item.work.label(),
@@ -102,8 +118,9 @@ pub(in crate::api) async fn list(State(api): State<ApiState>, Tenant(tenant): Te
             worker: seen.claim.as_ref().map(|(worker, _)| worker.clone()),
             expires_at: seen.claim.as_ref().map(|(_, until)| until.to_string()),
             claims: seen.claims,
-            log: log_line_views(seen.log),
-        })
+            log: log_line_views(seen.log, &hidden_in(&seen.item, redact)),
+        };
+        board.list(clock, &tenant).into_iter().map(view)
     });
     Json(JobPage { items: items.collect() })
 }

@@ -26,6 +26,12 @@ pub(super) fn register(app: &App, lags: &[StreamLag], registry: &mut MetricsRegi
         let idle = app.leased_shards().into_iter().filter(|shard| !here.contains(shard)).count();
         registry.register("shards_leased_not_running", int_gauge(idle as u64));
     }
+    if app.audit.dir().is_some() {
+        registry.register("audit_trail_bytes", int_gauge(app.audit.bytes()));
+        registry.register("audit_trail_alarm_bytes", int_gauge(app.config.audit.alarm_size));
+    }
+    registry.register("audit_writes_failed_total", app.audit.failures());
+    registry.register("audit_publishes_failed_total", app.audit.publish_failures());
     let behind = Family::<Labels2, IntGauge>::default();
     for lag in lags {
         let labels = [("stream", lag.stream.clone()), ("shard", lag.shard.to_string())];

@@ -1,10 +1,12 @@
 //! Page of instances in API responses.
 
+use orlog_model::{Instance, InstanceKey};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::search::SearchResult;
-use super::view::InstanceSummary;
+use super::view::{InstanceSummary, hidden_values};
+use crate::app::App;
 
 /// Page of instances.
 #[derive(Debug, Serialize, ToSchema)]
@@ -33,11 +35,14 @@ struct InstanceCount {
 }
 
 impl InstancePage {
-    pub(super) fn of(sifted: SearchResult, counted: bool) -> Self {
+    pub(super) fn of(app: &App, sifted: SearchResult, counted: bool) -> Self {
+        let view = |(key, instance): &(InstanceKey, Instance)| {
+            InstanceSummary::of(key, instance, &hidden_values(app, instance))
+        };
         let (value, exact) = sifted.count;
         let (failed, failure) = sifted.filter_errors;
         Self {
-            items: sifted.items.iter().map(|(key, instance)| InstanceSummary::of(key, instance)).collect(),
+            items: sifted.items.iter().map(view).collect(),
             next_cursor: sifted.next,
             scanned: sifted.scanned,
             count: counted.then_some(InstanceCount { value, exact }),

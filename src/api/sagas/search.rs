@@ -8,11 +8,14 @@ use orlog_program::{Filter, FilterEvalError};
 use orlog_store::{InstanceQuery, Reader};
 use serde_json::{Map, Value, json};
 
-use super::view::{DefinitionRefView, FailureView, OpenTaskView, ParentView, WaitView, state};
+use super::view::{
+    DefinitionRefView, FailureView, OpenTaskView, ParentView, WaitView, displayed_state, hidden_values,
+};
 use crate::api::errors::invalid_parameter;
 use crate::api::problem::Problem;
 use crate::api::query_limit::Cancellation;
 use crate::app::App;
+use crate::redact::HiddenValues;
 
 /// Instances per read; the tables are not locked during the evaluation.
 const CHUNK: usize = 256;
@@ -160,6 +163,10 @@ impl FilterEvaluator<'_> {
     /// Returns only the variables that the condition uses; an unused state is not read.
     fn values(&self, filter: &Filter, key: &InstanceKey, instance: &Instance) -> Map<String, Value> {
         let mut values = Map::new();
+        let redact = &self.app.config.redact;
+        // Redacted, so that a condition cannot read values that are not displayed.
+        let hidden = ["reference", "last_error"].iter().any(|name| filter.uses(name));
+        let hidden = if hidden { hidden_values(self.app, instance) } else { HiddenValues::default() };
         let mut set = |name: &str, value: &dyn Fn() -> Value| {
             if filter.uses(name) {
                 values.insert(name.to_owned(), value());
@@ -167,7 +174,9 @@ impl FilterEvaluator<'_> {
         };
         set("saga", &|| key.saga.as_str().into());
         set("correlation", &|| key.correlation.as_str().into());
-        set("reference", &|| instance.reference.clone().into());
+        set("reference", &|| {
+            instance.reference.as_deref().map(|reference| hidden.remove_from(reference)).into()
+        });
         set("status", &|| instance.status.as_str().into());
         set("paused", &|| instance.paused.into());
         set("version", &|| instance.version.into());
@@ -176,24 +185,20 @@ impl FilterEvaluator<'_> {
         set("updated_at", &|| instance.updated_at.to_string().into());
         set("now", &|| self.now.to_string().into());
         set("waits", &|| to_json(&instance.waits.iter().map(WaitView::of).collect::<Vec<_>>()));
-        set("tasks", &|| to_json(&instance.tasks.iter().map(OpenTaskView::of).collect::<Vec<_>>()));
-        set("last_error", &|| to_json(&instance.last_error.as_ref().map(FailureView::of)));
+        set("tasks", &|| {
+            to_json(&instance.tasks.iter().map(|task| OpenTaskView::of(task, redact)).collect::<Vec<_>>())
+        });
+        set("last_error", &|| {
+            to_json(&instance.last_error.as_ref().map(|failure| FailureView::of(failure, &hidden)))
+        });
         set("node", &|| instance.node.as_str().into());
         set("parent", &|| to_json(&instance.parent.as_deref().map(ParentView::of)));
         if filter.uses("state") || filter.uses("vars") {
-            // Redacted, so that a condition cannot read values that are not displayed.
-            let state = self.app.config.redact.redact(self.state(instance));
+            let state = redact.redact(displayed_state(self.app, instance));
             values.insert("vars".to_owned(), state.get("vars").cloned().unwrap_or(Value::Null));
             values.insert("state".to_owned(), state);
         }
         values
-    }
-
-    fn state(&self, instance: &Instance) -> Value {
-        let program = self.app.programs.by_hash(&instance.definition.hash);
-        program
-            .and_then(|program| program.view_state(&instance.state))
-            .unwrap_or_else(|| state(&instance.state))
     }
 }
 

@@ -12,7 +12,8 @@ use utoipa::ToSchema;
 
 use super::work::{AttemptView, OutboxView, kind};
 use crate::api::tasks::TaskSpecView;
-use crate::redact::Redaction;
+use crate::app::App;
+use crate::redact::{HiddenValues, Redaction};
 
 /// Instance in a list.
 #[derive(Debug, Serialize, ToSchema)]
@@ -179,18 +180,19 @@ struct RequestedWorkView {
 }
 
 impl InstanceSummary {
-    pub(in crate::api) fn of(key: &InstanceKey, instance: &Instance) -> Self {
+    /// Creates the view. `hidden` are the values that its texts must not quote.
+    pub(in crate::api) fn of(key: &InstanceKey, instance: &Instance, hidden: &HiddenValues) -> Self {
         let program = &instance.definition;
         Self {
             saga: key.saga.to_string(),
             correlation: key.correlation.to_string(),
-            reference: instance.reference.clone(),
+            reference: instance.reference.as_deref().map(|reference| hidden.remove_from(reference)),
             status: instance.status.as_str(),
             paused: instance.paused,
             version: instance.version,
             definition: DefinitionRefView::of(program),
             waits: instance.waits.iter().map(WaitView::of).collect(),
-            last_error: instance.last_error.as_ref().map(FailureView::of),
+            last_error: instance.last_error.as_ref().map(|failure| FailureView::of(failure, hidden)),
             created_at: instance.created_at.to_string(),
             updated_at: instance.updated_at.to_string(),
         }
@@ -198,15 +200,16 @@ impl InstanceSummary {
 }
 
 impl InstanceDetail {
-    /// Creates the view. `shown` is the state as rendered by the program. `history` has one entry more than
-    /// `limit` if there is a next page.
+    /// Creates the view. `history` has one entry more than `limit` if there is a next page.
     pub(super) fn of(
+        app: &App,
         key: &InstanceKey,
         instance: &Instance,
-        displayed: Option<Value>,
         history: &[HistoryEntry],
         limit: usize,
     ) -> Self {
+        let redact = &app.config.redact;
+        let (state, hidden) = (displayed_state(app, instance), hidden_values(app, instance));
         let timers = instance.timers.iter().map(|timer| TimerView {
             name: timer.name.to_string(),
             due: timer.due.to_string(),
@@ -219,11 +222,11 @@ impl InstanceDetail {
         });
         Self {
             tenant: key.tenant.to_string(),
-            summary: InstanceSummary::of(key, instance),
-            state: displayed.unwrap_or_else(|| state(&instance.state)),
+            summary: InstanceSummary::of(key, instance, &hidden),
+            state: redact.redact(state),
             timers: timers.collect(),
             pending_work: open.collect(),
-            tasks: instance.tasks.iter().map(OpenTaskView::of).collect(),
+            tasks: instance.tasks.iter().map(|task| OpenTaskView::of(task, redact)).collect(),
             parent: instance.parent.as_deref().map(ParentView::of),
             outbox: OutboxView::default(),
             attempts: Vec::new(),
@@ -231,13 +234,8 @@ impl InstanceDetail {
             last_input_id: instance.last_input.to_string(),
             node: instance.node.clone(),
             trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
-            history: HistoryPageView::of(history, limit),
+            history: HistoryPageView::of(history, limit, &hidden),
         }
-    }
-
-    pub(super) fn with_redacted(mut self, redact: &Redaction) -> Self {
-        self.state = redact.redact(self.state);
-        self
     }
 
     pub(super) fn with_buffered_inputs(mut self, buffered: usize) -> Self {
@@ -256,16 +254,41 @@ impl InstanceDetail {
     }
 }
 
+/// Returns the state of an instance as rendered by its program, or as JSON if it is readable; not redacted.
+pub(in crate::api) fn displayed_state(app: &App, instance: &Instance) -> Value {
+    let program = app.programs.by_hash(&instance.definition.hash);
+    program.and_then(|program| program.view_state(&instance.state)).unwrap_or_else(|| state(&instance.state))
+}
+
+/// Returns the values of a stored instance that no text about it may quote; none if it cannot be read.
+pub(in crate::api) fn stored_hidden_values(app: &App, key: &InstanceKey) -> HiddenValues {
+    if !app.config.redact.is_active() {
+        return HiddenValues::default();
+    }
+    let instance = app.runtime.reader(key).and_then(|reader| reader.instance(key).ok().flatten());
+    instance.map(|instance| hidden_values(app, &instance)).unwrap_or_default()
+}
+
+/// Returns the values of an instance that no text about it may quote.
+pub(in crate::api) fn hidden_values(app: &App, instance: &Instance) -> HiddenValues {
+    let redact = &app.config.redact;
+    if !redact.is_active() {
+        return HiddenValues::default();
+    }
+    let state = displayed_state(app, instance);
+    redact.hidden_values(instance.tasks.iter().map(|task| &task.spec.data).chain([&state]))
+}
+
 impl HistoryPageView {
-    fn of(records: &[HistoryEntry], limit: usize) -> Self {
+    fn of(records: &[HistoryEntry], limit: usize, hidden: &HiddenValues) -> Self {
         let displayed = &records[..records.len().min(limit)];
         let next = displayed.last().filter(|_| records.len() > limit).map(|record| record.version);
-        Self { items: displayed.iter().map(HistoryEntryView::of).collect(), next }
+        Self { items: displayed.iter().map(|record| HistoryEntryView::of(record, hidden)).collect(), next }
     }
 }
 
 impl HistoryEntryView {
-    pub(in crate::api) fn of(record: &HistoryEntry) -> Self {
+    pub(in crate::api) fn of(record: &HistoryEntry, hidden: &HiddenValues) -> Self {
         let work = record
             .work
             .iter()
@@ -275,7 +298,7 @@ impl HistoryEntryView {
             at: record.at.to_string(),
             input_id: record.input_id.to_string(),
             input_label: record.input_label.clone(),
-            note: record.note.clone(),
+            note: hidden.remove_from(&record.note),
             status: record.status.as_str(),
             work: work.collect(),
             kind: record.origin.kind.map(InputKind::as_str),
@@ -292,8 +315,8 @@ impl DefinitionRefView {
 }
 
 impl OpenTaskView {
-    pub(super) fn of(task: &Task) -> Self {
-        Self { id: task.id.to_string(), form: TaskSpecView::of(task) }
+    pub(super) fn of(task: &Task, redact: &Redaction) -> Self {
+        Self { id: task.id.to_string(), form: TaskSpecView::of(task, redact) }
     }
 }
 
@@ -324,8 +347,8 @@ impl WaitView {
 }
 
 impl FailureView {
-    pub(super) fn of(failure: &Failure) -> Self {
-        Self { code: failure.code.clone(), message: failure.message.clone() }
+    pub(super) fn of(failure: &Failure, hidden: &HiddenValues) -> Self {
+        Self { code: failure.code.clone(), message: hidden.remove_from(&failure.message) }
     }
 }
 

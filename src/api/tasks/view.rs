@@ -5,6 +5,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::redact::Redaction;
+
 /// Page of tasks.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct TaskPage {
@@ -82,31 +84,31 @@ pub(in crate::api) struct TaskEventView {
 }
 
 impl TaskSpecView {
-    pub(in crate::api) fn of(task: &Task) -> Self {
+    pub(in crate::api) fn of(task: &Task, redact: &Redaction) -> Self {
         let form = &task.spec;
         Self {
             tag: form.tag.to_string(),
-            title: form.title.clone(),
+            title: redact.hidden_values([&form.data]).remove_from(&form.title),
             roles: form.roles.clone(),
             not_by: form.not_by.iter().map(|user| user.as_str()).collect(),
             assignee: form.assignee.clone(),
             claimed_by: task.claimed_by.clone(),
             due: form.due.map(|due| due.to_string()),
             outcomes: form.outcomes.iter().map(EventType::to_string).collect(),
-            data: form.data.clone(),
+            data: redact.redact(form.data.clone()),
             opened_at: task.opened_at.to_string(),
         }
     }
 }
 
 impl TaskView {
-    pub(in crate::api) fn of(row: &TaskRow) -> Self {
+    pub(in crate::api) fn of(row: &TaskRow, redact: &Redaction) -> Self {
         Self {
             id: row.task.id.to_string(),
             saga: row.instance.saga.to_string(),
             correlation: row.instance.correlation.to_string(),
             status: row.status.as_str(),
-            spec: TaskSpecView::of(&row.task),
+            spec: TaskSpecView::of(&row.task, redact),
             outcome: row.outcome.as_ref().map(EventType::to_string),
             updated_at: row.updated_at.to_string(),
         }
@@ -114,8 +116,8 @@ impl TaskView {
 }
 
 impl TaskDetail {
-    pub(super) fn of(row: &TaskRow, events: &[TaskEvent]) -> Self {
-        Self { task: TaskView::of(row), events: events.iter().map(TaskEventView::of).collect() }
+    pub(super) fn of(row: &TaskRow, events: &[TaskEvent], redact: &Redaction) -> Self {
+        Self { task: TaskView::of(row, redact), events: events.iter().map(TaskEventView::of).collect() }
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
 
 /// Returns the latencies of the measured tenant.
 async fn measure(bench: &BenchArgs, data: PathBuf, load: Load) -> anyhow::Result<Vec<Duration>> {
-    let config = bench.config(data);
+    let config = bench.config(data)?;
     let (app, completions) = client::start_with(config, programs()?, upstreams(load)?).await?;
     client::until_owned(&app).await?;
     publish_load(&app, load, bench.sagas()).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::config::{BusKind, ClusterMode, Config};
+use crate::config::{BusKind, ClusterMode, Config, Layers};
 
 /// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -99,8 +99,13 @@ impl BenchArgs {
         Duration::from_secs(self.seconds)
     }
 
-    pub(super) fn config(&self, data: PathBuf) -> Config {
-        let mut config = Config { data_dir: data, node_name: "bench".to_owned(), ..Config::default() };
+    /// Returns the configuration of the node; the limits are those of the environment (`ORLOG_LIMITS__…`).
+    pub(super) fn config(&self, data: PathBuf) -> anyhow::Result<Config> {
+        let limits =
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ORLOG_LIMITS__"));
+        let limits = Layers::none().environment(limits).load()?.limits;
+        let mut config =
+            Config { data_dir: data, node_name: "bench".to_owned(), limits, ..Config::default() };
         let durability = match self.durability {
             Durability::Sync => crate::config::Durability::Sync,
             Durability::Interval => crate::config::Durability::Interval,
@@ -115,6 +120,6 @@ impl BenchArgs {
             config.nats.manage_aggregate_stream = true;
             config.cluster.mode = ClusterMode::Leases;
         }
-        config
+        Ok(config)
     }
 }

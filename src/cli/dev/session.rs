@@ -1,13 +1,12 @@
 //! Session of a development node: its token, in a file that only the user of the node can read.
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::auth::SessionToken;
 use crate::config::{AuthMode, Config};
+use crate::private_file;
 
 use super::super::exit::CommandError;
 
@@ -44,14 +43,9 @@ impl Session {
 
     /// Writes the token to its file.
     pub(super) fn write(&self) -> Result<(), CommandError> {
-        // A file of an earlier session may have other permissions, which `mode` does not change.
-        fs::remove_file(&self.file).ok();
-        let write = || {
-            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&self.file)?;
-            writeln!(file, "{}", self.token.expose())
-        };
+        let text = format!("{}\n", self.token.expose());
         let failed = |error| CommandError::failed(format!("cannot write {}: {error}", self.file.display()));
-        write().map_err(failed)?;
+        private_file::replace(&self.file, text.as_bytes()).map_err(failed)?;
         self.written.get_or_init(|| ());
         Ok(())
     }

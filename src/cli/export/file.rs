@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::page::ExportPage;
 use crate::cli::exit::CommandError;
+use crate::cli::printable::printable_json;
 
 /// Target for JSON lines.
 pub(super) enum LineSink {
@@ -44,7 +45,7 @@ impl LineSink {
         match self {
             Self::Standard => {
                 let mut out = io::stdout().lock();
-                out.write_all(page.text.as_bytes())?;
+                out.write_all(printable_json(&page.text).as_bytes())?;
                 Ok(out.flush()?)
             }
             Self::Path { path, file } => {

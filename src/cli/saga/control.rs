@@ -76,12 +76,12 @@ async fn instruct(
     if verb == "drop" {
         return console.line(&format!("{saga} {correlation}: dropped"));
     }
-    let status = console.painted(&text(&response, "status"));
     let paused = if response["paused"].as_bool().unwrap_or_default() { ", paused" } else { "" };
     let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
     let unchanged = reason.map(|reason| format!("; no effect: {reason}")).unwrap_or_default();
-    console.line(&format!(
-        "{saga} {correlation}: {status}{paused}, version {}{unchanged}",
-        text(&response, "version")
-    ))
+    console.status(
+        &format!("{saga} {correlation}: "),
+        &text(&response, "status"),
+        &format!("{paused}, version {}{unchanged}", text(&response, "version")),
+    )
 }

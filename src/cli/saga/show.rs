@@ -43,13 +43,9 @@ pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 }
 
 fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
-    let status = console.painted(&text(instance, "status"));
     let paused = if instance["paused"].as_bool().unwrap_or_default() { " (paused)" } else { "" };
-    console.line(&format!(
-        "{} {}: {status}{paused}",
-        text(instance, "saga"),
-        text(instance, "correlation")
-    ))?;
+    let name = format!("{} {}: ", text(instance, "saga"), text(instance, "correlation"));
+    console.status(&name, &text(instance, "status"), paused)?;
     let definition = &instance["definition"];
     let error = &instance["last_error"];
     let joined = |field: &str, show: &dyn Fn(&Value) -> String| {
@@ -86,7 +82,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
     ];
     let lines = lines.into_iter().chain(state(&instance["state"]));
     for (name, value) in lines.filter(|(_, value)| !value.is_empty()) {
-        console.line(&format!("  {name:<15} {value}"))?;
+        console.field(&format!("  {name}"), 17, &value)?;
     }
     Ok(())
 }

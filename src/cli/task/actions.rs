@@ -110,6 +110,6 @@ async fn act(
     }
     let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
     let unchanged = reason.map(|reason| format!("; no effect: {reason}")).unwrap_or_default();
-    let status = console.painted(&text(&response, "status"));
-    console.line(&format!("{verb} {}: instance is {status}{unchanged}", user_args.task))
+    let before = format!("{verb} {}: instance is ", user_args.task);
+    console.status(&before, &text(&response, "status"), &unchanged)
 }

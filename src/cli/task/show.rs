@@ -21,7 +21,7 @@ pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     if console.is_json() {
         return console.json(&task);
     }
-    console.line(&format!("{}: {}", text(&task, "title"), text(&task, "status")))?;
+    console.status(&format!("{}: ", text(&task, "title")), &text(&task, "status"), "")?;
     let joined =
         |field: &str| items(&task, field).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
     let lines = [
@@ -36,7 +36,7 @@ pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         ("data", text(&task, "data")),
     ];
     for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
-        console.line(&format!("  {name:<14} {value}"))?;
+        console.field(&format!("  {name}"), 16, &value)?;
     }
     console.line("")?;
     let fields = ["at", "kind", "user", "assignee", "outcome", "reason"];

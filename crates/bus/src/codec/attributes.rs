@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use orlog_model::{CorrelationId, Event, EventId, EventType, IdError, TenantId, Timestamp, TraceParent};
+use orlog_model::{
+    CorrelationId, Event, EventId, EventType, IdError, TenantId, Timestamp, TraceParent, is_direction_control,
+};
 use serde_json::Value;
 
 use super::error::DecodeError;
@@ -23,11 +25,11 @@ pub(super) fn event(
     defaults: &DecodeDefaults,
 ) -> Result<Event, DecodeError> {
     spec_version(from)?;
-    let tenant = optional(from, "tenantid", TenantId::new)?;
+    let tenant = optional(from, "tenantid", TenantId::for_input)?;
     Ok(Event {
-        id: required(from, "id", EventId::new)?,
+        id: required(from, "id", EventId::for_input)?,
         tenant: resolve_tenant(tenant, defaults)?,
-        kind: required(from, "type", EventType::new)?,
+        kind: required(from, "type", EventType::for_input)?,
         source: text(from, "source")?.ok_or_else(|| missing(from, "source"))?,
         subject: text(from, "subject")?,
         time: optional_time(from)?.unwrap_or(defaults.now),
@@ -52,7 +54,7 @@ pub(super) fn resolve_tenant(
         (Some(claimed), Some(expected)) if claimed != *expected => {
             Err(DecodeError::Tenant { claimed: claimed.to_string(), expected: expected.to_string() })
         }
-        (_, Some(expected)) => Ok(expected.clone()),
+        (_, Some(expected)) => id("tenantid", expected.as_str(), TenantId::for_input),
         (Some(claimed), None) => Ok(claimed),
         (None, None) => Ok(TenantId::default_tenant()),
     }
@@ -67,7 +69,7 @@ pub(super) fn id<T>(
     new(text.to_owned()).map_err(|e| DecodeError::invalid(label, e.to_string(), text))
 }
 
-/// Checks free text: bounded length, no control characters.
+/// Checks free text: bounded length, no control characters and no bidirectional controls.
 pub(super) fn free_text(label: &str, text: &str) -> Result<String, DecodeError> {
     let rule = if text.is_empty() {
         "it must not be empty".to_owned()
@@ -75,6 +77,8 @@ pub(super) fn free_text(label: &str, text: &str) -> Result<String, DecodeError> 
         format!("it is {} bytes long, the limit is {MAX_TEXT_BYTES}", text.len())
     } else if text.chars().any(char::is_control) {
         "it must not contain control characters".to_owned()
+    } else if text.chars().any(is_direction_control) {
+        "it must not contain bidirectional controls".to_owned()
     } else {
         return Ok(text.to_owned());
     };

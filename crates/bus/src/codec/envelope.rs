@@ -30,14 +30,14 @@ pub fn from_envelope(value: &Value, defaults: &DecodeDefaults) -> Result<Event, 
         Some(Value::Object(metadata)) => metadata,
         Some(other) => return Err(DecodeError::invalid_type("metadata", "it must be an object", other)),
     };
-    let tenant = text(members, "tenant_id")?.map(|t| id("tenant_id", t, TenantId::new)).transpose()?;
-    let aggregate_type = id("aggregate_type", required(members, "aggregate_type")?, Name::new)?;
+    let tenant = text(members, "tenant_id")?.map(|t| id("tenant_id", t, TenantId::for_input)).transpose()?;
+    let aggregate_type = id("aggregate_type", required(members, "aggregate_type")?, Name::for_input)?;
     let correlation = text(metadata, "correlation_id")?;
     let causation = text(metadata, "causation_id")?;
     Ok(Event {
-        id: id("event_id", required(members, "event_id")?, EventId::new)?,
+        id: id("event_id", required(members, "event_id")?, EventId::for_input)?,
         tenant: resolve_tenant(tenant, defaults)?,
-        kind: id("event_type", required(members, "event_type")?, EventType::new)?,
+        kind: id("event_type", required(members, "event_type")?, EventType::for_input)?,
         source: format!("{SOURCE_PREFIX}{aggregate_type}"),
         subject: Some(free_text("aggregate_id", required(members, "aggregate_id")?)?),
         time: timestamp(members)?.unwrap_or(defaults.now),

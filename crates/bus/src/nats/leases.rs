@@ -20,9 +20,11 @@ use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use super::connection::{Connection, chain};
+use super::leader::create_on_leader;
 use super::stream_config::StreamSpec;
 use crate::Error;
 use crate::membership::{ClusterView, Membership, Pod, ShardLease, ShardOwnership};
+use crate::retry_log::RetryLog;
 
 /// Retention of a tombstone of an expired record.
 const TOMBSTONE_TTL: Duration = Duration::from_mins(1);
@@ -228,8 +230,9 @@ struct BucketWatcher {
 
 impl BucketWatcher {
     async fn run(self) {
+        let mut retries = RetryLog::default();
         loop {
-            self.round().await;
+            self.round(&mut retries).await;
             self.sender.send_modify(|view| {
                 if view.current {
                     *view = Arc::new(ClusterView { current: false, ..ClusterView::clone(view) });
@@ -241,8 +244,8 @@ impl BucketWatcher {
 
     /// Reads until the current consumer ends. Starts with all records, so that records that expired while
     /// no consumer was active are removed.
-    async fn round(&self) -> Option<()> {
-        let config = pull::Config {
+    async fn round(&self, retries: &mut RetryLog) -> Option<()> {
+        let config = |_| pull::Config {
             ack_policy: AckPolicy::None,
             filter_subject: format!("{}>", self.prefix),
             deliver_policy: DeliverPolicy::LastPerSubject,
@@ -251,8 +254,13 @@ impl BucketWatcher {
             inactive_threshold: EXPIRES * 2,
             ..pull::Config::default()
         };
-        let made = self.stream.create_consumer(config).await;
-        let consumer = made.inspect_err(|error| tracing::warn!(%error, "lease read failed")).ok()?;
+        // A lagging server lacks the last records.
+        let created = create_on_leader(&self.stream, config).await;
+        let failed = |error: &Error| {
+            retries.failed(|count| tracing::warn!(%error, failures = count, "lease read failed; retrying"));
+        };
+        let (_, consumer) = created.inspect_err(failed).ok()?;
+        retries.succeeded();
         let mut remaining = consumer.cached_info().num_pending;
         let messages = consumer.stream().heartbeat(HEARTBEAT).expires(EXPIRES).messages().await.ok()?;
         let mut messages = std::pin::pin!(messages);

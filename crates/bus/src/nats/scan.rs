@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 
 use super::connection::chain;
+use super::leader::create_on_leader;
 use super::message::{from_nats, timestamp};
 use crate::in_flight::StoredMessage;
 use crate::{Delivery, Error, ScanStart, StreamScan};
@@ -16,6 +17,11 @@ use crate::{Delivery, Error, ScanStart, StreamScan};
 const PULL: usize = 1000;
 /// Maximum time that the servers may take to return a message.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of consecutive failed fetches after which a scan fails. A consumer that was just created may not
+/// be reachable yet from all servers.
+const FETCH_ATTEMPTS: u32 = 20;
+/// Delay between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The servers delete a consumer that is inactive for this duration.
 const INACTIVE: Duration = Duration::from_secs(30);
 
@@ -30,12 +36,12 @@ pub(super) struct NatsScan {
 }
 
 impl NatsScan {
+    /// Opens the scan of all messages up to the end of the stream, as its leader states it.
     pub(super) async fn open(
         stream: &Stream<()>,
-        name: String,
-        filters: Vec<String>,
+        name: &str,
+        filters: &[String],
         since: ScanStart,
-        end: u64,
     ) -> Result<Self, Error> {
         let deliver_policy = match since {
             ScanStart::Sequence(first) => DeliverPolicy::ByStartSequence { start_sequence: first.max(1) },
@@ -45,9 +51,9 @@ impl NatsScan {
                 DeliverPolicy::ByStartTime { start_time }
             }
         };
-        let config = pull::Config {
-            name: Some(name),
-            filter_subjects: filters,
+        let config = |attempt| pull::Config {
+            name: Some(format!("{name}-{attempt}")),
+            filter_subjects: filters.to_vec(),
             ack_policy: AckPolicy::None,
             memory_storage: true,
             num_replicas: 1,
@@ -55,19 +61,24 @@ impl NatsScan {
             deliver_policy,
             ..pull::Config::default()
         };
-        let consumer = stream.create_consumer(config).await;
-        let consumer = consumer.map_err(|error| Error::Unavailable(chain(&error)))?;
+        let (info, consumer) = create_on_leader(stream, config).await?;
         let done = consumer.cached_info().num_pending == 0;
-        Ok(Self { consumer, count: 0, end, done })
+        Ok(Self { consumer, count: 0, end: info.state.last_sequence, done })
     }
 
-    async fn fetch(&mut self) -> Result<Vec<Delivery>, Error> {
-        let unavailable = |error: &dyn std::error::Error| Error::Unavailable(chain(error));
-        let batch = self.consumer.fetch().max_messages(PULL).messages().await;
-        let mut batch = batch.map_err(|error| unavailable(&error))?;
+    /// Reads the next messages. A failure of the servers ends the batch and is returned beside it; no message
+    /// is lost, because the next batch continues after the received messages.
+    async fn fetch(&mut self) -> Result<(Vec<Delivery>, Option<String>), Error> {
         let mut found = Vec::new();
+        let mut batch = match self.consumer.fetch().max_messages(PULL).messages().await {
+            Ok(batch) => batch,
+            Err(error) => return Ok((found, Some(chain(&error)))),
+        };
         while let Some(message) = batch.next().await {
-            let message = message.map_err(|error| Error::Unavailable(error.to_string()))?;
+            let message = match message {
+                Ok(message) => message,
+                Err(error) => return Ok((found, Some(error.to_string()))),
+            };
             let info = message.info().map_err(|error| Error::Unavailable(error.to_string()))?;
             let (sequence, published_at) = (info.stream_sequence, timestamp(info.published));
             self.count += 1;
@@ -83,19 +94,27 @@ impl NatsScan {
                 break;
             }
         }
-        Ok(found)
+        Ok((found, None))
     }
 }
 
 #[async_trait]
 impl StreamScan for NatsScan {
     async fn next(&mut self) -> Result<Vec<Delivery>, Error> {
+        let mut failures = 0;
         while !self.done {
-            let found = tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await;
-            let found = found.map_err(|_| Error::Unavailable("the servers do not respond".to_owned()))??;
+            let fetched = tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await;
+            let (found, failure) =
+                fetched.map_err(|_| Error::Unavailable("the servers do not respond".to_owned()))??;
             if !found.is_empty() {
                 return Ok(found);
             }
+            let Some(failure) = failure else { continue };
+            failures += 1;
+            if failures >= FETCH_ATTEMPTS {
+                return Err(Error::Unavailable(failure));
+            }
+            tokio::time::sleep(PAUSE).await;
         }
         Ok(Vec::new())
     }

@@ -245,6 +245,10 @@ impl ShardLog {
             if info.consumer_sequence != delivered {
                 return Err(ShardLogError::Unavailable("a message was not delivered".to_owned()));
             }
+            // A consumer on a lagging server starts at the end of that server.
+            if info.stream_sequence <= *read {
+                continue;
+            }
             *read = info.stream_sequence;
             if visit(*read, message.payload.clone()).is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -200,10 +200,9 @@ impl Bus for NatsStream {
 
     async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
         SubjectMatcher::for_filters(&filters)?;
-        let end = self.refresh_info().await?.state.last_sequence;
         let name = format!("{}-past-{}", self.reader, Uuid::new_v4().simple());
         let filters = merge_overlapping(filters.iter().map(String::as_str));
-        Ok(Box::new(NatsScan::open(&self.stream, name, filters, since, end).await?))
+        Ok(Box::new(NatsScan::open(&self.stream, &name, &filters, since).await?))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {

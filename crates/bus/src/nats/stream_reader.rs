@@ -4,20 +4,22 @@
 //! The consumer is ephemeral, acknowledges nothing and exists in the memory of one server. The reader
 //! makes it safe: the consumer starts after the last message that was read, and the reader detects gaps
 //! in its numbers. The reader checks the stream before each start, so that it detects a recreated or
-//! truncated stream.
+//! truncated stream. Only a consumer on the leader of the stream shows that the reader has caught up.
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Info, Stream};
 use futures::StreamExt as _;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::identity;
+use super::leader::{create_on_leader, is_on_leader};
 use super::message::{from_nats, timestamp};
 use crate::checkpoint::AckPosition;
 use crate::in_flight::StoredMessage;
+use crate::retry_log::RetryLog;
 
 /// Number of messages per fetch.
 const PULL: usize = 2000;
@@ -73,7 +75,9 @@ impl StreamReader {
     pub(super) fn start(reader_config: ReaderConfig) -> Self {
         let (sender, news) = mpsc::channel(WAITING);
         let last = AckPosition { sequence: reader_config.after, at: None };
-        tokio::spawn(ReaderTask { reader_config, last, sender, rounds: 0 }.run());
+        tokio::spawn(
+            ReaderTask { reader_config, last, sender, rounds: 0, retries: RetryLog::default() }.run(),
+        );
         Self { news }
     }
 
@@ -89,6 +93,7 @@ struct ReaderTask {
     last: AckPosition,
     sender: mpsc::Sender<ReaderEvent>,
     rounds: u64,
+    retries: RetryLog,
 }
 
 /// Reason for the end of a round.
@@ -120,33 +125,37 @@ impl ReaderTask {
 
     /// Reads until the current consumer ends.
     async fn round(&mut self) -> RoundEnd {
-        let Ok(info) = self.reader_config.stream.get_info().await else { return RoundEnd::Uncertain };
-        if self.rounds == 0 {
-            // Missing messages were reported when the subscription was compared with its checkpoint.
-            self.last.sequence = self.last.sequence.max(info.state.first_sequence.saturating_sub(1));
-        }
-        if let Some(reason) = self.broken(&info) {
-            return RoundEnd::Broken(reason);
-        }
         self.rounds += 1;
-        let consumer = match self.reader_config.stream.create_consumer(self.config()).await {
-            Ok(consumer) => consumer,
+        let config = |attempt| self.config(attempt);
+        let (info, consumer) = match create_on_leader(&self.reader_config.stream, config).await {
+            Ok(created) => created,
             Err(error) => {
-                tracing::debug!(stream = self.reader_config.stream_name, %error, "consumer creation failed; retrying");
+                self.retries.failed(|count| {
+                    let stream = &self.reader_config.stream_name;
+                    tracing::warn!(stream, %error, failures = count, "stream reader failed; retrying");
+                });
                 return RoundEnd::Uncertain;
             }
         };
-        let end = self.read(&consumer, &info).await;
+        self.retries.succeeded();
+        let end = self.read_checked(&consumer, &info).await;
         // If this fails, the servers delete it after the inactivity limit.
-        drop(self.reader_config.stream.delete_consumer(&self.consumer_name()).await);
+        drop(self.reader_config.stream.delete_consumer(&consumer.cached_info().name).await);
         end
     }
 
-    async fn read(
-        &mut self,
-        consumer: &async_nats::jetstream::consumer::Consumer<pull::Config>,
-        info: &Info,
-    ) -> RoundEnd {
+    async fn read_checked(&mut self, consumer: &Consumer<pull::Config>, info: &Info) -> RoundEnd {
+        if self.rounds == 1 {
+            // Missing messages were reported when the subscription was compared with its checkpoint.
+            self.last.sequence = self.last.sequence.max(info.state.first_sequence.saturating_sub(1));
+        }
+        if let Some(reason) = self.broken(info) {
+            return RoundEnd::Broken(reason);
+        }
+        self.read(consumer, info).await
+    }
+
+    async fn read(&mut self, consumer: &Consumer<pull::Config>, info: &Info) -> RoundEnd {
         if consumer.cached_info().num_pending == 0 && !self.level(info).await {
             return RoundEnd::Dropped;
         }
@@ -169,7 +178,7 @@ impl ReaderTask {
             let end = match chunk {
                 Ok(Some(chunk)) => self.forward(chunk, &mut numbers).await,
                 Ok(None) => Some(RoundEnd::Uncertain),
-                Err(_) => self.idle(numbers).await,
+                Err(_) => self.idle(&consumer.cached_info().name, numbers).await,
             };
             if let Some(end) = end {
                 return end;
@@ -225,14 +234,17 @@ impl ReaderTask {
 
     /// Handles a period without messages. If the consumer has no pending messages, everything up to the end
     /// of the stream is read.
-    async fn idle(&mut self, numbers: u64) -> Option<RoundEnd> {
+    async fn idle(&mut self, consumer: &str, numbers: u64) -> Option<RoundEnd> {
         let Ok(info) = self.reader_config.stream.get_info().await else { return Some(RoundEnd::Uncertain) };
         if let Some(reason) = self.broken(&info) {
             return Some(RoundEnd::Broken(reason));
         }
-        let Ok(consumer) = self.reader_config.stream.consumer_info(self.consumer_name()).await else {
+        let Ok(consumer) = self.reader_config.stream.consumer_info(consumer).await else {
             return Some(RoundEnd::Uncertain);
         };
+        if !is_on_leader(&info, &consumer) {
+            return Some(RoundEnd::Uncertain);
+        }
         let level = consumer.num_pending == 0 && consumer.delivered.consumer_sequence == numbers;
         (level && !self.level(&info).await).then_some(RoundEnd::Dropped)
     }
@@ -246,13 +258,9 @@ impl ReaderTask {
         self.sender.send(ReaderEvent::CaughtUp(self.last)).await.is_ok()
     }
 
-    fn consumer_name(&self) -> String {
-        format!("{}-{}", self.reader_config.name, self.rounds)
-    }
-
-    fn config(&self) -> pull::Config {
+    fn config(&self, attempt: usize) -> pull::Config {
         pull::Config {
-            name: Some(self.consumer_name()),
+            name: Some(format!("{}-{}-{attempt}", self.reader_config.name, self.rounds)),
             filter_subjects: self.reader_config.filters.clone(),
             ack_policy: AckPolicy::None,
             memory_storage: true,

@@ -18,10 +18,32 @@ use crate::script::{
 };
 use crate::upstream::Upstream;
 
-/// Default paths that jobs may read, if they exist.
-const READ: [&str; 12] = [
+/// Default paths that jobs may read, if they exist. Of `/etc` only what interpreters and libraries need: it often
+/// contains the configuration and secrets of services, also of Orlog.
+const READ: [&str; 33] = [
     "/bin",
-    "/etc",
+    "/etc/alternatives",
+    "/etc/fonts",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
     "/lib",
     "/lib32",
     "/lib64",

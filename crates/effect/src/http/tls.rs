@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, ClientBuilder, Identity};
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +16,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns a client builder with the TLS crypto provider installed. All HTTP clients of the process use
 /// it: reqwest panics without a crypto provider.
+///
+/// Only the configuration decides where requests and their credentials go: proxies of the environment are ignored,
+/// and redirects are not followed.
+#[expect(clippy::disallowed_methods, reason = "the only builder of clients")]
 pub fn client() -> ClientBuilder {
     // An error means that a provider is already installed.
     drop(rustls::crypto::ring::default_provider().install_default());
-    Client::builder()
+    Client::builder().no_proxy().redirect(Policy::none())
 }
 
 /// Certificates in PEM. They are reloaded when they change.
@@ -119,13 +124,8 @@ impl Clients {
         [ca, ..]: &Certificates,
         identity: Option<&Identity>,
     ) -> Result<ClientPair, reqwest::Error> {
-        // Proxies of the environment are ignored and redirects are not followed by default: only the
-        // configuration decides where requests go.
         let builder = || -> Result<ClientBuilder, reqwest::Error> {
-            let builder = client()
-                .redirect(reqwest::redirect::Policy::none())
-                .no_proxy()
-                .connect_timeout(CONNECT_TIMEOUT);
+            let builder = client().connect_timeout(CONNECT_TIMEOUT);
             let builder = match ca {
                 Some(ca) => builder.tls_certs_only(Certificate::from_pem_bundle(ca.expose().as_bytes())?),
                 None if self.roots => builder,

@@ -20,7 +20,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use super::spec::{self, FAILED, Isolation, ResourceLimits, SandboxSpec};
 
-/// Requested Landlock ABI; an older kernel applies what it supports.
+/// Requested Landlock ABI, of Linux 6.12; an older kernel applies what it supports.
 const REQUESTED_ABI: ABI = ABI::V6;
 
 /// Files that every program may write.
@@ -89,7 +89,10 @@ fn fence(confined: &SandboxSpec) -> Result<(), String> {
         Ok(status.ruleset)
     };
     match restrict() {
-        Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => Ok(()),
+        Ok(RulesetStatus::FullyEnforced) => Ok(()),
+        Ok(RulesetStatus::PartiallyEnforced) => {
+            Err("the kernel supports a part of Landlock only; Linux 6.12 supports all".to_owned())
+        }
         Ok(RulesetStatus::NotEnforced) => Err("the kernel does not support Landlock".to_owned()),
         Err(error) => Err(format!("Landlock: {error}")),
     }
@@ -103,7 +106,15 @@ pub(super) fn landlock() -> &'static str {
             .handle_access(AccessFs::from_all(abi));
         ruleset.and_then(Ruleset::create).is_ok()
     };
-    match (has(ABI::V5), has(ABI::V1)) {
+    let has_all = || {
+        let ruleset = Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessFs::from_all(REQUESTED_ABI))?
+            .handle_access(AccessNet::from_all(REQUESTED_ABI))?
+            .scope(Scope::from_all(REQUESTED_ABI))?;
+        ruleset.create()
+    };
+    match (has_all().is_ok(), has(ABI::V1)) {
         (true, _) => "whole",
         (false, true) => "in part",
         (false, false) => "none",
@@ -121,9 +132,12 @@ fn mute() -> Result<(), String> {
     seccompiler::apply_filter(&program).map_err(|error| format!("seccomp: {error}"))
 }
 
-/// `socket` and `io_uring_setup`.
+/// `socket` and `io_uring_setup`, also of the x32 ABI, which has the same architecture. Other ABIs of the processor have
+/// another architecture, for which the filter kills the process.
 #[cfg(target_arch = "x86_64")]
-const SILENCED: [i64; 2] = [41, 425];
+const SILENCED: [i64; 4] = [41, 425, X32 | 41, X32 | 425];
+#[cfg(target_arch = "x86_64")]
+const X32: i64 = 0x4000_0000;
 #[cfg(not(target_arch = "x86_64"))]
 const SILENCED: [i64; 2] = [198, 425];
 

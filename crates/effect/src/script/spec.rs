@@ -66,14 +66,14 @@ pub(crate) struct ResourceLimits {
     pub(crate) processes: u64,
 }
 
-/// Whether a job runs on a system without sandbox support.
+/// Whether a job runs on a system that does not support the whole sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
     /// It does not run.
+    #[default]
     Required,
     /// It runs with the supported restrictions.
-    #[default]
     BestEffort,
     /// It runs without a sandbox, with resource limits.
     None,

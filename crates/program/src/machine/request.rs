@@ -158,14 +158,16 @@ impl Execution<'_> {
         tag: &Name,
         bindings: &Bindings<'_>,
     ) -> Result<CorrelationId, EvalError> {
-        let text = match (template, self.state.entry(at).retries) {
-            (Some(template), _) => identifier("a correlation id", &template.evaluate(bindings)?)?,
-            (None, 0) => format!("{}:{tag}", self.context.key.correlation),
-            (None, retries) => {
-                format!("{}:{tag}:{}", self.context.key.correlation, retries.saturating_add(1))
+        let parent = &self.context.key.correlation;
+        let id = match (template, self.state.entry(at).retries) {
+            (Some(template), _) => {
+                CorrelationId::for_path(identifier("a correlation id", &template.evaluate(bindings)?)?)
             }
+            // The parent may have an id that only stored instances have.
+            (None, 0) => CorrelationId::new(format!("{parent}:{tag}")),
+            (None, retries) => CorrelationId::new(format!("{parent}:{tag}:{}", retries.saturating_add(1))),
         };
-        CorrelationId::for_path(text).map_err(|error| eval_error("correlation", error.to_string()))
+        id.map_err(|error| eval_error("correlation", error.to_string()))
     }
 
     /// Creates the payload of a job: the merged environments of the saga and the job, and the results of

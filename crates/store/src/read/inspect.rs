@@ -29,9 +29,19 @@ pub struct InspectRow {
     pub value: Value,
 }
 
+/// First rows of a table.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct InspectPage {
+    /// Rows in key order.
+    pub rows: Vec<InspectRow>,
+    /// Number of scanned rows.
+    pub scanned: usize,
+    /// Whether the scan ended at its limit before it found enough rows.
+    pub is_cut: bool,
+}
+
 impl Reader {
-    /// Returns the rows of a table in key order, of one tenant or of all. Tables that belong to no tenant
-    /// require all tenants. Accepts the names of [`TABLES`] and the names on disk.
+    /// Returns the first `limit` rows of a table, as [`Reader::inspect_page`] without a limit of the scan.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], and the errors of [`Reader`].
@@ -41,19 +51,65 @@ impl Reader {
         tenant: Option<&TenantId>,
         limit: usize,
     ) -> Result<Vec<InspectRow>, Error> {
+        Ok(self.inspect_page(table, tenant, limit, usize::MAX)?.rows)
+    }
+
+    /// Returns the first `limit` rows of a table in key order, of one tenant or of all; scans at most
+    /// `scan_limit` rows. Tables that belong to no tenant require all tenants. Reads no row of another tenant,
+    /// except in tables whose keys do not start with the tenant: `schedule`, `dedupe` and `dead_letter_outbox`.
+    /// Accepts the names of [`TABLES`] and the names on disk.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], and the errors of [`Reader`].
+    pub fn inspect_page(
+        &self,
+        table: &str,
+        tenant: Option<&TenantId>,
+        limit: usize,
+        scan_limit: usize,
+    ) -> Result<InspectPage, Error> {
         let table = named(table)?;
-        let mut rows = Vec::new();
-        if limit == 0 {
-            return Ok(rows);
-        }
-        self.shared.scan(table, &KeyRange::all(), |key, value| {
-            let (owner, row) = display(table, key, value)?;
-            if tenant.is_none() || tenant == owner.as_ref() {
-                rows.push(row);
+        let mut page = InspectPage::default();
+        for range in self.ranges(table, tenant) {
+            if page.rows.len() >= limit || page.is_cut {
+                break;
             }
-            Ok(if rows.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-        })?;
-        Ok(rows)
+            self.shared.scan(table, &range, |key, value| {
+                if page.scanned >= scan_limit {
+                    page.is_cut = true;
+                    return Ok(ControlFlow::Break(()));
+                }
+                page.scanned += 1;
+                let (owner, row) = display(table, key, value)?;
+                if tenant.is_none() || tenant == owner.as_ref() {
+                    page.rows.push(row);
+                }
+                Ok(if page.rows.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+            })?;
+        }
+        Ok(page)
+    }
+
+    /// Returns the ranges that contain the rows of a tenant.
+    fn ranges(&self, table: Table, tenant: Option<&TenantId>) -> Vec<KeyRange> {
+        let Some(tenant) = tenant else { return vec![KeyRange::all()] };
+        match table {
+            Table::Instance | Table::Attention | Table::History | Table::BufferedInput => {
+                self.keys().instances(tenant, None, "")
+            }
+            Table::Task | Table::TaskEvent => {
+                self.keys().slots_of(tenant).map(|slot| keys::tasks(slot, tenant)).collect()
+            }
+            Table::DeadLetter => vec![keys::dead_letters(tenant)],
+            Table::Outbox => keys::tenant_destinations(tenant).into(),
+            Table::Timer
+            | Table::Dedupe
+            | Table::DeadLetterOutbox
+            | Table::Checkpoint
+            | Table::Definition
+            | Table::Meta
+            | Table::Feed => vec![KeyRange::all()],
+        }
     }
 }
 

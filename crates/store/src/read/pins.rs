@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use orlog_model::{DefinitionRef, Status};
+use orlog_model::{DefinitionRef, Status, TenantId};
 use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -61,14 +61,38 @@ impl Reader {
     /// # Errors
     /// See [`Reader`].
     pub fn pin_counts(&self, limit: u64) -> Result<PinCounts, Error> {
+        self.pin_counts_in(&[KeyRange::all()], limit)
+    }
+
+    /// Counts the instances of one tenant as [`Reader::pin_counts`]. Reads no row of another tenant.
+    ///
+    /// # Errors
+    /// See [`Reader`].
+    pub fn tenant_pin_counts(&self, tenant: &TenantId, limit: u64) -> Result<PinCounts, Error> {
+        self.pin_counts_in(&self.keys().instances(tenant, None, ""), limit)
+    }
+
+    fn pin_counts_in(&self, ranges: &[KeyRange], limit: u64) -> Result<PinCounts, Error> {
         let mut pins = PinCounts { complete: true, ..PinCounts::default() };
         let mut remaining = limit;
-        self.shared.scan(Table::Instance, &KeyRange::all(), |_, value| {
-            if remaining == 0 {
+        for range in ranges {
+            self.add_pin_counts(range, &mut remaining, &mut pins)?;
+        }
+        Ok(pins)
+    }
+
+    fn add_pin_counts(
+        &self,
+        range: &KeyRange,
+        remaining: &mut u64,
+        pins: &mut PinCounts,
+    ) -> Result<(), Error> {
+        self.shared.scan(Table::Instance, range, |_, value| {
+            if *remaining == 0 {
                 pins.complete = false;
                 return Ok(ControlFlow::Break(()));
             }
-            remaining -= 1;
+            *remaining -= 1;
             let Some(SnapshotPrefix { hash, status }) = readable(decode(Table::Instance, value))? else {
                 // It may be pinned to any definition.
                 pins.complete = false;
@@ -77,8 +101,7 @@ impl Reader {
             let pinned = pins.by_hash.entry(hash).or_default();
             *(if status.is_final() { &mut pinned.ended } else { &mut pinned.live }) += 1;
             Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(pins)
+        })
     }
 }
 
@@ -125,6 +148,26 @@ mod tests {
         snapshot.definition.hash = [hash; 16];
         let empty = Commit::empty(key("acme", correlation), at(1));
         Change::Apply(Box::new(Commit { instance: Some(snapshot), ..empty }))
+    }
+
+    #[test]
+    fn instances_of_one_tenant_are_counted_without_those_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
+        let of_other = |change| match change {
+            Change::Apply(mut commit) => {
+                commit.key = key("other", commit.key.correlation.as_str());
+                Change::Apply(commit)
+            }
+            other => other,
+        };
+        let others = (0..600).map(|n| of_other(pinned(&format!("a-{n}"), 1, Status::Running)));
+        let group: Vec<_> = others.chain([pinned("own", 1, Status::Running)]).collect();
+        writer.commit(&group, at(1)).unwrap();
+        let tenant = TenantId::new("acme").unwrap();
+        let counted = reader.tenant_pin_counts(&tenant, 1).unwrap();
+        assert_eq!((counted.of(&[1; 16]), counted.complete), (PinCount { live: 1, ended: 0 }, true));
+        assert_eq!(reader.pin_counts(u64::MAX).unwrap().of(&[1; 16]).live, 601);
     }
 
     #[test]

@@ -98,3 +98,29 @@ pub fn tables_are_inspectable(mut fixture: StoreFixture) {
     assert_eq!(fixture.reader.inspect_rows("saga", Some(&acme), 9).unwrap().len(), 1);
     assert!(matches!(fixture.reader.inspect_rows("users", None, 9), Err(Error::NoSuchTable { .. })));
 }
+
+/// The inspection of a tenant reads its rows only, where the keys start with the tenant; elsewhere it stops at
+/// its limit.
+pub fn inspection_reads_no_rows_of_other_tenants(mut fixture: StoreFixture) {
+    let row = |tenant: &str, number: u128| {
+        let key = key(tenant, &format!("o-{number}"));
+        apply(Commit {
+            instance: Some(instance(1, Status::Running)),
+            work: vec![effect(&key, "payments.charge", number)],
+            arm: vec![timer(50, 1)],
+            dead_letter: Some(Box::new(dead_letter(tenant, number))),
+            ..empty(&key)
+        })
+    };
+    let others = (0..100).flat_map(|number| [row("aaa", 2 * number), row("zeta", 2 * number + 1)]);
+    let group: Vec<_> = others.chain([row("acme", 1000)]).collect();
+    fixture.commit(&group);
+    let acme = tenant("acme");
+    for table in ["saga", "outbox", "deadletter"] {
+        let page = fixture.reader.inspect_page(table, Some(&acme), 9, 5).unwrap();
+        assert_eq!((page.rows.len(), page.scanned, page.is_cut), (1, 1, false), "{table}");
+    }
+    let page = fixture.reader.inspect_page("schedule", Some(&acme), 9, 5).unwrap();
+    assert_eq!((page.rows.len(), page.scanned, page.is_cut), (0, 5, true));
+    assert_eq!(fixture.reader.inspect_page("schedule", Some(&acme), 9, 999).unwrap().rows.len(), 1);
+}

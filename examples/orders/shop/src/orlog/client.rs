@@ -61,6 +61,7 @@ pub struct Upstream {
 ///
 /// # Errors
 /// Fails if the system does not support TLS.
+#[expect(clippy::disallowed_methods, reason = "a program outside of Orlog, with its own environment")]
 pub fn http_client() -> anyhow::Result<reqwest::Client> {
     // An error means that a provider is already installed, which is equally suitable.
     drop(rustls::crypto::ring::default_provider().install_default());

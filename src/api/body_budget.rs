@@ -1,0 +1,169 @@
+//! Budget of the request bodies in memory, and their parsing off the async threads.
+//!
+//! A connection may hold a body up to the limit of its size. Without a limit over all connections, a few
+//! hundred slow requests fill the memory, and a few large bodies delay all other requests while they are
+//! parsed.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::problem::{Code, Problem};
+
+/// Bytes per permit.
+const UNIT: usize = 4 << 10;
+/// Size above which a body is parsed on a thread that may block.
+const LARGE: usize = 64 << 10;
+
+/// Bytes that bodies may still use, and threads that may still parse.
+#[derive(Clone)]
+pub(super) struct BodyBudget {
+    free: Arc<Semaphore>,
+    parsing: Arc<Semaphore>,
+}
+
+impl BodyBudget {
+    /// Creates a budget of this many bytes.
+    pub(super) fn new(bytes: u64) -> Self {
+        let units = usize::try_from(bytes).unwrap_or(usize::MAX) / UNIT;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            free: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
+            parsing: Arc::new(Semaphore::new(threads)),
+        }
+    }
+
+    /// Creates a body that is received piece by piece.
+    pub(super) fn receive(&self) -> PartialBody {
+        PartialBody { budget: self.clone(), bytes: Vec::new(), held: None }
+    }
+
+    /// Parses a body: a large one on a thread that may block, at most as many at the same time as the machine has
+    /// processors.
+    pub(super) async fn parse<T, F>(&self, body: &RequestBody, parse: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&[u8]) -> Result<T, Problem> + Send + 'static,
+    {
+        if body.len() <= LARGE {
+            return parse(body);
+        }
+        let stopping = |error: &dyn std::fmt::Display| {
+            Problem::new(Code::Unavailable, format!("the process is shutting down: {error}"))
+        };
+        let permit = Arc::clone(&self.parsing).acquire_owned().await.map_err(|error| stopping(&error))?;
+        let body = body.clone();
+        let parsed = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            parse(&body)
+        });
+        match parsed.await {
+            Ok(parsed) => parsed,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => Err(stopping(&error)),
+            },
+        }
+    }
+}
+
+/// Body that is being received.
+pub(super) struct PartialBody {
+    budget: BodyBudget,
+    bytes: Vec<u8>,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+impl PartialBody {
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds a piece.
+    ///
+    /// # Errors
+    /// If the budget is used up.
+    pub(super) fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
+        let needed = (self.bytes.len() + piece.len()).div_ceil(UNIT);
+        let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        if needed > held {
+            let more = u32::try_from(needed - held).unwrap_or(u32::MAX);
+            let more = Arc::clone(&self.budget.free).try_acquire_many_owned(more).map_err(|_| {
+                let detail =
+                    "too many request bodies are in flight; retry, or raise http.max_bytes_in_flight";
+                Problem::new(Code::Unavailable, detail)
+            })?;
+            match &mut self.held {
+                Some(held) => held.merge(more),
+                none => *none = Some(more),
+            }
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> RequestBody {
+        RequestBody { bytes: self.bytes.into(), _held: self.held.map(Arc::new) }
+    }
+}
+
+/// Received body. Its bytes belong to the budget until the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct RequestBody {
+    bytes: Bytes,
+    _held: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl RequestBody {
+    /// Returns the bytes for another request, beside the budget.
+    pub(super) fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+}
+
+impl Deref for RequestBody {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_share_one_budget() {
+        let budget = BodyBudget::new(4 * UNIT as u64);
+        let (mut first, mut second) = (budget.receive(), budget.receive());
+        first.add(&[0; UNIT]).unwrap();
+        first.add(&[0; UNIT + 1]).unwrap();
+        second.add(&[0; UNIT]).unwrap();
+        let rejection = format!("{:?}", second.add(&[0; 1]).unwrap_err());
+        assert!(rejection.contains("http.max_bytes_in_flight"), "{rejection}");
+        let body = first.finish();
+        let clone = body.clone();
+        assert_eq!(body.len(), 2 * UNIT + 1);
+        drop(body);
+        assert!(second.add(&[0; 1]).is_err(), "a clone holds the bytes");
+        drop(clone);
+        second.add(&[0; UNIT]).unwrap();
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_parsed_on_another_thread() {
+        let budget = BodyBudget::new(1 << 20);
+        let thread = |size: usize| {
+            let mut body = budget.receive();
+            body.add(&vec![0; size]).unwrap();
+            let (budget, body) = (budget.clone(), body.finish());
+            async move { budget.parse(&body, |_| Ok(std::thread::current().id())).await.unwrap() }
+        };
+        let here = std::thread::current().id();
+        assert_eq!(thread(LARGE).await, here);
+        assert_ne!(thread(LARGE + 1).await, here);
+    }
+}

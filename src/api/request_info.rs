@@ -1,0 +1,33 @@
+//! Properties of a request for metrics, logs and the audit trail: the address of its connection, and bounded labels.
+
+use std::net::SocketAddr;
+
+use axum::extract::Request;
+
+/// Label of an unknown route.
+pub(super) const NO_ROUTE: &str = "none";
+
+/// Address of the connected client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerAddress(pub(super) SocketAddr);
+
+/// Returns the address of the connection.
+pub(super) fn peer(request: &Request) -> Option<SocketAddr> {
+    request.extensions().get::<PeerAddress>().map(|peer| peer.0)
+}
+
+/// Maps unknown methods to one name, because callers can send any method and labels must be bounded.
+pub(super) fn known_method(method: &str) -> &'static str {
+    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    KNOWN.into_iter().find(|known| *known == method).unwrap_or("OTHER")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_methods_share_one_label() {
+        assert_eq!((known_method("GET"), known_method("BREW")), ("GET", "OTHER"));
+    }
+}

@@ -1,0 +1,45 @@
+//! Secrets that a node shares with its callers: compared in constant time, never part of a message.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use super::caller::{AuthError, RequestCredentials};
+
+/// Compares in constant time.
+pub(super) fn is_same(one: &str, other: &str) -> bool {
+    Sha256::digest(one).ct_eq(&Sha256::digest(other)).into()
+}
+
+/// Returns the bearer token of a request; `None` if it has none.
+pub(super) fn bearer<'a>(credentials: &'a RequestCredentials<'_>) -> Result<Option<&'a str>, AuthError> {
+    let header = credentials.header("authorization")?;
+    let bearer = header
+        .and_then(|header| header.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    Ok(bearer.map(|(_, token)| token.trim()))
+}
+
+/// Reads of a secret. Callers receive a neutral message; the log has the reason of the first failure in sequence.
+#[derive(Default)]
+pub(super) struct SecretReads {
+    are_failing: AtomicBool,
+}
+
+impl SecretReads {
+    pub(super) fn check<T>(&self, read: Result<T, impl Display>) -> Result<T, AuthError> {
+        let was_failing = self.are_failing.swap(read.is_err(), Ordering::Relaxed);
+        read.map_err(|error| {
+            if !was_failing {
+                tracing::error!(error = %format_args!("{error:#}"), "callers cannot be authenticated");
+            }
+            AuthError::Unavailable(UNAVAILABLE.to_owned())
+        })
+    }
+}
+
+/// Message to callers if their credentials cannot be verified. It names no file and no URL.
+pub(super) const UNAVAILABLE: &str =
+    "the node cannot verify credentials at the moment; its log has the reason";

@@ -1,0 +1,111 @@
+//! Configuration of `[audit]`: the audit trail of API calls. `config/default.toml` describes the keys.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::units;
+
+/// Minimum of `audit.max_file_size`: a file contains several records.
+const MIN_FILE_BYTES: u64 = 4096;
+/// Minimum of `audit.retention`: a file contains the records of up to one day.
+const MIN_RETENTION: Duration = Duration::from_hours(24);
+
+/// Configuration of `[audit]`: the audit trail of API calls that change state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditConfig {
+    /// Directory of the audit files; `audit` in the data directory if empty.
+    #[serde(with = "units::optional")]
+    pub dir: Option<PathBuf>,
+    /// Size at which a file is rotated, in bytes.
+    #[serde(with = "units::size")]
+    pub max_file_size: u64,
+    /// Minimum age of deleted records.
+    #[serde(with = "units::duration")]
+    pub retention: Duration,
+    /// Size of the trail above which the alert fires, in bytes.
+    #[serde(with = "units::size")]
+    pub alarm_size: u64,
+    /// Whether requests that change state are rejected while the trail cannot be written.
+    pub required: bool,
+    /// Routes that are audited only if the request is rejected.
+    pub exclude_routes: Vec<String>,
+    /// Whether records are also logged.
+    pub also_log: bool,
+    /// NATS subject to which records are also published; empty: none.
+    pub nats_subject: String,
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            max_file_size: 16 << 20,
+            retention: Duration::from_hours(9600),
+            alarm_size: 1 << 30,
+            required: false,
+            exclude_routes: Vec::new(),
+            also_log: false,
+            nats_subject: String::new(),
+        }
+    }
+}
+
+impl AuditConfig {
+    /// Validates the keys. Returns each invalid key and the reason. `has_dir`: the node has a data directory.
+    pub(super) fn validate(&self, has_dir: bool, on_nats: bool) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let is_route = |text: &&String| text.split_once(' ').is_some_and(|(_, path)| path.starts_with('/'));
+        if let Some(other) = self.exclude_routes.iter().find(|text| !is_route(text)) {
+            let message = format!("invalid route {other:?}; expected for example \"POST /v1/work/claim\"");
+            found.push(("audit.exclude_routes", message));
+        }
+        if self.max_file_size < MIN_FILE_BYTES {
+            found.push(("audit.max_file_size", "must be at least 4KiB".to_owned()));
+        }
+        if self.retention < MIN_RETENTION {
+            found.push(("audit.retention", "must be at least 24h".to_owned()));
+        }
+        let has_files = has_dir || self.dir.is_some();
+        if self.required && !has_files {
+            let message = "this node has no data directory; set the directory of the audit trail";
+            found.push(("audit.dir", message.to_owned()));
+        }
+        let publishes = !self.nats_subject.is_empty();
+        if publishes && (!on_nats || !has_files) {
+            let message = "requires bus.kind = \"nats\", and audit.dir on a node without a data directory";
+            found.push(("audit.nats_subject", message.to_owned()));
+        }
+        if publishes && let Err(error) = orlog_bus::subject::check_subject(&self.nats_subject) {
+            found.push(("audit.nats_subject", error.to_string()));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut AuditConfig), expected: &[&str]) {
+        let mut audit = AuditConfig::default();
+        change(&mut audit);
+        let found = audit.validate(false, false);
+        assert_eq!(found.iter().map(|(key, _)| *key).collect::<Vec<_>>(), expected, "{found:?}");
+    }
+
+    #[test]
+    fn invalid_audit_settings_are_reported_with_their_key() {
+        check(|_| {}, &[]);
+        check(|audit| audit.exclude_routes.push("/v1/events".to_owned()), &["audit.exclude_routes"]);
+        check(|audit| audit.max_file_size = 4095, &["audit.max_file_size"]);
+        check(|audit| audit.retention = Duration::from_mins(1439), &["audit.retention"]);
+        check(|audit| audit.required = true, &["audit.dir"]);
+        check(|audit| audit.nats_subject = "audit".to_owned(), &["audit.nats_subject"]);
+        let wildcard = AuditConfig { nats_subject: "audit.*".to_owned(), ..AuditConfig::default() };
+        assert_eq!(wildcard.validate(true, true).len(), 1);
+    }
+}
