@@ -70,7 +70,7 @@ impl Team {
         let key = Key::ed("a");
         let jwks = Jwks::open(&[&key]).await;
         let node = Node::with_tokens(|config| {
-            config.auth.jwt.jwks_url = jwks.url.clone();
+            config.auth.jwt.jwks_url.clone_from(&jwks.url);
             with_payment(config);
         })
         .await;

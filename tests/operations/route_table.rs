@@ -1,7 +1,6 @@
 //! Permissions of all routes: docs/permissions.md lists them, and a node enforces the page.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use orlog::auth::{Right, Role};
@@ -47,7 +46,9 @@ fn row(cells: impl IntoIterator<Item = String>) -> String {
 fn table(head: &[&'static str], rows: impl IntoIterator<Item = (Vec<String>, Option<Right>)>) -> String {
     let columns = head.iter().copied().chain(Role::all().map(Role::as_str));
     let mut text = row(columns.map(str::to_owned));
-    let _ = writeln!(text, "|{}", "---|".repeat(head.len() + Role::all().count()));
+    text += "|";
+    text += &"---|".repeat(head.len() + Role::all().count());
+    text += "\n";
     for (cells, right) in rows {
         let granted = Role::all().map(|role| right.is_none_or(|right| role.allows(right)));
         text += &row(cells.into_iter().chain(granted.map(|yes| if yes { "yes" } else { "–" }.to_owned())));

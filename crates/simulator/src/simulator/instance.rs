@@ -38,7 +38,6 @@ pub struct RequestedWork {
 
 /// Recorded action of an instance.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "nearly all values are work items")]
 pub enum RecordedAction {
     /// It requested work, emitted a fact, or started or cancelled a child saga.
     Work(WorkItem),

@@ -277,7 +277,7 @@ fn reports_invalid_actions() {
     );
     action(
         "{ human: { title: T, not_by: [starter, previos] } }",
-        "5:54: steps[0].do.human.not_by[1]: invalid value `previos`; did you mean `previous`?",
+        "5:55: steps[0].do.human.not_by[1]: invalid value `previos`; did you mean `previous`?",
     );
     action("{ human: { roles: [clerk] } }", "5:25: steps[0].do.human: `title` is missing");
     action(
