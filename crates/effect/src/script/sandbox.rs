@@ -135,7 +135,7 @@ fn mute() -> Result<(), String> {
 /// `socket` and `io_uring_setup`, also of the x32 ABI, which has the same architecture. Other ABIs of the processor have
 /// another architecture, for which the filter kills the process.
 #[cfg(target_arch = "x86_64")]
-const SILENCED: [i64; 4] = [41, 425, X32 | 41, X32 | 425];
+const SILENCED: [i64; 4] = [41, 425, X32 + 41, X32 + 425];
 #[cfg(target_arch = "x86_64")]
 const X32: i64 = 0x4000_0000;
 #[cfg(not(target_arch = "x86_64"))]
