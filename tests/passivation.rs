@@ -5,7 +5,7 @@
 #[path = "passivation/gated.rs"]
 mod gated;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -15,7 +15,7 @@ use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::runtime::{DEADLINE, TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
 use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan};
 
-use gated::GatedProgram;
+use gated::{Gate, GatedProgram};
 
 const TIMEOUT: Duration = Duration::from_hours(1);
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -162,14 +162,16 @@ async fn inputs_above_the_mailbox_limit_are_spilled() {
     let home = tempfile::tempdir().expect("a directory can be created");
     let clock: Arc<dyn Clock> = SimClock::new(START);
     let world = FakeUpstreams::new(Arc::clone(&clock), 1);
-    let gate = Arc::new(RwLock::new(()));
+    let gate = Arc::<Gate>::default();
     let programs = vec![GatedProgram::program(&gate)];
     let mut setup = TestRuntimeConfig::new(home.path().to_owned(), programs, clock);
     setup.limits.max_in_flight_per_instance = 16;
     let runtime = setup.start(&world).await;
     let key = EventRecorder::key(&tenant(), 0);
-    let closed = gate.write().unwrap_or_else(PoisonError::into_inner);
-    for number in 0..50 {
+    let closed = gate.close();
+    runtime.publish(&EventRecorder::event(&key, 0, START)).await;
+    runtime.wait_until("the first input is in its transition", |_| gate.arrived() == 1).await;
+    for number in 1..50 {
         runtime.publish(&EventRecorder::event(&key, number, START)).await;
     }
     let deepest =
