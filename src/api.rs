@@ -11,6 +11,7 @@ mod audit;
 mod audit_guard;
 mod authorize;
 mod backup;
+mod blocking;
 mod body;
 mod body_budget;
 mod connections;

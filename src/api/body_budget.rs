@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::blocking::run_blocking;
 use super::problem::{Code, Problem};
 
 /// Bytes per permit.
@@ -50,22 +51,14 @@ impl BodyBudget {
         if body.len() <= LARGE {
             return parse(body);
         }
-        let stopping = |error: &dyn std::fmt::Display| {
-            Problem::new(Code::Unavailable, format!("the process is shutting down: {error}"))
-        };
-        let permit = Arc::clone(&self.parsing).acquire_owned().await.map_err(|error| stopping(&error))?;
+        let permit = Arc::clone(&self.parsing).acquire_owned().await;
+        let permit = permit.map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
         let body = body.clone();
-        let parsed = tokio::task::spawn_blocking(move || {
+        run_blocking(move || {
             let _permit = permit;
             parse(&body)
-        });
-        match parsed.await {
-            Ok(parsed) => parsed,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(error) => Err(stopping(&error)),
-            },
-        }
+        })
+        .await
     }
 }
 

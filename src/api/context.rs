@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use orlog_store::run_cancellable;
+use orlog_store::Cancellation;
 
 use super::allowed_hosts::AllowedHosts;
+use super::blocking::run_blocking;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
 use super::overview::cache::OverviewCache;
-use super::problem::{Code, Problem};
-use super::query_limit::{Cancellation, QueryLimit};
+use super::problem::Problem;
+use super::query_limit::QueryLimit;
 use super::read_pool::ReadPool;
 use super::request_metrics::RequestMetrics;
 use crate::app::App;
@@ -64,20 +65,12 @@ impl ApiState {
         F: FnOnce(&App) -> Result<T, Problem> + Send + 'static,
     {
         let (app, permit) = (Arc::clone(&self.app), self.reads.acquire().await?);
-        let cancelled = Cancellation::default();
-        let _request = cancelled.on_drop();
-        let read = move || {
+        let cancellation = Cancellation::default();
+        let _request = cancellation.on_drop();
+        run_blocking(move || {
             let _permit = permit;
-            run_cancellable(cancelled.flag(), || read(&app))
-        };
-        match tokio::task::spawn_blocking(read).await {
-            Ok(result) => result,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(error) => {
-                    Err(Problem::new(Code::Unavailable, format!("the process is shutting down: {error}")))
-                }
-            },
-        }
+            cancellation.run(|| read(&app))
+        })
+        .await
     }
 }

@@ -1,10 +1,9 @@
-//! Limit of the queries with a condition that one tenant runs at the same time, and their cancellation.
+//! Limit of the queries with a condition that one tenant runs at the same time.
 //!
 //! The evaluation of a condition uses a processor. The place of a query is free again when its
 //! evaluation has ended, not when its client has gone.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orlog_model::TenantId;
@@ -62,35 +61,6 @@ fn lock(running: &Mutex<HashMap<TenantId, usize>>) -> MutexGuard<'_, HashMap<Ten
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the client of a query still waits.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Cancellation(Arc<AtomicBool>);
-
-impl Cancellation {
-    /// Returns the flag that is set when the query is cancelled.
-    pub(super) fn flag(self) -> Arc<AtomicBool> {
-        self.0
-    }
-
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Cancels the query when the guard is dropped: the request has ended, timed out, or lost its client.
-    pub(super) fn on_drop(&self) -> CancelOnDrop {
-        CancelOnDrop(self.clone())
-    }
-}
-
-/// Guard of a request.
-pub(super) struct CancelOnDrop(Cancellation);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,14 +75,5 @@ mod tests {
         assert!(limit.acquire(&other).is_ok());
         drop(first);
         assert!(limit.acquire(&acme).is_ok());
-    }
-
-    #[test]
-    fn query_is_cancelled_when_its_request_ends() {
-        let cancellation = Cancellation::default();
-        let request = cancellation.on_drop();
-        assert!(!cancellation.is_cancelled());
-        drop(request);
-        assert!(cancellation.is_cancelled());
     }
 }

@@ -17,7 +17,6 @@ use super::context::ApiState;
 use super::errors::invalid_parameter;
 use super::extract::{InstancePath, QueryParams, Tenant, page_limit, time};
 use super::problem::{Code, Problem};
-use super::query_limit::Cancellation;
 use crate::app::App;
 use page::InstancePage;
 use search::InstanceSearch;
@@ -128,15 +127,13 @@ pub(super) async fn list(
         limit,
         scan_limit,
     };
-    let cancelled = Cancellation::default();
-    let _request = cancelled.on_drop();
     // The other half is for waiting for a thread.
     let timeout = api.app.config.http.request_timeout / 2;
     let (source, count) = (params.filter, params.count);
     let page = api.read(move |app| {
         let _permit = permit;
         let filter = source.as_deref().map(search::compile_filter).transpose()?;
-        let search = InstanceSearch { query, start_shard: shard, filter, count, timeout, cancelled };
+        let search = InstanceSearch { query, start_shard: shard, filter, count, timeout };
         Ok(InstancePage::of(app, search::search(app, search)?, count))
     });
     Ok(Json(page.await?))

@@ -11,15 +11,39 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Runs `read` on this thread. After `cancelled` is set, scans return [`crate::Error::Cancelled`] at the next
-/// group of rows.
-pub fn run_cancellable<T>(cancelled: Arc<AtomicBool>, read: impl FnOnce() -> T) -> T {
-    let _restored = Restored(CURRENT.replace(Some(cancelled)));
-    read()
+/// Cancellation of the reads of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Cancellation(Arc<AtomicBool>);
+
+impl Cancellation {
+    /// Returns a guard that cancels the reads when it is dropped: the request has ended, timed out, or lost its
+    /// client.
+    #[must_use]
+    pub fn on_drop(&self) -> CancelOnDrop {
+        CancelOnDrop(self.clone())
+    }
+
+    /// Runs `read` on this thread. After the cancellation, scans return [`crate::Error::Cancelled`] at the next group
+    /// of rows.
+    pub fn run<T>(self, read: impl FnOnce() -> T) -> T {
+        let _restored = Restored(CURRENT.replace(Some(self.0)));
+        read()
+    }
+}
+
+/// Guard of a request.
+#[derive(Debug)]
+pub struct CancelOnDrop(Cancellation);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Returns whether the reads of this thread are cancelled.
-pub(crate) fn is_cancelled() -> bool {
+#[must_use]
+pub fn is_cancelled() -> bool {
     CURRENT.with_borrow(|current| current.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)))
 }
 
@@ -50,16 +74,17 @@ mod tests {
             Change::Apply(Box::new(Commit { instance: Some(instance(1, Status::Running)), ..empty }))
         };
         writer.commit(&(0..2000).map(instance).collect::<Vec<_>>(), at(1)).unwrap();
-        let (cancelled, read) = (Arc::new(AtomicBool::new(false)), std::cell::Cell::new(0));
+        let (cancellation, read) = (Cancellation::default(), std::cell::Cell::new(0));
+        let request = std::cell::Cell::new(Some(cancellation.on_drop()));
         let sweep = || {
             read.set(0);
             reader.sweep_instances(&SweepCursor::default(), (9999, 9999), |_, _| {
                 read.set(read.get() + 1);
-                cancelled.store(true, Ordering::Relaxed);
+                drop(request.take());
                 false
             })
         };
-        let swept = run_cancellable(Arc::clone(&cancelled), sweep);
+        let swept = cancellation.run(sweep);
         assert!(matches!(swept, Err(Error::Cancelled)));
         assert!((1..1000).contains(&read.get()), "{} rows", read.get());
         sweep().expect("the flag belongs to the request that has ended");

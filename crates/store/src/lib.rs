@@ -51,7 +51,7 @@ mod table;
 mod translate;
 mod writer;
 
-pub use cancellation::run_cancellable;
+pub use cancellation::{CancelOnDrop, Cancellation, is_cancelled};
 pub use consistent_copy::{StoreCopy, copy_consistently};
 pub use error::Error;
 pub use feed::items::{FeedEntity, FeedItem};

@@ -209,7 +209,8 @@ impl InstanceDetail {
         limit: usize,
     ) -> Self {
         let redact = &app.config.redact;
-        let (state, hidden) = (displayed_state(app, instance), hidden_values(app, instance));
+        let state = displayed_state(app, instance);
+        let hidden = redact.hidden_values(task_data(instance).chain([&state]));
         let timers = instance.timers.iter().map(|timer| TimerView {
             name: timer.name.to_string(),
             due: timer.due.to_string(),
@@ -276,7 +277,11 @@ pub(in crate::api) fn hidden_values(app: &App, instance: &Instance) -> HiddenVal
         return HiddenValues::default();
     }
     let state = displayed_state(app, instance);
-    redact.hidden_values(instance.tasks.iter().map(|task| &task.spec.data).chain([&state]))
+    redact.hidden_values(task_data(instance).chain([&state]))
+}
+
+fn task_data(instance: &Instance) -> impl Iterator<Item = &Value> {
+    instance.tasks.iter().map(|task| &task.spec.data)
 }
 
 impl HistoryPageView {

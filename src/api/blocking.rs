@@ -1,0 +1,23 @@
+//! Work on threads that may block.
+
+use super::problem::{Code, Problem};
+
+/// Runs `work` on a thread that may block. Continues its panic here.
+///
+/// # Errors
+/// The error of `work`; [`Code::Unavailable`] if the process is shutting down.
+pub(super) async fn run_blocking<T, F>(work: F) -> Result<T, Problem>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, Problem> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => {
+                Err(Problem::new(Code::Unavailable, format!("the process is shutting down: {error}")))
+            }
+        },
+    }
+}
