@@ -62,6 +62,11 @@ fn expected_last(expected: Option<DurablePosition>, identity: [u8; 16], flushed:
 /// aside.
 pub(crate) fn admit(dir: &Path, options: &Options) -> Result<(), Error> {
     match check_tables(dir, options.expected) {
+        // The journal and the new tables exist: nothing is lost.
+        Err(Error::Lost { path, .. }) if crate::rebuild::is_interrupted(dir) => {
+            let reason = "the rebuild of its tables was interrupted; run `orlog rebuild` again".to_owned();
+            Err(Error::Lost { path, reason })
+        }
         Err(Error::Lost { reason, .. }) if options.accept_data_loss => {
             tracing::error!(path = %dir.display(), reason, "loss of the store accepted");
             move_aside(&dir.join("journal"))

@@ -210,6 +210,11 @@ fn damaged_copy(table: &str, reason: &str) -> Error {
     Error::Corrupt { location, reason: format!("{reason}; use another backup") }
 }
 
+/// Returns whether a rebuild ended before the new tables were in place.
+pub(crate) fn is_interrupted(dir: &Path) -> bool {
+    dir.join(WORK_DIR).join("tables").exists()
+}
+
 /// Step of the replacement of the old tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SwapStep {

@@ -302,6 +302,20 @@ fn rebuild_is_repeated_after_a_crash_between_any_steps() {
 }
 
 #[test]
+fn loss_is_not_accepted_between_the_steps_of_a_rebuild() {
+    let dir = tempfile::tempdir().unwrap();
+    let expected = made(dir.path(), options(), 12);
+    let original = stored(dir.path());
+    copy(&dir.path().join("tables"), &dir.path().join("rebuild/tables"));
+    SwapStep::MoveOldAside.run(dir.path()).unwrap();
+    let accepted = Options { expected: Some(expected), accept_data_loss: true, ..options() };
+    let error = open(dir.path(), accepted).map(drop).unwrap_err().to_string();
+    assert!(error.contains("run `orlog rebuild` again"), "{error}");
+    rebuild(dir.path(), expected).unwrap();
+    assert_eq!(stored(dir.path()), original);
+}
+
+#[test]
 fn store_in_use_or_with_a_shortened_journal_is_not_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let expected = made(dir.path(), options(), 4);
