@@ -47,6 +47,7 @@ mod request_context;
 mod request_info;
 mod request_metrics;
 mod sagas;
+mod security_headers;
 mod serve;
 mod tasks;
 mod timers;

@@ -4,6 +4,8 @@
 
 #[path = "operations/access.rs"]
 mod access;
+#[path = "operations/api_description.rs"]
+mod api_description;
 #[path = "operations/audit.rs"]
 mod audit;
 #[path = "operations/backup.rs"]

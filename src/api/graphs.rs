@@ -16,7 +16,10 @@ use crate::app::App;
 const HEADERS: [(header::HeaderName, &str); 3] = [
     (header::CONTENT_TYPE, "image/svg+xml"),
     (header::CACHE_CONTROL, "no-cache"),
-    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    ),
 ];
 
 /// Render a definition

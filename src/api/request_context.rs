@@ -17,6 +17,7 @@ use super::context::ApiState;
 use super::extract::{TRACEPARENT, request_trace};
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, known_method};
+use super::security_headers;
 use crate::telemetry::FinishedRequest;
 
 const REQUEST_ID: &str = "x-request-id";
@@ -73,6 +74,7 @@ pub(super) async fn with_request_context(
         }
     });
     response.headers_mut().insert(REQUEST_ID, id);
+    security_headers::add(response.headers_mut());
     response
 }
 

@@ -14,6 +14,8 @@ use super::sagas::hex;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
+
 /// File of the web UI.
 struct UiFile {
     path: &'static str,
@@ -120,14 +122,13 @@ fn serve(path: &str, requested: &HeaderMap) -> Result<Response, Problem> {
         Some((_, "svg")) => "image/svg+xml",
         _ => "text/javascript; charset=utf-8",
     };
-    let headers: [(HeaderName, HeaderValue); 6] = [
+    let headers: [(HeaderName, HeaderValue); 5] = [
         (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
         (header::ETAG, HeaderValue::try_from(etag).expect("digits and quotes are ASCII")),
         // Browsers revalidate each file, because it belongs to this binary.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (PERMISSIONS_POLICY, HeaderValue::from_static("camera=(), geolocation=(), microphone=()")),
     ];
     let has_it = |known: &str| known.split(',').any(|known| known.trim().trim_start_matches("W/") == etag);
     let requested = requested.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());

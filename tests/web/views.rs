@@ -103,6 +103,58 @@ async fn every_view_is_accessible_in_all_layouts_and_themes() {
     }
 }
 
+/// Passive checks of a security scanner (the baseline scan of ZAP) for a response; returns what is missing.
+fn missing_protection(response: &Value) -> Vec<String> {
+    let headers = response["headers"].as_object().expect("a response has headers");
+    let header = |name: &str| {
+        let found = headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name));
+        found.and_then(|(_, value)| value.as_str()).unwrap_or_default()
+    };
+    let policy = header("content-security-policy");
+    let style = policy.contains("style-src 'unsafe-inline'") && header("content-type") == "image/svg+xml";
+    let checks = [
+        ("x-content-type-options", header("x-content-type-options") == "nosniff"),
+        ("referrer-policy", header("referrer-policy") == "no-referrer"),
+        ("cross-origin-resource-policy", header("cross-origin-resource-policy") == "same-origin"),
+        ("cross-origin-opener-policy", header("cross-origin-opener-policy") == "same-origin"),
+        ("cache-control", ["no-store", "no-cache"].contains(&header("cache-control"))),
+        ("default-src", policy.contains("default-src 'none'")),
+        ("frame-ancestors", policy.contains("frame-ancestors 'none'")),
+        ("inline code", !policy.contains("unsafe") || style),
+        ("content-type", response["status"] == 304 || !header("content-type").is_empty()),
+        ("cookie", header("set-cookie").is_empty()),
+        ("server software", header("server").is_empty() && header("x-powered-by").is_empty()),
+        ("other sites", header("access-control-allow-origin").is_empty()),
+    ];
+    let failed = checks.into_iter().filter(|(_, passed)| !passed);
+    failed.map(|(name, _)| format!("{name} of {}: {headers:?}", response["url"])).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_pass_a_passive_security_scan() {
+    let Some(mut site) = furnished().await else { return };
+    let mut scanned = 0;
+    for (_, path, text) in VIEWS {
+        site.go(path);
+        site.browser.wait_for_text(text);
+        let responses = site.browser.record().responses;
+        let missing: Vec<String> = responses.iter().flat_map(missing_protection).collect();
+        assert!(missing.is_empty(), "{missing:#?}");
+        scanned += responses.len();
+    }
+    assert!(scanned > 30, "{scanned}");
+    let stored = site
+        .browser
+        .eval("[document.cookie, document.querySelectorAll('script:not([src]), [onclick]').length]");
+    assert_eq!(stored, json!(["", 0]));
+    for path in ["nothing", "v1/sagas/none/none", "errors/OR0001", "health", "metrics", "openapi.json"] {
+        site.browser.eval(&format!("fetch('/{path}').then((response) => response.status)"));
+        let responses = site.browser.record().responses;
+        let missing: Vec<String> = responses.iter().flat_map(missing_protection).collect();
+        assert!(!responses.is_empty() && missing.is_empty(), "{path}: {missing:#?}");
+    }
+}
+
 /// Asserts landmarks, one level-1 heading, and a name for every element with a role.
 fn assert_accessible(view: &str, elements: &[(String, String)]) {
     for role in ["banner", "main", "navigation"] {

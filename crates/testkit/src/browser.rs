@@ -49,13 +49,15 @@ pub struct Browser {
     _dir: tempfile::TempDir,
 }
 
-/// Errors and requests of a page.
+/// Errors, requests and responses of a page.
 #[derive(Debug, Default)]
 pub struct PageLog {
     /// Errors and warnings of the console, exceptions, policy violations.
     pub console_errors: Vec<String>,
     /// Requests with their headers.
     pub requests: Vec<Value>,
+    /// Responses with their headers.
+    pub responses: Vec<Value>,
 }
 
 impl Browser {
@@ -335,6 +337,7 @@ impl Browser {
                     record.console_errors.push(params["args"].to_string());
                 }
                 "Network.requestWillBeSent" => record.requests.push(params["request"].take()),
+                "Network.responseReceived" => record.responses.push(params["response"].take()),
                 _ => {}
             }
         }

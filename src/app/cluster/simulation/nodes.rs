@@ -2,7 +2,7 @@
 //! runtime of the product. Memberships, bus, shard logs, snapshots, clocks and upstreams are simulated, and fail.
 //!
 //! The stores commit on threads of their own. Simulated time advances in small steps with a pause of the real
-//! clock between them, so a commit takes some steps. A seed determines the faults, but not the exact order of the
+//! clock between them, so a commit takes some steps. The steps are longer while no store works. A seed determines the faults, but not the exact order of the
 //! commits: a failed run prints its seed, and `ORLOG_SEED` repeats its faults.
 
 mod links;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant as RealInstant};
 
 use fastrand::Rng;
@@ -41,8 +41,12 @@ const FAULTS: usize = 6;
 const SETTLE: Duration = Duration::from_mins(10);
 /// Time in which the orders of a tenant end while the upstreams of the other tenant are down.
 const ISOLATED: Duration = Duration::from_mins(1);
-/// Step of the simulated time, and pause of the real clock in each step.
+/// Step of the simulated time while the stores work, and otherwise.
 const STEP: Duration = Duration::from_millis(20);
+const IDLE_STEP: Duration = Duration::from_millis(100);
+/// Number of steps without a change after which the stores are idle.
+const IDLE_AFTER: u32 = 3;
+/// Pause of the real clock in each step.
 const REAL_PAUSE: Duration = Duration::from_micros(30);
 /// Number of times that all other tasks run in each step.
 const YIELDS: usize = 12;
@@ -70,6 +74,8 @@ struct World {
     links: BTreeMap<&'static str, Arc<Link>>,
     clock: Arc<PodClock>,
     home: TempDir,
+    /// Number of stores that are being opened.
+    opening: Arc<AtomicUsize>,
     power_failures: usize,
     defect: NodeDefect,
 }
@@ -113,6 +119,7 @@ impl World {
             links: PODS.map(|name| (name, Arc::default())).into(),
             clock,
             home,
+            opening: Arc::default(),
             power_failures: 0,
             defect,
         }
@@ -138,6 +145,10 @@ fn old_log(servers: &Servers, shard: u16) -> MemoryLog {
 /// Advances the simulated time, and cuts and restores the links.
 fn drive(world: &World) -> JoinHandle<()> {
     let (servers, links) = (Arc::clone(&world.servers), world.links.clone());
+    let (logs, opening) = (Arc::clone(&world.logs), Arc::clone(&world.opening));
+    let upstreams = Arc::clone(&world.upstreams);
+    let mut last_activity = 0;
+    let mut unchanged = 0;
     tokio::spawn(async move {
         loop {
             for _ in 0..YIELDS {
@@ -150,7 +161,11 @@ fn drive(world: &World) -> JoinHandle<()> {
                     link.set_cut(state.is_cut(name));
                 }
             }
-            tokio::time::advance(STEP).await;
+            let activity = logs.iter().map(MemoryLog::appends).sum::<usize>() as u64 + upstreams.attempts();
+            let is_active = activity != last_activity || opening.load(Ordering::SeqCst) > 0;
+            unchanged = if is_active { 0 } else { unchanged + 1 };
+            last_activity = activity;
+            tokio::time::advance(if unchanged > IDLE_AFTER { IDLE_STEP } else { STEP }).await;
         }
     })
 }

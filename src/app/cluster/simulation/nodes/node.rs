@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ struct Host {
     name: String,
     dir: PathBuf,
     config: Config,
+    opening: Arc<AtomicUsize>,
     link: Arc<Link>,
     epochs: Epochs,
     runtime: OnceLock<Runtime>,
@@ -88,7 +89,10 @@ impl Host {
             };
             let dir = self.dir.join(format!("shard-{shard}"));
             let open = move || orlog_store::open_replicated(&dir, store_options(), replication);
-            match tokio::task::spawn_blocking(open).await? {
+            self.opening.fetch_add(1, Ordering::SeqCst);
+            let opened = tokio::task::spawn_blocking(open).await;
+            self.opening.fetch_sub(1, Ordering::SeqCst);
+            match opened? {
                 Err(StoreError::Locked { .. }) => tokio::time::sleep(LOCK_PAUSE).await,
                 opened => return Ok(opened?),
             }
@@ -179,6 +183,7 @@ impl SimNode {
             name: name.to_owned(),
             dir: world.home.path().join(format!("{name}-{}", world.power_failures)),
             config: Config { cluster, shards: SHARDS, ..Config::default() },
+            opening: Arc::clone(&world.opening),
             link: Arc::clone(&world.links[name]),
             epochs: Epochs::default(),
             runtime: OnceLock::new(),
