@@ -1,13 +1,14 @@
 //! Authentication of API callers: user, roles and tenants.
 //!
 //! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`),
-//! by a trusted gateway (`gateway`), or not at all. The permissions of routes are in
+//! by a trusted gateway (`gateway`), or not at all. The token of the monitoring (`metrics_token`) applies beside them. The permissions of routes are in
 //! `src/api/permissions.rs`; this module depends on neither routes nor HTTP.
 
 mod admin_token;
 mod caller;
 mod gateway;
 mod keys;
+mod metrics_token;
 mod rights;
 mod session;
 mod shared_secret;
@@ -19,12 +20,16 @@ use admin_token::AdminToken;
 pub use admin_token::{admin_token_file, check_admin_token};
 pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, TenantScope};
 use gateway::TrustedGatewayAuth;
+use metrics_token::MetricsToken;
 pub use rights::{Right, Role, Roles};
 pub use session::SessionToken;
 use token::JwtAuth;
 
 /// Authenticator of requests.
-pub struct Authenticator(AuthMethod);
+pub struct Authenticator {
+    method: AuthMethod,
+    metrics: Option<MetricsToken>,
+}
 
 enum AuthMethod {
     Disabled,
@@ -39,22 +44,23 @@ impl Authenticator {
     /// of the session, if there is one; they have all permissions.
     ///
     /// # Errors
-    /// If the configured keys, the key file or the file with the token of the administrator are invalid. An unavailable
+    /// If the configured keys, the key file, the token of the administrator or the metrics token are invalid. An unavailable
     /// URL is not an error; it is retried.
     pub async fn new(config: &Config, session: Option<SessionToken>) -> anyhow::Result<Self> {
         let auth = &config.auth;
-        Ok(Self(match auth.mode {
+        let method = match auth.mode {
             AuthMode::Off => session.map_or(AuthMethod::Disabled, AuthMethod::Session),
             AuthMode::Token => AuthMethod::Admin(AdminToken::open(config)?),
             AuthMode::Jwt => AuthMethod::Tokens(Box::new(JwtAuth::new(&auth.jwt).await?)),
             AuthMode::Gateway => AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&auth.gateway)?)),
-        }))
+        };
+        Ok(Self { method, metrics: auth.metrics_token.as_ref().map(MetricsToken::open).transpose()? })
     }
 
     /// Returns whether authentication is required.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        !matches!(self.0, AuthMethod::Disabled)
+        !matches!(self.method, AuthMethod::Disabled)
     }
 
     /// Authenticates the caller of a request.
@@ -62,7 +68,10 @@ impl Authenticator {
     /// # Errors
     /// If the credentials are missing or invalid.
     pub async fn authenticate(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
-        match &self.0 {
+        if let Some(monitor) = self.metrics.as_ref().and_then(|token| token.caller(credentials)) {
+            return Ok(monitor);
+        }
+        match &self.method {
             AuthMethod::Disabled => Ok(Caller::unauthenticated()),
             AuthMethod::Tokens(tokens) => tokens.caller(credentials).await,
             AuthMethod::Gateway(gateway) => gateway.caller(credentials),

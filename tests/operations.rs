@@ -38,3 +38,5 @@ mod route_table;
 mod sites;
 #[path = "operations/tokens.rs"]
 mod tokens;
+#[path = "operations/visibility.rs"]
+mod visibility;

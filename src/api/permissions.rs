@@ -15,7 +15,7 @@ pub(super) enum Permission {
 }
 
 use Permission::{Node, Public, Tenant};
-use Right::{Admin, Assign, Audit, Control, Publish, Read, ReadTasks, Tasks, Work};
+use Right::{Admin, Assign, Audit, Control, Metrics, Publish, Read, ReadTasks, Tasks, Work};
 
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, Permission)] = &[
@@ -26,7 +26,7 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("GET", "/errors/{code}", Public),
     ("GET", "/health", Public),
     ("GET", "/ready", Public),
-    ("GET", "/metrics", Node(Read)),
+    ("GET", "/metrics", Node(Metrics)),
     ("GET", "/info", Node(Read)),
     ("POST", "/admin/drain", Node(Admin)),
     ("POST", "/admin/deploy", Node(Admin)),
@@ -116,7 +116,8 @@ mod tests {
     fn read_routes_change_nothing() {
         for (method, path, right) in TABLE {
             let reads = *method == "GET";
-            let only_reads = matches!(right, Public | Tenant(Read | ReadTasks | Audit) | Node(Read));
+            let only_reads =
+                matches!(right, Public | Tenant(Read | ReadTasks | Audit) | Node(Read | Metrics));
             assert!(reads || !only_reads, "{method} {path}");
             assert!(
                 !matches!(right, Public) || !path.starts_with("/v1") && !path.starts_with("/admin"),

@@ -24,13 +24,15 @@ pub enum Right {
     Control,
     /// Read the audit trail.
     Audit,
+    /// Read the metrics of the node.
+    Metrics,
     /// Administer the node, its definitions and its instances; act for other users.
     Admin,
 }
 
 impl Right {
     /// All rights.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Read,
         Self::ReadTasks,
         Self::Publish,
@@ -39,6 +41,7 @@ impl Right {
         Self::Assign,
         Self::Control,
         Self::Audit,
+        Self::Metrics,
         Self::Admin,
     ];
 
@@ -54,6 +57,7 @@ impl Right {
             Right::Assign => "assign",
             Right::Control => "control",
             Right::Audit => "audit",
+            Right::Metrics => "metrics",
             Right::Admin => "admin",
         }
     }
@@ -70,6 +74,8 @@ pub enum Role {
     Publisher,
     /// Executes jobs.
     Worker,
+    /// Reads the metrics.
+    Monitor,
     /// Reads, claims and completes human tasks.
     Approver,
     /// Reads and assigns human tasks.
@@ -81,18 +87,27 @@ pub enum Role {
 }
 
 /// Name and rights of each role.
-const ROLES: [(Role, &str, &[Right]); 8] = [
-    (Role::Viewer, "viewer", &[Right::Read, Right::ReadTasks]),
-    (Role::Auditor, "auditor", &[Right::Read, Right::ReadTasks, Right::Audit]),
+const ROLES: [(Role, &str, &[Right]); 9] = [
+    (Role::Viewer, "viewer", &[Right::Read, Right::ReadTasks, Right::Metrics]),
+    (Role::Auditor, "auditor", &[Right::Read, Right::ReadTasks, Right::Audit, Right::Metrics]),
     (Role::Publisher, "publisher", &[Right::Publish]),
     (Role::Worker, "worker", &[Right::Work]),
+    (Role::Monitor, "monitor", &[Right::Metrics]),
     (Role::Approver, "approver", &[Right::ReadTasks, Right::Tasks]),
     (Role::Manager, "manager", &[Right::ReadTasks, Right::Assign]),
     (
         Role::Operator,
         "operator",
         // Without the right to assign: an operator could assign a task to anybody, and complete it.
-        &[Right::Read, Right::ReadTasks, Right::Publish, Right::Work, Right::Tasks, Right::Control],
+        &[
+            Right::Read,
+            Right::ReadTasks,
+            Right::Publish,
+            Right::Work,
+            Right::Tasks,
+            Right::Control,
+            Right::Metrics,
+        ],
     ),
     (Role::Admin, "admin", &Right::ALL),
 ];

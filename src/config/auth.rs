@@ -24,6 +24,9 @@ pub struct AuthConfig {
     pub allow_unauthenticated: bool,
     /// Routes without authentication.
     pub public_routes: Vec<String>,
+    /// Token that grants access to the metrics only.
+    #[serde(with = "units::secret")]
+    pub metrics_token: Option<SecretRef>,
     /// Token of the administrator.
     pub token: AdminTokenConfig,
     /// Bearer tokens.
@@ -175,7 +178,8 @@ impl Default for AuthConfig {
         Self {
             mode: AuthMode::Off,
             allow_unauthenticated: false,
-            public_routes: vec!["/metrics".to_owned()],
+            public_routes: Vec::new(),
+            metrics_token: None,
             token: AdminTokenConfig::default(),
             jwt: JwtConfig::default(),
             gateway: TrustedGatewayConfig::default(),
