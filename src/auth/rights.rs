@@ -142,6 +142,11 @@ impl Roles {
         names.into_iter().filter_map(role).collect()
     }
 
+    /// Returns the names of the roles.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|role| role.as_str())
+    }
+
     /// Returns whether one of the roles grants a right.
     #[must_use]
     pub fn allow(&self, right: Right) -> bool {
@@ -158,7 +163,7 @@ impl FromIterator<Role> for Roles {
 impl fmt::Display for Roles {
     /// Writes the names, separated by commas; `none` without roles.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.0.iter().map(|role| role.as_str()).collect();
+        let names: Vec<_> = self.names().collect();
         f.write_str(if names.is_empty() { "none".to_owned() } else { names.join(", ") }.as_str())
     }
 }

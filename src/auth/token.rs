@@ -2,30 +2,40 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Context as _;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
+use orlog_model::Clock as _;
 use serde_json::{Map, Value};
 
 use super::caller::{AuthError, Caller, RequestCredentials, TenantScope, is_user_name};
+use super::denied::{DeniedFile, TokenIds};
 use super::keys::KeySet;
 use super::rights::Roles;
 use super::verifier;
+use crate::clock::SystemClock;
 use crate::config::JwtConfig;
 
 /// Maximum length of a token in bytes.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 const SCHEME: &str = "bearer ";
+/// Optional prefix of a token type (RFC 7515, 4.1.9).
+const TYPE_PREFIX: &str = "application/";
 
 pub(super) struct JwtAuth {
     keys: Arc<KeySet>,
     config: JwtConfig,
+    denied: Option<DeniedFile>,
 }
 
 impl JwtAuth {
     pub(super) async fn new(config: &JwtConfig) -> anyhow::Result<Self> {
         verifier::install();
-        Ok(Self { keys: KeySet::new(config).await?, config: config.clone() })
+        let denied = config.denied_file.as_deref().map(DeniedFile::open).transpose();
+        let denied = denied.context("auth.jwt.denied_file")?;
+        Ok(Self { keys: KeySet::new(config).await?, config: config.clone(), denied })
     }
 
     pub(super) async fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
@@ -40,11 +50,17 @@ impl JwtAuth {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(invalid_token("the token is too long"));
         }
-        let claims = self.claims(token).await?;
+        let (claims, key_id) = self.claims(token).await?;
+        self.check_age(&claims)?;
         let name = claims.get("sub").and_then(Value::as_str).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| invalid_token("the token has no claim sub"))?;
         if !is_user_name(name) {
             return Err(invalid_token("the claim sub is too long or contains control characters"));
+        }
+        let ids =
+            TokenIds { jti: claims.get("jti").and_then(Value::as_str), kid: key_id.as_deref(), sub: name };
+        if self.denied.as_ref().is_some_and(|denied| denied.current().contains(&ids)) {
+            return Err(invalid_token("the token is revoked"));
         }
         Ok(Caller {
             name: Some(name.to_owned()),
@@ -57,17 +73,51 @@ impl JwtAuth {
         })
     }
 
-    async fn claims(&self, token: &str) -> Result<Map<String, Value>, AuthError> {
+    /// Checks the time at which the token was issued.
+    fn check_age(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
+        let issued = claims.get("iat").and_then(Value::as_f64);
+        let Some(issued) = issued.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) else {
+            return match self.config.max_age {
+                Some(_) => Err(invalid_token("the token has no claim iat")),
+                None => Ok(()),
+            };
+        };
+        let now = Duration::from_millis(SystemClock.now().as_millis().try_into().unwrap_or_default());
+        if issued > now + self.config.leeway {
+            return Err(invalid_token("the token is not valid yet"));
+        }
+        match self.config.max_age {
+            Some(limit) if now > issued + limit + self.config.leeway => {
+                Err(invalid_token("the token is older than this node permits"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the type of the token: a token for another purpose (logout, proof of possession) is not accepted.
+    fn check_type(&self, kind: Option<&str>) -> Result<(), AuthError> {
+        let Some(kind) = kind else { return Ok(()) };
+        let short = kind.get(..TYPE_PREFIX.len()).filter(|prefix| prefix.eq_ignore_ascii_case(TYPE_PREFIX));
+        let short = short.map_or(kind, |_| &kind[TYPE_PREFIX.len()..]);
+        if self.config.types.iter().any(|known| known.eq_ignore_ascii_case(short)) {
+            return Ok(());
+        }
+        Err(invalid_token("the token has another type (typ)"))
+    }
+
+    /// Returns the verified claims of a token, and the id of its key.
+    async fn claims(&self, token: &str) -> Result<(Map<String, Value>, Option<String>), AuthError> {
         let header =
             jsonwebtoken::decode_header(token).map_err(|_| invalid_token("the token is not a signed JWT"))?;
         if header.crit.is_some() {
             return Err(invalid_token("the token requires unknown extensions (crit)"));
         }
+        self.check_type(header.typ.as_deref())?;
         let validation = self.validation(header.alg);
         let mut last = invalid_token("no key matches the token");
         for key in self.keys.matching(header.kid.as_deref(), header.alg).await? {
             match jsonwebtoken::decode(token, &key.decoding, &validation) {
-                Ok(read) => return Ok(read.claims),
+                Ok(read) => return Ok((read.claims, header.kid)),
                 Err(error) => last = invalid_token(explained(error.kind())),
             }
         }

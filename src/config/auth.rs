@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
+/// Maximum clock difference between issuer and node.
+const MAX_LEEWAY: Duration = Duration::from_mins(5);
 /// Routes that can be public.
 const CAN_BE_PUBLIC: [&str; 2] = ["/metrics", "/info"];
 
@@ -90,6 +92,14 @@ pub struct JwtConfig {
     /// Allowed clock skew.
     #[serde(with = "units::duration")]
     pub leeway: Duration,
+    /// Maximum age of a token since `iat`; none: only `exp` limits it.
+    #[serde(with = "units::optional_duration")]
+    pub max_age: Option<Duration>,
+    /// Accepted types (`typ`) of tokens that state one.
+    pub types: Vec<String>,
+    /// File with denied token ids, key ids and subjects.
+    #[serde(with = "units::optional")]
+    pub denied_file: Option<PathBuf>,
     /// Interval between key refreshes.
     #[serde(with = "units::duration")]
     pub refresh_interval: Duration,
@@ -113,6 +123,9 @@ impl Default for JwtConfig {
             issuer: String::new(),
             audience: Vec::new(),
             leeway: Duration::from_secs(30),
+            max_age: None,
+            types: vec!["JWT".to_owned(), "at+jwt".to_owned()],
+            denied_file: None,
             refresh_interval: Duration::from_mins(10),
             min_refresh_interval: Duration::from_secs(10),
             tenant_claim: "tenant".to_owned(),
@@ -241,6 +254,12 @@ impl JwtConfig {
                 "auth.jwt.audience",
                 "the audience is missing; set the expected aud claim, otherwise tokens of other services are accepted",
             ),
+            (
+                self.leeway > MAX_LEEWAY,
+                "auth.jwt.leeway",
+                "the leeway is longer than 5m, so expired tokens would stay valid; synchronize the clocks",
+            ),
+            (self.types.is_empty(), "auth.jwt.types", "no token type is accepted; set for example [\"JWT\"]"),
             (self.tenant_claim.is_empty(), "auth.jwt.tenant_claim", "the claim name is missing"),
             (self.role_claim.is_empty(), "auth.jwt.role_claim", "the claim name is missing"),
             (self.groups_claim.is_empty(), "auth.jwt.groups_claim", "the claim name is missing"),
