@@ -14,6 +14,7 @@ mod backup;
 mod blocking;
 mod body;
 mod body_budget;
+mod caller;
 mod connections;
 mod context;
 mod control;
@@ -158,6 +159,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(index::error_page))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
+        .routes(routes!(caller::show))
         .routes(routes!(metrics::metrics))
         .routes(routes!(admin::info))
         .routes(routes!(admin::drain))

@@ -6,6 +6,7 @@
 
 mod admin_token;
 mod caller;
+mod denied;
 mod gateway;
 mod keys;
 mod metrics_token;

@@ -1,10 +1,12 @@
 //! Audit of requests: the record of an authorized request, and the count of a denied one.
 
 use std::net::IpAddr;
+use std::str::FromStr as _;
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, Method};
+use axum::http::{HeaderValue, Method, Uri};
 use axum::response::Response;
+use orlog_bus::membership::Pod;
 use orlog_model::{Clock as _, TenantId};
 
 use super::context::ApiState;
@@ -112,7 +114,8 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         request_id: id.to_str().unwrap_or_default().to_owned(),
         source: source(request),
         forwarded_for: is_trusted.then(|| forwarded_for(request)).flatten(),
-        forwarded_by: is_trusted.then(|| forwarded_by(request)).flatten(),
+        forwarded_by: forwarded_by(request)
+            .filter(|pod| is_trusted || is_pod(&api.app.other_pods(), pod, source(request))),
         node: api.app.config.node_name(),
     }
 }
@@ -142,7 +145,37 @@ fn forwarded_for(request: &Request) -> Option<IpAddr> {
     last.to_str().ok()?.rsplit(',').next()?.trim().parse().ok()
 }
 
+/// Returns whether one of the pods has this name and this IP address. A pod with a DNS name has an unknown address.
+fn is_pod(pods: &[Pod], name: &str, source: Option<IpAddr>) -> bool {
+    let address = |pod: &Pod| Uri::from_str(&pod.url).ok()?.host()?.trim_matches(['[', ']']).parse().ok();
+    source.is_some() && pods.iter().any(|pod| pod.name == name && address(pod) == source)
+}
+
 fn forwarded_by(request: &Request) -> Option<String> {
     let pod = request.headers().get(FORWARDED_BY)?;
     Some(shortened(&String::from_utf8_lossy(pod.as_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwarding_pod_is_recorded_only_if_the_connection_comes_from_its_address() {
+        let pod = |name: &str, url: &str| Pod {
+            name: name.to_owned(),
+            incarnation: uuid::Uuid::nil(),
+            url: url.to_owned(),
+            draining: false,
+        };
+        let pods = [
+            pod("a", "http://10.1.2.3:7070"),
+            pod("b", "http://[fd00::1]:7070"),
+            pod("c", "http://c.pods:7070"),
+        ];
+        let check = |name: &str, source: &str| is_pod(&pods, name, source.parse().ok());
+        assert!(check("a", "10.1.2.3") && check("b", "fd00::1"));
+        assert!(!check("a", "10.1.2.4") && !check("b", "10.1.2.3") && !check("x", "10.1.2.3"));
+        assert!(!check("c", "10.1.2.3") && !check("c", ""), "its address is unknown");
+    }
 }

@@ -48,28 +48,36 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
         route,
         &api.app.config.auth.public_routes,
     );
-    let (Permission::Tenant(needed) | Permission::Node(needed)) = right else { return Ok(()) };
+    if right == Permission::Public {
+        return Ok(());
+    }
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let source = peer(request).map(|peer| peer.ip());
     let caller = access.authenticate(&RequestCredentials { headers, source }).await?;
     if let Some(name) = &caller.name {
         tracing::Span::current().record("who", name);
     }
-    let permitted = permit(&caller, right, needed, request.headers_mut());
+    let permitted = permit(&caller, right, request.headers_mut());
     // A denial is counted with its caller.
     request.extensions_mut().insert(caller);
     permitted
 }
 
-fn permit(caller: &Caller, right: Permission, needed: Right, headers: &mut HeaderMap) -> Result<(), Problem> {
-    has_right(caller, needed)?;
-    match right {
-        Permission::Node(_) if caller.tenants != TenantScope::All => {
+fn permit(caller: &Caller, permission: Permission, headers: &mut HeaderMap) -> Result<(), Problem> {
+    match permission {
+        Permission::Public | Permission::Authenticated => Ok(()),
+        Permission::Tenant(needed) => {
+            has_right(caller, needed)?;
+            acts_for(caller, headers)
+        }
+        Permission::Node(needed) => {
+            has_right(caller, needed)?;
+            if caller.tenants == TenantScope::All {
+                return Ok(());
+            }
             let detail = "this route affects the whole node and requires access to all tenants (*)";
             Err(Problem::new(Code::TenantForbidden, detail))
         }
-        Permission::Tenant(_) => acts_for(caller, headers),
-        Permission::Node(_) | Permission::Public => Ok(()),
     }
 }
 

@@ -33,6 +33,7 @@ macro_rules! files {
 files! {
     "api.js",
     "app.js",
+    "caller.js",
     "dom.js",
     "format.js",
     "graph.js",

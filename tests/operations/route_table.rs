@@ -27,6 +27,7 @@ const ROUTES: &str = "
 ## Routes
 
 - `public`: the route requires no authentication.
+- `authenticated`: the route requires authentication, but no right.
 - `tenant`: the caller needs the right, and access to the tenant of the request.
 - `node`: the caller needs the right, and access to all tenants (`*`).
 
@@ -117,7 +118,7 @@ fn page_rows() -> BTreeMap<String, Row> {
 /// Returns the code with which a request must be denied; `None`: the request passes.
 fn expected_denial(row: &Row, role: &str, has_access: bool) -> Option<&'static str> {
     match row.scope.as_str() {
-        "public" => None,
+        "public" | "authenticated" => None,
         _ if !row.roles[role] => Some("OR0042"),
         _ if !has_access => Some("OR0043"),
         _ => None,

@@ -85,3 +85,25 @@ async fn caller_of_one_tenant_receives_no_data_of_the_node() {
     applied.await.expect("the order starts");
     assert_eq!(count("beta").await, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caller_route_returns_the_rights_and_the_tenants_of_the_caller() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
+    let mut claims = crate::issuer::claims("ada", "approver", &json!(["acme", "beta"]));
+    claims["groups"] = json!(["clerk"]);
+    let found = node.request(&key.sign(&claims), "", "GET", "/auth/caller").await.ok();
+    let expected = json!({
+        "user": "ada", "roles": ["approver"], "rights": ["read tasks", "tasks"], "tenants": ["acme", "beta"],
+        "task_roles": ["clerk"],
+    });
+    assert_eq!(found, expected);
+    let stranger = key.token("eve", "baker", &json!([]));
+    let found = node.request(&stranger, "", "GET", "/auth/caller").await.ok();
+    assert_eq!((&found["rights"], &found["tenants"]), (&json!([]), &json!([])));
+    node.send("GET", "/auth/caller", &[], None).await.problem(401, "OR0040");
+    let open = Node::start(|_| {}).await;
+    let found = open.send("GET", "/auth/caller", &[], None).await.ok();
+    assert_eq!((&found["user"], &found["tenants"]), (&Value::Null, &Value::Null), "{found}");
+}
