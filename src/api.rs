@@ -33,6 +33,7 @@ mod index;
 mod inspect;
 mod jobs;
 mod log;
+mod login;
 mod mailboxes;
 mod metrics;
 mod migrate;
@@ -159,6 +160,9 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(index::error_page))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
+        .routes(routes!(login::login))
+        .routes(routes!(login::callback))
+        .routes(routes!(login::logout))
         .routes(routes!(caller::show))
         .routes(routes!(metrics::metrics))
         .routes(routes!(admin::info))

@@ -1,7 +1,8 @@
 //! Authentication of API callers: user, roles and tenants.
 //!
 //! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`),
-//! by a trusted gateway (`gateway`), or not at all. The token of the monitoring (`metrics_token`) applies beside them. The permissions of routes are in
+//! by a trusted gateway (`gateway`), or not at all. The token of the monitoring (`metrics_token`) applies beside them, and so do the sessions
+//! of users who logged in (`oidc`). The permissions of routes are in
 //! `src/api/permissions.rs`; this module depends on neither routes nor HTTP.
 
 mod admin_token;
@@ -10,11 +11,15 @@ mod denied;
 mod gateway;
 mod keys;
 mod metrics_token;
+mod oidc;
 mod rights;
 mod session;
 mod shared_secret;
 mod token;
 mod verifier;
+mod web_session;
+
+use std::sync::Arc;
 
 use crate::config::{AuthMode, Config};
 use admin_token::AdminToken;
@@ -22,6 +27,7 @@ pub use admin_token::{admin_token_file, check_admin_token};
 pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, TenantScope};
 use gateway::TrustedGatewayAuth;
 use metrics_token::MetricsToken;
+pub use oidc::{LOGIN_COOKIE, Login, LoginError, LoginStart, Oidc, SESSION_COOKIE, cookie};
 pub use rights::{Right, Role, Roles};
 pub use session::SessionToken;
 use token::JwtAuth;
@@ -30,11 +36,12 @@ use token::JwtAuth;
 pub struct Authenticator {
     method: AuthMethod,
     metrics: Option<MetricsToken>,
+    oidc: Option<Box<Oidc>>,
 }
 
 enum AuthMethod {
     Disabled,
-    Tokens(Box<JwtAuth>),
+    Tokens(Arc<JwtAuth>),
     Gateway(Box<TrustedGatewayAuth>),
     Session(SessionToken),
     Admin(AdminToken),
@@ -49,19 +56,32 @@ impl Authenticator {
     /// URL is not an error; it is retried.
     pub async fn new(config: &Config, session: Option<SessionToken>) -> anyhow::Result<Self> {
         let auth = &config.auth;
+        let mut oidc = None;
         let method = match auth.mode {
             AuthMode::Off => session.map_or(AuthMethod::Disabled, AuthMethod::Session),
             AuthMode::Token => AuthMethod::Admin(AdminToken::open(config)?),
-            AuthMode::Jwt => AuthMethod::Tokens(Box::new(JwtAuth::new(&auth.jwt).await?)),
+            AuthMode::Jwt => {
+                let tokens = Arc::new(JwtAuth::new(&auth.jwt).await?);
+                if auth.oidc.is_enabled() {
+                    oidc = Some(Box::new(Oidc::new(config, Arc::clone(&tokens))?));
+                }
+                AuthMethod::Tokens(tokens)
+            }
             AuthMode::Gateway => AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&auth.gateway)?)),
         };
-        Ok(Self { method, metrics: auth.metrics_token.as_ref().map(MetricsToken::open).transpose()? })
+        Ok(Self { method, metrics: auth.metrics_token.as_ref().map(MetricsToken::open).transpose()?, oidc })
     }
 
     /// Returns whether authentication is required.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         !matches!(self.method, AuthMethod::Disabled)
+    }
+
+    /// Returns the log-in of users, if it is configured.
+    #[must_use]
+    pub fn oidc(&self) -> Option<&Oidc> {
+        self.oidc.as_deref()
     }
 
     /// Authenticates the caller of a request.
@@ -71,6 +91,11 @@ impl Authenticator {
     pub async fn authenticate(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
         if let Some(monitor) = self.metrics.as_ref().and_then(|token| token.caller(credentials)) {
             return Ok(monitor);
+        }
+        if let Some(oidc) = &self.oidc
+            && let Some(user) = oidc.caller(credentials)?
+        {
+            return Ok(user);
         }
         match &self.method {
             AuthMethod::Disabled => Ok(Caller::unauthenticated()),

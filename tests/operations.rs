@@ -26,6 +26,8 @@ mod full_disk;
 mod issuer;
 #[path = "operations/node.rs"]
 mod node;
+#[path = "operations/oidc.rs"]
+mod oidc;
 #[path = "operations/permissions.rs"]
 mod permissions;
 #[path = "operations/process.rs"]

@@ -3,6 +3,7 @@
 import { fragment, h, patch } from './dom.js';
 import { announce, button, field, icon } from './components.js';
 import { errorContent, openDialog } from './dialog.js';
+import * as api from './api.js';
 import { Problem } from './api.js';
 import * as caller from './caller.js';
 import * as polling from './poll.js';
@@ -56,6 +57,7 @@ function renderBar() {
         h('input', { type: 'search', name: 'id', 'aria-label': 'Search instances by correlation ID', placeholder: 'Search by correlation ID', autocomplete: 'off' })),
       button([h('span', { class: 'visually-hidden' }, 'Tenant: '), h('span', { class: 'tenant' }, tenant)], switchTenant),
       button([icon('user'), h('span', { class: 'visually-hidden' }, 'User: '), h('span', { class: 'wide-only' }, caller.user() || 'anonymous')], editIdentity),
+      caller.hasSession() && button('Log out', logOut),
       button([icon(themeIcon), h('span', { class: 'visually-hidden' }, `Theme: ${themeName}`)], switchTheme),
       h('button', { type: 'button', class: 'live', 'aria-label': liveText, 'aria-pressed': String(!polling.isPaused()), on: { click: toggleLive } },
         h('span', { class: 'dot', 'aria-hidden': 'true' }), h('span', { class: 'wide-only' }, liveText))),
@@ -68,6 +70,11 @@ function search(event) {
   event.preventDefault();
   const id = new FormData(event.target).get('id').trim();
   if (id) router.go(router.to(['instances'], { prefix: id }));
+}
+
+async function logOut() {
+  await api.post('/auth/logout');
+  await start();
 }
 
 function toggleLive() {
@@ -166,6 +173,7 @@ function accessDenied(error) {
   return h('form', { class: 'access', on: { submit } },
     h('h2', {}, title),
     h('p', {}, error.message),
+    error.login ? h('p', {}, h('a', { href: error.login }, 'Log in')) : null,
     field('Access token', input, 'Ask the operator of this node. Deleted when this tab closes.'),
     h('div', { class: 'actions' }, h('button', { type: 'submit', class: 'primary' }, 'Use token')));
 }

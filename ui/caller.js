@@ -18,5 +18,8 @@ export const roles = () => caller?.roles ?? [];
 /** Returns the authenticated user; without authentication, the user name in the settings. */
 export const user = () => caller?.user ?? settings.user.get();
 
+/** Returns whether the user logged in, and can log out. */
+export const hasSession = () => Boolean(caller?.session);
+
 /** Returns whether the node authenticates the user. */
 export const isAuthenticated = () => Boolean(caller?.user);

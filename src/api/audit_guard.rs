@@ -20,6 +20,8 @@ use crate::config::AuthMode;
 
 /// Routes of reads that are recorded: they return the data of many instances, or the trail itself.
 const RECORDED_READS: [&str; 3] = ["/v1/export", "/admin/backup/{id}/files/{path}", "/v1/audit"];
+/// Route that completes a log-in. Only successful ones are recorded, without the code in the query.
+const LOGIN_ROUTE: &str = "/auth/callback";
 /// Header with the addresses of a client and of the proxies before the gateway.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
@@ -28,7 +30,7 @@ pub(super) struct AuditGuard {
     api: ApiState,
     record: AuditRecord,
     is_change: bool,
-    /// Whether the request was not executed because its record cannot be made durable.
+    /// Whether the request was not executed because its record cannot be made durable, or is a log-in without success.
     is_rejected: bool,
 }
 
@@ -36,10 +38,11 @@ impl AuditGuard {
     /// Creates the record of a request; `None` if the request is not recorded.
     pub(super) fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> Option<Self> {
         let is_change = ![Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
-        let is_recorded = route != NO_ROUTE && (is_change || RECORDED_READS.contains(&route));
+        let is_login = route == LOGIN_ROUTE;
+        let is_recorded = route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
         is_recorded.then(|| {
             let record = record(api, route, id, request);
-            Self { api: api.clone(), record, is_change, is_rejected: false }
+            Self { api: api.clone(), record, is_change, is_rejected: is_login }
         })
     }
 
@@ -66,6 +69,11 @@ impl AuditGuard {
 
     /// Ends the record with a response, and returns the response.
     pub(super) fn end(mut self, response: Response) -> Response {
+        if let Some(user) = response.extensions().get::<Caller>() {
+            self.record.user = user.name.as_deref().map(shortened);
+            self.record.role = Some(user.roles.clone());
+            self.is_rejected = false;
+        }
         self.record.status = response.status().as_u16();
         self.record.outcome = AuditOutcome::of(self.record.status);
         self.record.code = response.extensions().get::<Code>().map(|code| code.as_str());
@@ -107,7 +115,10 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         role: user.and(caller).map(|caller| caller.roles.clone()),
         tenant: route.starts_with("/v1/").then(|| tenant(api, request)).flatten(),
         route: route_of(route, request),
-        target: shortened(request.uri().path_and_query().map_or("", |target| target.as_str())),
+        target: shortened(match request.uri().path_and_query() {
+            Some(target) if route != LOGIN_ROUTE => target.as_str(),
+            _ => request.uri().path(),
+        }),
         outcome: AuditOutcome::Unknown,
         status: 0,
         code: None,

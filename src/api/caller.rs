@@ -1,9 +1,13 @@
 //! `GET /auth/caller`: the caller as the node authenticates it, with its rights and tenants.
 
+use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::context::ApiState;
+use super::login;
 use crate::auth::{Caller, Right, TenantScope};
 
 /// Caller of the request.
@@ -18,6 +22,8 @@ pub(super) struct CallerView {
     tenants: Option<Vec<String>>,
     /// Roles for human tasks.
     task_roles: Vec<String>,
+    /// The user logged in, and can log out with `POST /auth/logout`.
+    session: bool,
 }
 
 /// Show the caller: its user, roles, rights and tenants
@@ -27,7 +33,11 @@ pub(super) struct CallerView {
     tag = "node",
     responses((status = 200, description = "The caller", body = CallerView))
 )]
-pub(super) async fn show(Extension(caller): Extension<Caller>) -> Json<CallerView> {
+pub(super) async fn show(
+    State(api): State<ApiState>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Json<CallerView> {
     let rights = Right::ALL.into_iter().filter(|right| caller.roles.allow(*right));
     Json(CallerView {
         user: caller.name.clone(),
@@ -40,5 +50,6 @@ pub(super) async fn show(Extension(caller): Extension<Caller>) -> Json<CallerVie
             }
         },
         task_roles: caller.task_roles.into_iter().collect(),
+        session: api.app.authenticator.oidc().is_some() && login::has_session(&headers),
     })
 }

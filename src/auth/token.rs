@@ -14,7 +14,7 @@ use super::caller::{AuthError, Caller, RequestCredentials, TenantScope, is_user_
 use super::denied::{DeniedFile, TokenIds};
 use super::keys::KeySet;
 use super::rights::Roles;
-use super::verifier;
+use super::{shared_secret, verifier};
 use crate::clock::SystemClock;
 use crate::config::JwtConfig;
 
@@ -23,6 +23,14 @@ const MAX_TOKEN_BYTES: usize = 16 * 1024;
 const SCHEME: &str = "bearer ";
 /// Optional prefix of a token type (RFC 7515, 4.1.9).
 const TYPE_PREFIX: &str = "application/";
+
+/// Verified token: its caller, and the ids with which it can be denied.
+#[derive(Clone)]
+pub(super) struct VerifiedToken {
+    pub(super) caller: Caller,
+    pub(super) jti: Option<String>,
+    pub(super) kid: Option<String>,
+}
 
 pub(super) struct JwtAuth {
     keys: Arc<KeySet>,
@@ -47,30 +55,53 @@ impl JwtAuth {
         let token = token
             .map(str::trim)
             .ok_or_else(|| invalid_token("the Authorization header contains no bearer token"))?;
-        if token.len() > MAX_TOKEN_BYTES {
-            return Err(invalid_token("the token is too long"));
+        let (claims, kid) = self.claims(token, &self.config.audience).await?;
+        Ok(self.verified(&claims, kid)?.caller)
+    }
+
+    /// Verifies the ID token of a log-in: its client and its nonce, and everything that applies to other tokens.
+    pub(super) async fn id_token(
+        &self,
+        token: &str,
+        client_id: &str,
+        nonce: &str,
+    ) -> Result<VerifiedToken, AuthError> {
+        let (claims, kid) = self.claims(token, &[client_id.to_owned()]).await?;
+        let text = |name: &str| claims.get(name).and_then(Value::as_str);
+        if !text("nonce").is_some_and(|found| shared_secret::is_same(found, nonce)) {
+            return Err(invalid_token("the ID token belongs to another log-in (nonce)"));
         }
-        let (claims, key_id) = self.claims(token).await?;
-        self.check_age(&claims)?;
+        if text("azp").is_some_and(|party| party != client_id) {
+            return Err(invalid_token("the ID token belongs to another client (azp)"));
+        }
+        self.verified(&claims, kid)
+    }
+
+    /// Returns the caller of verified claims.
+    fn verified(&self, claims: &Map<String, Value>, kid: Option<String>) -> Result<VerifiedToken, AuthError> {
+        self.check_age(claims)?;
         let name = claims.get("sub").and_then(Value::as_str).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| invalid_token("the token has no claim sub"))?;
         if !is_user_name(name) {
             return Err(invalid_token("the claim sub is too long or contains control characters"));
         }
-        let ids =
-            TokenIds { jti: claims.get("jti").and_then(Value::as_str), kid: key_id.as_deref(), sub: name };
-        if self.denied.as_ref().is_some_and(|denied| denied.current().contains(&ids)) {
-            return Err(invalid_token("the token is revoked"));
-        }
-        Ok(Caller {
+        let groups = texts(claim(claims, &self.config.groups_claim)).into_iter();
+        let caller = Caller {
             name: Some(name.to_owned()),
-            roles: Roles::of(texts(claim(&claims, &self.config.role_claim))),
-            tenants: TenantScope::of(texts(claim(&claims, &self.config.tenant_claim))),
-            task_roles: texts(claim(&claims, &self.config.groups_claim))
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
-        })
+            roles: Roles::of(texts(claim(claims, &self.config.role_claim))),
+            tenants: TenantScope::of(texts(claim(claims, &self.config.tenant_claim))),
+            task_roles: groups.map(str::to_owned).collect(),
+        };
+        let jti = claims.get("jti").and_then(Value::as_str).map(str::to_owned);
+        let token = VerifiedToken { caller, jti, kid };
+        if self.is_denied(&token) { Err(invalid_token("the token is revoked")) } else { Ok(token) }
+    }
+
+    /// Returns whether the token is revoked.
+    pub(super) fn is_denied(&self, token: &VerifiedToken) -> bool {
+        let sub = token.caller.name.as_deref().unwrap_or_default();
+        let ids = TokenIds { jti: token.jti.as_deref(), kid: token.kid.as_deref(), sub };
+        self.denied.as_ref().is_some_and(|denied| denied.current().contains(&ids))
     }
 
     /// Checks the time at which the token was issued.
@@ -106,14 +137,21 @@ impl JwtAuth {
     }
 
     /// Returns the verified claims of a token, and the id of its key.
-    async fn claims(&self, token: &str) -> Result<(Map<String, Value>, Option<String>), AuthError> {
+    async fn claims(
+        &self,
+        token: &str,
+        audience: &[String],
+    ) -> Result<(Map<String, Value>, Option<String>), AuthError> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(invalid_token("the token is too long"));
+        }
         let header =
             jsonwebtoken::decode_header(token).map_err(|_| invalid_token("the token is not a signed JWT"))?;
         if header.crit.is_some() {
             return Err(invalid_token("the token requires unknown extensions (crit)"));
         }
         self.check_type(header.typ.as_deref())?;
-        let validation = self.validation(header.alg);
+        let validation = self.validation(header.alg, audience);
         let mut last = invalid_token("no key matches the token");
         for key in self.keys.matching(header.kid.as_deref(), header.alg).await? {
             match jsonwebtoken::decode(token, &key.decoding, &validation) {
@@ -124,12 +162,12 @@ impl JwtAuth {
         Err(last)
     }
 
-    fn validation(&self, algorithm: Algorithm) -> Validation {
+    fn validation(&self, algorithm: Algorithm, audience: &[String]) -> Validation {
         let mut validation = Validation::new(algorithm);
         validation.leeway = self.config.leeway.as_secs();
         validation.validate_nbf = true;
         validation.set_issuer(&[&self.config.issuer]);
-        validation.set_audience(&self.config.audience);
+        validation.set_audience(audience);
         validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
         validation
     }

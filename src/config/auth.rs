@@ -9,6 +9,8 @@ use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
+use super::oidc::OidcConfig;
+use super::protected_url::is_protected;
 use super::units;
 
 /// Maximum clock difference between issuer and node.
@@ -35,6 +37,8 @@ pub struct AuthConfig {
     pub jwt: JwtConfig,
     /// Headers of a trusted gateway.
     pub gateway: TrustedGatewayConfig,
+    /// Log-in of users of the web UI.
+    pub oidc: OidcConfig,
 }
 
 /// Authentication mode.
@@ -196,6 +200,7 @@ impl Default for AuthConfig {
             token: AdminTokenConfig::default(),
             jwt: JwtConfig::default(),
             gateway: TrustedGatewayConfig::default(),
+            oidc: OidcConfig::default(),
         }
     }
 }
@@ -226,6 +231,7 @@ impl AuthConfig {
             AuthMode::Jwt => found.extend(self.jwt.errors()),
             AuthMode::Gateway => found.extend(self.gateway.error(many_pods)),
         }
+        found.extend(self.oidc.errors(self.mode == AuthMode::Jwt, &self.jwt.issuer, many_pods));
         found
     }
 }
@@ -267,19 +273,6 @@ impl JwtConfig {
         let invalid = checks.into_iter().filter(|(invalid, ..)| *invalid);
         invalid.map(|(_, key, message)| (key, message.to_owned())).collect()
     }
-}
-
-/// Returns whether other machines cannot change the response to a request: https, or http to this machine.
-fn is_protected(url: &str) -> bool {
-    reqwest::Url::parse(url).is_ok_and(|url| {
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-        match url.scheme() {
-            "https" => true,
-            "http" => is_local,
-            _ => false,
-        }
-    })
 }
 
 impl TrustedGatewayConfig {

@@ -5,6 +5,7 @@
 //! can be rotated without a reload.
 
 mod command;
+mod value;
 
 use std::env::VarError;
 use std::fmt;
@@ -17,43 +18,8 @@ use command::SecretCommand;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
-
-const HIDDEN: &str = "[secret]";
-
-/// Text that must not be displayed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Arc<str>);
-
-impl Secret {
-    /// Creates a secret.
-    pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the plain text, for the code that sends it.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(HIDDEN)
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(HIDDEN)
-    }
-}
-
-impl Serialize for Secret {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(HIDDEN)
-    }
-}
+use value::HIDDEN;
+pub use value::{InvalidSecretRef, Secret};
 
 /// Reference to a secret. Clones share the loaded value.
 #[derive(Clone)]
@@ -76,11 +42,6 @@ struct FileVersion {
     size: u64,
     modified: (i64, i64),
 }
-
-/// Error for an invalid reference. It does not contain the text, which may be the secret itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid secret reference; use env:NAME, file:/absolute/path or command:/absolute/path")]
-pub struct InvalidSecretRef;
 
 /// Error for a secret that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

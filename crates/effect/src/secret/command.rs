@@ -4,9 +4,9 @@
 //! background; while it fails, the last secret applies until its lease ends.
 
 use std::fmt;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::{InvalidSecretRef, Secret};
+use super::value::{InvalidSecretRef, Secret};
 
 /// Default maximum duration of a run. Default: 10s.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -152,46 +152,27 @@ impl SecretCommand {
 
     /// Runs the command. Errors contain neither its output nor its messages, which can contain the secret.
     fn run(&self) -> Result<Secret, String> {
-        let deadline = Instant::now() + self.timeout;
         let mut command = Command::new(&self.argv[0]);
         command.args(&self.argv[1..]).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| format!("it cannot be started: {}", error.kind()))?;
+        let child = command.spawn().map_err(|error| format!("it cannot be started: {}", error.kind()))?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let mut stdout = child.stdout.take().expect("standard output is a pipe");
         let (sender, receiver) = mpsc::channel();
-        let reader = move || {
-            let mut bytes = Vec::new();
-            let read = stdout.by_ref().take(MAX_OUTPUT + 1).read_to_end(&mut bytes);
-            // An error means that the run has timed out.
-            drop(sender.send(read.map(|_| bytes)));
+        // An error means that the run has timed out.
+        let wait = move || drop(sender.send(output(child, group)));
+        let thread = std::thread::Builder::new().name("orlog-secret".to_owned()).spawn(wait);
+        let ended =
+            thread.map_err(|error| error.kind().to_string()).map(|_| receiver.recv_timeout(self.timeout))?;
+        let Ok(ended) = ended else {
+            kill(group);
+            return Err(format!("it did not end within {:?}", self.timeout));
         };
-        std::thread::Builder::new().spawn(reader).map_err(|error| error.kind().to_string())?;
-        let read = receiver.recv_timeout(self.timeout);
-        let is_complete = matches!(&read, Ok(Ok(bytes)) if bytes.len() as u64 <= MAX_OUTPUT);
-        let mut status = None;
-        while is_complete && status.is_none() && Instant::now() < deadline {
-            status = child.try_wait().map_err(|error| error.kind().to_string())?;
-            if status.is_none() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+        let (bytes, status) = ended.map_err(|error| error.kind().to_string())?;
+        if bytes.len() as u64 > MAX_OUTPUT {
+            return Err(format!("it printed more than {MAX_OUTPUT} bytes"));
         }
-        if let Some(group) = group.filter(|_| status.is_none()) {
-            kill_process_group(group, Signal::KILL).ok();
-            child.wait().map_err(|error| error.kind().to_string())?;
-        }
-        let bytes = match read {
-            Ok(Ok(bytes)) if bytes.len() as u64 > MAX_OUTPUT => {
-                return Err(format!("it printed more than {MAX_OUTPUT} bytes"));
-            }
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(error)) => return Err(error.kind().to_string()),
-            Err(_) => return Err(format!("it did not end within {:?}", self.timeout)),
-        };
-        match status {
-            Some(status) if status.success() => {}
-            Some(status) => return Err(format!("it failed: {status}")),
-            None => return Err(format!("it did not end within {:?}", self.timeout)),
+        if !status.success() {
+            return Err(format!("it failed: {status}"));
         }
         let text = String::from_utf8(bytes).map_err(|_| "its output is not valid UTF-8".to_owned())?;
         let text = text.trim_end_matches(['\n', '\r']);
@@ -205,6 +186,23 @@ impl SecretCommand {
     fn state(&self) -> MutexGuard<'_, CommandState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Reads the output of a process and waits for its end; kills it if it prints too much.
+fn output(mut child: Child, group: Option<Pid>) -> io::Result<(Vec<u8>, ExitStatus)> {
+    let mut bytes = Vec::new();
+    let stdout = child.stdout.take().expect("standard output is a pipe");
+    let read = stdout.take(MAX_OUTPUT + 1).read_to_end(&mut bytes);
+    if read.is_err() || bytes.len() as u64 > MAX_OUTPUT {
+        kill(group);
+    }
+    let status = child.wait()?;
+    read.map(|_| (bytes, status))
+}
+
+fn kill(group: Option<Pid>) {
+    // An error means that the process has already ended.
+    group.map(|group| kill_process_group(group, Signal::KILL).ok());
 }
 
 /// Runs a blocking function. On a thread of the runtime, other tasks move to another thread first.
@@ -240,7 +238,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::{Path, PathBuf};
 
-    use super::super::SecretRef;
     use super::*;
 
     const CANARY: &str = "canary-7f3a";
@@ -261,9 +258,9 @@ mod tests {
         std::fs::read_to_string(dir.join("runs")).unwrap_or_default().lines().count()
     }
 
-    fn reference(argv: &[&str], timeout: &str, lease: &str) -> SecretRef {
+    fn reference(argv: &[&str], timeout: &str, lease: &str) -> SecretCommand {
         let form = serde_json::json!({ "argv": argv, "timeout": timeout, "lease": lease });
-        format!("command:{form}").parse().unwrap()
+        form.to_string().parse().unwrap()
     }
 
     #[test]
@@ -271,13 +268,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = program(dir.path(), "printf '%s\\n' \"$1\"");
         let list = serde_json::json!([path, "$(id) a b;c"]);
-        let secret: SecretRef = format!("command:{list}").parse().unwrap();
-        assert_eq!(secret.resolve().unwrap().expose(), "$(id) a b;c");
-        let text = secret.to_string();
-        assert_eq!(text.parse::<SecretRef>().unwrap(), secret);
+        let secret: SecretCommand = list.to_string().parse().unwrap();
+        assert_eq!(secret.secret().unwrap().expose(), "$(id) a b;c");
+        assert_eq!(secret.to_string(), format!("command:{list}"));
         program(dir.path(), "echo alone");
-        let one: SecretRef = format!("command:{}", path.display()).parse().unwrap();
-        assert_eq!(one.resolve().unwrap().expose(), "alone");
+        let one: SecretCommand = path.to_str().unwrap().parse().unwrap();
+        assert_eq!(one.secret().unwrap().expose(), "alone");
     }
 
     #[test]
@@ -285,11 +281,11 @@ mod tests {
         for text in
             ["canary", "", "[]", "[\"canary\"]", "{\"argv\":[]}", "[1]", "{\"argv\":[\"/a\"],\"x\":1}"]
         {
-            let error = format!("command:{text}").parse::<SecretRef>().unwrap_err().to_string();
+            let error = text.parse::<SecretCommand>().unwrap_err().to_string();
             assert!(!error.contains("canary") && error.contains("command:"), "{error}");
         }
-        let zero = "command:{\"argv\":[\"/a\"],\"lease\":\"0s\"}";
-        assert!(zero.parse::<SecretRef>().is_err());
+        let zero = "{\"argv\":[\"/a\"],\"lease\":\"0s\"}";
+        assert!(zero.parse::<SecretCommand>().is_err());
     }
 
     #[test]
@@ -298,29 +294,29 @@ mod tests {
         let path = program(dir.path(), "echo first");
         let secret = reference(&[path.to_str().unwrap()], "10s", "4s");
         for _ in 0..3 {
-            assert_eq!(secret.resolve().unwrap().expose(), "first");
+            assert_eq!(secret.secret().unwrap().expose(), "first");
         }
         assert_eq!(runs(dir.path()), 1);
         program(dir.path(), &format!("echo {CANARY}; echo {CANARY} >&2; exit 3"));
         // After half of the lease the command fails in the background, and the last secret applies until the lease ends.
         let (mut kept, deadline) = (0, Instant::now() + Duration::from_secs(30));
         let error = loop {
-            match secret.resolve() {
+            match secret.secret() {
                 Ok(found) => {
                     assert_eq!(found.expose(), "first");
                     kept += usize::from(runs(dir.path()) > 1);
                 }
-                Err(error) => break error.to_string(),
+                Err(error) => break error,
             }
             assert!(Instant::now() < deadline);
             std::thread::yield_now();
         };
         assert!(kept > 0, "a failed run did not end the lease");
-        assert!(error.contains("exit status: 3") && error.contains("program"), "{error}");
+        assert!(error.contains("exit status: 3"), "{error}");
         assert!(!error.contains(CANARY), "{error}");
         program(dir.path(), "echo second");
         let found = loop {
-            if let Ok(found) = secret.resolve() {
+            if let Ok(found) = secret.secret() {
                 break found;
             }
             assert!(Instant::now() < deadline);
@@ -335,11 +331,11 @@ mod tests {
         let check = |text: &str, expected: &str| {
             let path = program(dir.path(), text);
             let secret = reference(&[path.to_str().unwrap()], "500ms", "1m");
-            let error = secret.resolve().unwrap_err().to_string();
+            let error = secret.secret().unwrap_err();
             assert!(error.contains(expected), "{error}");
             // The next call within a second does not run the command again.
             let before = runs(dir.path());
-            assert!(secret.resolve().is_err());
+            assert!(secret.secret().is_err());
             assert_eq!(runs(dir.path()), before);
         };
         check("sleep 60", "did not end within 500ms");
@@ -347,7 +343,7 @@ mod tests {
         check("yes", "printed more than 65536 bytes");
         check("true", "printed nothing");
         check("printf '\\377'", "not valid UTF-8");
-        let missing = reference(&["/nothing/here"], "1s", "1m").resolve().unwrap_err().to_string();
+        let missing = reference(&["/nothing/here"], "1s", "1m").secret().unwrap_err();
         assert!(missing.contains("cannot be started"), "{missing}");
     }
 }
