@@ -1,12 +1,13 @@
 //! `/auth/login`, `/auth/callback`, `/auth/logout`: log-in of users to the web UI by OpenID Connect.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::context::ApiState;
+use super::extract::QueryParams;
 use super::problem::{Code, Problem};
 use crate::auth::{LOGIN_COOKIE, LoginError, Oidc, SESSION_COOKIE, cookie};
 
@@ -53,7 +54,7 @@ pub(super) async fn login(State(api): State<ApiState>) -> Result<Response, Probl
 pub(super) async fn callback(
     State(api): State<ApiState>,
     headers: HeaderMap,
-    Query(query): Query<CallbackQuery>,
+    QueryParams(query): QueryParams<CallbackQuery>,
 ) -> Result<Response, Problem> {
     let oidc = oidc(&api)?;
     if !query.error.is_empty() {
