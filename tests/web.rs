@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[expect(dead_code, reason = "a part of it is for the tests of operations")]
+#[path = "operations/issuer.rs"]
+mod issuer;
 #[expect(dead_code, reason = "a part of it is for the tests of the API")]
 #[path = "api/node.rs"]
 mod node;
@@ -16,6 +19,8 @@ mod dead_letters;
 mod keyboard;
 #[path = "web/operators.rs"]
 mod operators;
+#[path = "web/rights.rs"]
+mod rights;
 #[path = "web/scale.rs"]
 mod scale;
 #[path = "web/tasks.rs"]

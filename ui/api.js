@@ -6,12 +6,14 @@ import * as settings from './settings.js';
 const TIMEOUT_MS = 30_000;
 
 export class Problem extends Error {
-  constructor(status, body) {
+  constructor(status, body, login) {
     super(body.detail || body.title || `The node returned status ${status}.`);
     this.status = status;
     this.code = body.code ?? '';
     this.title = body.title ?? '';
     this.errors = body.errors ?? [];
+    /** Path that starts a log-in, if the node offers one. */
+    this.login = login ?? null;
   }
 
   get isAccessError() {
@@ -44,7 +46,7 @@ export async function text(url, signal) {
 export async function getAnyStatus(url, signal) {
   const response = await send('GET', url, undefined, signal);
   const body = await response.json().catch(() => ({}));
-  if (response.status === 401 || response.status === 403) throw new Problem(response.status, body);
+  if (response.status === 401 || response.status === 403) throw new Problem(response.status, body, response.headers.get('x-orlog-login'));
   return body;
 }
 
@@ -56,7 +58,7 @@ async function request(method, url, body, signal) {
 
 async function problem(response) {
   const body = await response.json().catch(() => ({}));
-  return new Problem(response.status, body);
+  return new Problem(response.status, body, response.headers.get('x-orlog-login'));
 }
 
 async function send(method, url, body, signal) {

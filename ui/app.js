@@ -3,7 +3,9 @@
 import { fragment, h, patch } from './dom.js';
 import { announce, button, field, icon } from './components.js';
 import { errorContent, openDialog } from './dialog.js';
+import * as api from './api.js';
 import { Problem } from './api.js';
+import * as caller from './caller.js';
 import * as polling from './poll.js';
 import * as router from './router.js';
 import * as settings from './settings.js';
@@ -21,14 +23,15 @@ const VIEWS = {
   'definitions/': 'definition',
   node: 'node',
 };
+/** Routes, titles and required rights of the views. */
 const NAVIGATION = [
-  ['', 'Overview'],
-  ['instances', 'Instances'],
-  ['tasks', 'Tasks'],
-  ['dead-letters', 'Dead letters'],
-  ['timers', 'Timers'],
-  ['definitions', 'Definitions'],
-  ['node', 'Node'],
+  ['', 'Overview', 'read'],
+  ['instances', 'Instances', 'read'],
+  ['tasks', 'Tasks', 'read tasks'],
+  ['dead-letters', 'Dead letters', 'read'],
+  ['timers', 'Timers', 'read'],
+  ['definitions', 'Definitions', 'read'],
+  ['node', 'Node', 'read'],
 ];
 const THEMES = { '': ['auto', 'system'], light: ['sun', 'light'], dark: ['moon', 'dark'] };
 
@@ -39,10 +42,9 @@ let currentView = 0;
 function renderBar() {
   const [first] = router.current().segments;
   const tenant = settings.tenant.get() || 'default tenant';
-  const user = settings.user.get();
   const [themeIcon, themeName] = THEMES[settings.theme.get()] ?? THEMES[''];
   const liveText = polling.isPaused() ? 'Live updates off' : 'Live updates on';
-  const links = NAVIGATION.map(([segment, title]) => h('a', {
+  const links = permittedViews().map(([segment, title]) => h('a', {
     href: router.to(segment ? [segment] : []),
     'aria-current': (first ?? '') === segment ? 'page' : null,
   }, title));
@@ -50,21 +52,29 @@ function renderBar() {
     h('a', { class: 'brand', href: '#/', 'aria-label': 'Orlog, overview' }, h('img', { src: '/ui/icon.svg', alt: '', width: '26', height: '26' }), h('span', {}, 'Orlog')),
     h('nav', { 'aria-label': 'Main' }, links),
     h('div', { class: 'tools' },
-      h('form', { role: 'search', class: 'search', on: { submit: search } },
+      caller.can('read') && h('form', { role: 'search', class: 'search', on: { submit: search } },
         icon('search'),
         h('input', { type: 'search', name: 'id', 'aria-label': 'Search instances by correlation ID', placeholder: 'Search by correlation ID', autocomplete: 'off' })),
       button([h('span', { class: 'visually-hidden' }, 'Tenant: '), h('span', { class: 'tenant' }, tenant)], switchTenant),
-      button([icon('user'), h('span', { class: 'visually-hidden' }, 'User: '), h('span', { class: 'wide-only' }, user || 'anonymous')], editIdentity),
+      button([icon('user'), h('span', { class: 'visually-hidden' }, 'User: '), h('span', { class: 'wide-only' }, caller.user() || 'anonymous')], editIdentity),
+      caller.hasSession() && button('Log out', logOut),
       button([icon(themeIcon), h('span', { class: 'visually-hidden' }, `Theme: ${themeName}`)], switchTheme),
       h('button', { type: 'button', class: 'live', 'aria-label': liveText, 'aria-pressed': String(!polling.isPaused()), on: { click: toggleLive } },
         h('span', { class: 'dot', 'aria-hidden': 'true' }), h('span', { class: 'wide-only' }, liveText))),
   ));
 }
 
+const permittedViews = () => NAVIGATION.filter(([, , right]) => caller.can(right));
+
 function search(event) {
   event.preventDefault();
   const id = new FormData(event.target).get('id').trim();
   if (id) router.go(router.to(['instances'], { prefix: id }));
+}
+
+async function logOut() {
+  await api.post('/auth/logout');
+  await start();
 }
 
 function toggleLive() {
@@ -121,7 +131,8 @@ function createPage(number) {
   const isCurrent = () => number === currentView;
   const fail = (error) => {
     if (!isCurrent()) return;
-    if (error instanceof Problem && error.isAccessError) patch(errorBox, fragment(accessDenied(error)));
+    if (error instanceof Problem && error.code === 'OR0042') patch(errorBox, fragment(noAccess(error.message)));
+    else if (error instanceof Problem && error.isAccessError) patch(errorBox, fragment(accessDenied(error)));
     else if (!(error instanceof Problem)) patch(errorBox, fragment(errorContent(error)));
     else patch(errorBox, fragment(errorContent(error), error.status === 0 ? h('p', {}, 'The page retries automatically.') : null));
     if (body.firstElementChild?.dataset.key === 'loading') body.replaceChildren();
@@ -162,8 +173,21 @@ function accessDenied(error) {
   return h('form', { class: 'access', on: { submit } },
     h('h2', {}, title),
     h('p', {}, error.message),
+    error.login ? h('p', {}, h('a', { href: error.login }, 'Log in')) : null,
     field('Access token', input, 'Ask the operator of this node. Deleted when this tab closes.'),
     h('div', { class: 'actions' }, h('button', { type: 'submit', class: 'primary' }, 'Use token')));
+}
+
+/** Sentence for a caller whose roles do not permit a view, with a link to a view that they permit. */
+function noAccess(reason) {
+  const roles = caller.roles().join(', ') || 'none';
+  const [other] = permittedViews();
+  return h('div', { class: 'access' },
+    h('h2', {}, 'Your roles do not permit this view'),
+    h('p', {}, `${reason} Your roles: ${roles}. Ask an administrator of this node for another role.`),
+    other
+      ? h('p', {}, h('a', { href: router.to(other[0] ? [other[0]] : []) }, `Go to ${other[1]}`))
+      : h('p', {}, 'Your roles permit programs to use the API. This page has no view for them.'));
 }
 
 async function show() {
@@ -172,6 +196,19 @@ async function show() {
   loops = [];
   renderBar();
   const { segments } = router.current();
+  const view = NAVIGATION.find(([segment]) => segment === (segments[0] ?? ''));
+  if (view && !caller.can(view[2])) {
+    const [first] = permittedViews();
+    if (!segments.length && first) {
+      router.go(router.to([first[0]]), true);
+      await show();
+      return;
+    }
+    const page = createPage(number);
+    page.title(view[1]);
+    page.render(noAccess(`The view requires the right “${view[2]}”.`));
+    return;
+  }
   const name = VIEWS[segments.length > 1 ? `${segments[0]}/` : (segments[0] ?? '')];
   const page = createPage(number);
   if (!name) {
@@ -203,12 +240,20 @@ function applyTheme() {
 settings.onChange((key) => {
   if (key === 'theme') applyTheme();
   renderBar();
-  if (key === 'tenant' || key === 'token') show();
+  if (key === 'token') start();
+  else if (key === 'tenant') show();
 });
 document.getElementById('skip').addEventListener('click', (event) => {
   event.preventDefault();
   main.focus();
 });
 window.addEventListener('hashchange', navigate);
+
+/** Reads who the caller is, and shows the view of the route. */
+async function start() {
+  await caller.load();
+  await show();
+}
+
 applyTheme();
-show();
+start();

@@ -3,6 +3,7 @@
 import { h } from './dom.js';
 import { announce, button, field } from './components.js';
 import { Problem } from './api.js';
+import * as caller from './caller.js';
 import * as settings from './settings.js';
 
 /**
@@ -100,12 +101,12 @@ function parseJson(label, text) {
 export function userFields() {
   return [
     { name: 'reason', label: 'Reason', hint: 'Recorded in the history.' },
-    { name: 'user', label: 'User name', value: settings.user.get(), hint: 'Recorded in the history.' },
+    { name: 'user', label: 'User name', value: caller.user(), hint: 'Recorded in the history.' },
   ];
 }
 
 /** Returns the body fields of a control request and saves the user name. */
 export function userValues({ user, reason }) {
-  if (user) settings.user.set(user);
+  if (user && !caller.isAuthenticated()) settings.user.set(user);
   return { user: user || undefined, reason: reason || undefined };
 }

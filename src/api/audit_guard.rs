@@ -1,10 +1,12 @@
 //! Audit of requests: the record of an authorized request, and the count of a denied one.
 
 use std::net::IpAddr;
+use std::str::FromStr as _;
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, Method};
+use axum::http::{HeaderValue, Method, Uri};
 use axum::response::Response;
+use orlog_bus::membership::Pod;
 use orlog_model::{Clock as _, TenantId};
 
 use super::context::ApiState;
@@ -18,6 +20,8 @@ use crate::config::AuthMode;
 
 /// Routes of reads that are recorded: they return the data of many instances, or the trail itself.
 const RECORDED_READS: [&str; 3] = ["/v1/export", "/admin/backup/{id}/files/{path}", "/v1/audit"];
+/// Route that completes a log-in. Only successful ones are recorded, without the code in the query.
+const LOGIN_ROUTE: &str = "/auth/callback";
 /// Header with the addresses of a client and of the proxies before the gateway.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
@@ -26,7 +30,7 @@ pub(super) struct AuditGuard {
     api: ApiState,
     record: AuditRecord,
     is_change: bool,
-    /// Whether the request was not executed because its record cannot be made durable.
+    /// Whether the request was not executed because its record cannot be made durable, or is a log-in without success.
     is_rejected: bool,
 }
 
@@ -34,10 +38,11 @@ impl AuditGuard {
     /// Creates the record of a request; `None` if the request is not recorded.
     pub(super) fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> Option<Self> {
         let is_change = ![Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
-        let is_recorded = route != NO_ROUTE && (is_change || RECORDED_READS.contains(&route));
+        let is_login = route == LOGIN_ROUTE;
+        let is_recorded = route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
         is_recorded.then(|| {
             let record = record(api, route, id, request);
-            Self { api: api.clone(), record, is_change, is_rejected: false }
+            Self { api: api.clone(), record, is_change, is_rejected: is_login }
         })
     }
 
@@ -64,6 +69,11 @@ impl AuditGuard {
 
     /// Ends the record with a response, and returns the response.
     pub(super) fn end(mut self, response: Response) -> Response {
+        if let Some(user) = response.extensions().get::<Caller>() {
+            self.record.user = user.name.as_deref().map(shortened);
+            self.record.role = Some(user.roles.clone());
+            self.is_rejected = false;
+        }
         self.record.status = response.status().as_u16();
         self.record.outcome = AuditOutcome::of(self.record.status);
         self.record.code = response.extensions().get::<Code>().map(|code| code.as_str());
@@ -105,14 +115,18 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         role: user.and(caller).map(|caller| caller.roles.clone()),
         tenant: route.starts_with("/v1/").then(|| tenant(api, request)).flatten(),
         route: route_of(route, request),
-        target: shortened(request.uri().path_and_query().map_or("", |target| target.as_str())),
+        target: shortened(match request.uri().path_and_query() {
+            Some(target) if route != LOGIN_ROUTE => target.as_str(),
+            _ => request.uri().path(),
+        }),
         outcome: AuditOutcome::Unknown,
         status: 0,
         code: None,
         request_id: id.to_str().unwrap_or_default().to_owned(),
         source: source(request),
         forwarded_for: is_trusted.then(|| forwarded_for(request)).flatten(),
-        forwarded_by: is_trusted.then(|| forwarded_by(request)).flatten(),
+        forwarded_by: forwarded_by(request)
+            .filter(|pod| is_trusted || is_pod(&api.app.other_pods(), pod, source(request))),
         node: api.app.config.node_name(),
     }
 }
@@ -142,7 +156,37 @@ fn forwarded_for(request: &Request) -> Option<IpAddr> {
     last.to_str().ok()?.rsplit(',').next()?.trim().parse().ok()
 }
 
+/// Returns whether one of the pods has this name and this IP address. A pod with a DNS name has an unknown address.
+fn is_pod(pods: &[Pod], name: &str, source: Option<IpAddr>) -> bool {
+    let address = |pod: &Pod| Uri::from_str(&pod.url).ok()?.host()?.trim_matches(['[', ']']).parse().ok();
+    source.is_some() && pods.iter().any(|pod| pod.name == name && address(pod) == source)
+}
+
 fn forwarded_by(request: &Request) -> Option<String> {
     let pod = request.headers().get(FORWARDED_BY)?;
     Some(shortened(&String::from_utf8_lossy(pod.as_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwarding_pod_is_recorded_only_if_the_connection_comes_from_its_address() {
+        let pod = |name: &str, url: &str| Pod {
+            name: name.to_owned(),
+            incarnation: uuid::Uuid::nil(),
+            url: url.to_owned(),
+            draining: false,
+        };
+        let pods = [
+            pod("a", "http://10.1.2.3:7070"),
+            pod("b", "http://[fd00::1]:7070"),
+            pod("c", "http://c.pods:7070"),
+        ];
+        let check = |name: &str, source: &str| is_pod(&pods, name, source.parse().ok());
+        assert!(check("a", "10.1.2.3") && check("b", "fd00::1"));
+        assert!(!check("a", "10.1.2.4") && !check("b", "10.1.2.3") && !check("x", "10.1.2.3"));
+        assert!(!check("c", "10.1.2.3") && !check("c", ""), "its address is unknown");
+    }
 }

@@ -1,18 +1,22 @@
 //! Authorization of requests: authenticates the caller, checks permissions, and starts the audit record.
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use orlog_model::TenantId;
 
 use super::audit_guard::{self, AuditGuard};
 use super::context::ApiState;
 use super::extract::TENANT_HEADER;
+use super::login;
 use super::origin;
 use super::permissions::{self, Permission};
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, peer};
 use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Right, Role, TenantScope};
+
+/// Header of a response without authentication: the path that starts a log-in.
+const LOGIN_HEADER: HeaderName = HeaderName::from_static("x-orlog-login");
 
 /// Accepts or rejects a request, and audits it: changes, sensitive reads, and denials.
 pub(super) async fn authorize<F>(
@@ -25,7 +29,10 @@ where
     F: Future<Output = Response>,
 {
     if let Err(problem) = admit(api, route, &mut request).await {
-        let response = problem.into_response();
+        let mut response = problem.into_response();
+        if response.status() == StatusCode::UNAUTHORIZED && api.app.authenticator.oidc().is_some() {
+            response.headers_mut().insert(LOGIN_HEADER, HeaderValue::from_static(login::LOGIN_PATH));
+        }
         audit_guard::deny(api, route, &request, &response);
         return response;
     }
@@ -48,28 +55,39 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
         route,
         &api.app.config.auth.public_routes,
     );
-    let (Permission::Tenant(needed) | Permission::Node(needed)) = right else { return Ok(()) };
+    if right == Permission::Public {
+        return Ok(());
+    }
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let source = peer(request).map(|peer| peer.ip());
+    if access.oidc().is_some() && login::has_session(request.headers()) {
+        origin::check_session(request.method(), request.headers())?;
+    }
     let caller = access.authenticate(&RequestCredentials { headers, source }).await?;
     if let Some(name) = &caller.name {
         tracing::Span::current().record("who", name);
     }
-    let permitted = permit(&caller, right, needed, request.headers_mut());
+    let permitted = permit(&caller, right, request.headers_mut());
     // A denial is counted with its caller.
     request.extensions_mut().insert(caller);
     permitted
 }
 
-fn permit(caller: &Caller, right: Permission, needed: Right, headers: &mut HeaderMap) -> Result<(), Problem> {
-    has_right(caller, needed)?;
-    match right {
-        Permission::Node(_) if caller.tenants != TenantScope::All => {
+fn permit(caller: &Caller, permission: Permission, headers: &mut HeaderMap) -> Result<(), Problem> {
+    match permission {
+        Permission::Public | Permission::Authenticated => Ok(()),
+        Permission::Tenant(needed) => {
+            has_right(caller, needed)?;
+            acts_for(caller, headers)
+        }
+        Permission::Node(needed) => {
+            has_right(caller, needed)?;
+            if caller.tenants == TenantScope::All {
+                return Ok(());
+            }
             let detail = "this route affects the whole node and requires access to all tenants (*)";
             Err(Problem::new(Code::TenantForbidden, detail))
         }
-        Permission::Tenant(_) => acts_for(caller, headers),
-        Permission::Node(_) | Permission::Public => Ok(()),
     }
 }
 

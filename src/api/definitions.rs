@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::context::ApiState;
 use super::errors::invalid_parameter;
-use super::extract::{LastSegment, QueryParams, Tenant};
+use super::extract::{LastSegment, NodeAccess, QueryParams, Tenant};
 use super::problem::{Code, Problem};
 use super::sagas::hex;
 use crate::app::App;
@@ -49,13 +49,13 @@ pub(super) struct DefinitionView {
     hash: String,
     /// Active: new instances use it; otherwise it is retired.
     active: bool,
-    /// Name of its file; absent for a built-in program.
+    /// Name of its file; absent for a built-in program, and if the caller has no access to all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
     /// Time of the activation, RFC 3339, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     deployed_at: Option<String>,
-    /// User who activated it, if known.
+    /// User who activated it, if known; only if the caller has access to all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     deployed_by: Option<String>,
     /// Time of the retirement, RFC 3339, if known.
@@ -75,7 +75,7 @@ pub(super) struct DefinitionView {
     commands: Vec<String>,
     /// Child sagas that it may start.
     sagas: Vec<String>,
-    /// Source text, if it has one; only in the response for one definition.
+    /// Source text, if it has one; only in the response for one definition, and if the caller has access to all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     /// Size of its WebAssembly module in bytes, if it is one; only in the response for one definition.
@@ -108,16 +108,19 @@ struct DefinitionContext {
     deployment: Option<Arc<Deployment>>,
     active: BTreeSet<[u8; 16]>,
     pins: Option<PinCounts>,
+    /// The caller has access to all tenants: definitions belong to the node.
+    sees_node: bool,
 }
 
 impl DefinitionContext {
-    fn of(app: &App, tenant: &TenantId, query: &DefinitionQuery) -> Result<Self, Problem> {
+    fn of(app: &App, tenant: &TenantId, query: &DefinitionQuery, sees_node: bool) -> Result<Self, Problem> {
         let active = app.definitions.active();
         let scan_limit = app.config.http.scan_limit as u64;
         Ok(Self {
             deployment: app.definitions.deployment(),
             active: active.iter().map(|definition| definition.program.definition_ref().hash).collect(),
             pins: query.count.then(|| app.tenant_pins(tenant, scan_limit)).transpose()?,
+            sees_node,
         })
     }
 
@@ -139,9 +142,9 @@ impl DefinitionContext {
             version: reference.version,
             hash: hex(&reference.hash),
             active,
-            file: deployed.map(|deployed| deployed.file.clone()),
+            file: deployed.filter(|_| self.sees_node).map(|deployed| deployed.file.clone()),
             deployed_at: deployed.map(|deployed| deployed.at.to_string()),
-            deployed_by: deployed.map(|deployed| deployed.deployed_by.clone()),
+            deployed_by: deployed.filter(|_| self.sees_node).map(|deployed| deployed.deployed_by.clone()),
             retired_at: deployed.and_then(|deployed| deployed.retired_at).map(|at| at.to_string()),
             live: pinned.map(|pinned| pinned.live),
             ended: pinned.map(|pinned| pinned.ended),
@@ -166,10 +169,11 @@ impl DefinitionContext {
 pub(super) async fn list(
     State(api): State<ApiState>,
     Tenant(tenant): Tenant,
+    NodeAccess(sees_node): NodeAccess,
     QueryParams(query): QueryParams<DefinitionQuery>,
 ) -> Result<Json<DefinitionList>, Problem> {
     let list = move |app: &App| {
-        let context = DefinitionContext::of(app, &tenant, &query)?;
+        let context = DefinitionContext::of(app, &tenant, &query, sees_node)?;
         let active = app.definitions.active();
         let items = active.iter().map(|definition| context.describe(definition.program.as_ref()));
         Ok(DefinitionList { items: items.collect(), count_complete: context.count_complete() })
@@ -188,11 +192,12 @@ pub(super) async fn list(
 pub(super) async fn show(
     State(api): State<ApiState>,
     Tenant(tenant): Tenant,
+    NodeAccess(sees_node): NodeAccess,
     LastSegment(saga): LastSegment,
     QueryParams(query): QueryParams<DefinitionQuery>,
 ) -> Result<Json<DefinitionVersions>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    api.read(move |app| versions(app, &tenant, &saga, &query)).await.map(Json)
+    api.read(move |app| versions(app, &tenant, &saga, &query, sees_node)).await.map(Json)
 }
 
 fn versions(
@@ -200,16 +205,18 @@ fn versions(
     tenant: &TenantId,
     saga: &SagaName,
     query: &DefinitionQuery,
+    sees_node: bool,
 ) -> Result<DefinitionVersions, Problem> {
     let mut programs = app.programs.all();
     programs.retain(|program| program.definition_ref().saga == *saga);
     if programs.is_empty() {
         return Err(Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga}")));
     }
-    let context = DefinitionContext::of(app, tenant, query)?;
+    let context = DefinitionContext::of(app, tenant, query, sees_node)?;
     let mut versions = Vec::with_capacity(programs.len());
     for program in &programs {
-        let (source, module_bytes) = source(app, &program.definition_ref().hash)?;
+        let hash = &program.definition_ref().hash;
+        let (source, module_bytes) = if sees_node { source(app, hash)? } else { (None, None) };
         versions.push(DefinitionView { source, module_bytes, ..context.describe(program.as_ref()) });
     }
     versions.sort_by_key(|version| (!version.active, std::cmp::Reverse(version.version)));

@@ -1,5 +1,6 @@
 //! Extractors of handlers: the tenant, the path parameters and the query, each validated once.
 
+use std::convert::Infallible;
 use std::future::{Future, ready};
 
 use axum::extract::{FromRequestParts, Path, Query};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 use super::context::ApiState;
 use super::errors::invalid_parameter;
 use super::problem::{Code, Problem};
+use crate::auth::{Caller, TenantScope};
 
 /// Header with the tenant of the request.
 pub(super) const TENANT_HEADER: &str = "x-tenant-id";
@@ -56,6 +58,21 @@ pub(super) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Pr
     } else {
         let detail = format!("unknown tenant {text:?}");
         Err(Problem::new(Code::UnknownTenant, detail))
+    }
+}
+
+/// Whether the caller has access to all tenants, and therefore to data of the node.
+pub(super) struct NodeAccess(pub(super) bool);
+
+impl FromRequestParts<ApiState> for NodeAccess {
+    type Rejection = Infallible;
+
+    fn from_request_parts(
+        parts: &mut Parts,
+        _api: &ApiState,
+    ) -> impl Future<Output = Result<Self, Infallible>> + Send {
+        let caller = parts.extensions.get::<Caller>();
+        ready(Ok(Self(caller.is_some_and(|caller| caller.tenants == TenantScope::All))))
     }
 }
 

@@ -62,10 +62,11 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
     methods.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-/// Returns the required right and the scope of an operation: `public`, `tenant` or `node`.
+/// Returns the required right and the scope of an operation: `public`, `authenticated`, `tenant` or `node`.
 fn permission_extensions(permission: Permission) -> Extensions {
     let (scope, right) = match permission {
         Permission::Public => ("public", None),
+        Permission::Authenticated => ("authenticated", None),
         Permission::Tenant(right) => ("tenant", Some(right.as_str())),
         Permission::Node(right) => ("node", Some(right.as_str())),
     };

@@ -39,6 +39,16 @@ pub(super) fn check(
     if is_safe { Ok(()) } else { check_content_type(headers) }
 }
 
+/// Checks a request whose credentials the browser sends by itself: a change requires the header `Origin`, which every
+/// browser sends and which [`check`] compares with the host.
+pub(super) fn check_session(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(method);
+    if is_safe || headers.contains_key(header::ORIGIN) {
+        return Ok(());
+    }
+    Err(cross_site("no Origin, which a change with a session requires"))
+}
+
 /// Returns the host and port of the request; `None` without the header, which every browser sends.
 fn check_host(hosts: &AllowedHosts, uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, Problem> {
     let mut found = headers.get_all(header::HOST).iter();

@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::context::ApiState;
-use super::extract::Tenant;
+use super::extract::{NodeAccess, Tenant};
 use super::problem::Problem;
 use super::sagas::hex;
 use crate::app::App;
@@ -27,9 +27,11 @@ pub(super) struct Overview {
     /// Current time of the node.
     now: String,
     node: NodeView,
-    /// Totals since the start of the node, for all tenants; two requests give the rates.
-    totals: Totals,
-    depths: Depths,
+    /// Totals since the start of the node, for all tenants; two requests give the rates. Null if the caller has no
+    /// access to all tenants.
+    totals: Option<Totals>,
+    /// Null if the caller has no access to all tenants.
+    depths: Option<Depths>,
     /// Destinations with pending work, oldest first.
     destinations: Vec<DestinationView>,
     /// Latest counts of instances, tasks and dead letters of the tenant; null until the first count is
@@ -161,19 +163,22 @@ struct DeadLetterCounts {
 pub(super) async fn overview(
     State(api): State<ApiState>,
     Tenant(tenant): Tenant,
+    NodeAccess(sees_node): NodeAccess,
 ) -> Result<Json<Overview>, Problem> {
     let counts = counts::counts(&api, &tenant).await.map(|counted| OverviewCounts::of(&counted));
-    let overview = api.read(move |app| read_overview(app, &tenant, counts));
+    let overview = api.read(move |app| read_overview(app, &tenant, counts, sees_node));
     overview.await.map(Json)
 }
 
-fn read_overview(app: &App, tenant: &TenantId, counts: Option<OverviewCounts>) -> Result<Overview, Problem> {
+fn read_overview(
+    app: &App,
+    tenant: &TenantId,
+    counts: Option<OverviewCounts>,
+    sees_node: bool,
+) -> Result<Overview, Problem> {
     let (runtime, health) = (&app.runtime, app.runtime.health());
-    let metrics = runtime.metrics();
-    let (mut outbox, mut next_timer, mut destinations) = (0, None, Vec::new());
+    let mut destinations = Vec::new();
     for reader in runtime.readers() {
-        outbox += reader.outbox_depth()?;
-        next_timer = next_timer.into_iter().chain(reader.next_timer()?).min();
         for destination in reader.tenant_destinations(tenant)?.into_iter().take(MAX_DESTINATIONS) {
             let oldest = reader.outbox(&destination, 0, 1)?.pop();
             destinations.extend(oldest.map(|(_, item)| (item.created_at, destination)));
@@ -190,26 +195,44 @@ fn read_overview(app: &App, tenant: &TenantId, counts: Option<OverviewCounts>) -
             healthy: health.is_running,
             has_capacity: health.has_capacity,
         },
-        totals: Totals {
-            events: metrics.ingested(),
-            transitions: metrics.transitions(),
-            commits: metrics.commits(),
-            attempts: app.attempt_metrics.total(),
-            timers: metrics.timers_fired(),
-            dead_letters: metrics.dead_letters(),
-        },
-        depths: Depths {
-            outbox,
-            live_instances: metrics.live_instances(),
-            deepest_mailbox: runtime.deepest_mailboxes(1).first().map_or(0, |(_, depth)| *depth),
-            next_timer: next_timer.map(|at| at.to_string()),
-        },
+        totals: sees_node.then(|| Totals::of(app)),
+        depths: sees_node.then(|| Depths::of(app)).transpose()?,
         destinations: destinations
             .into_iter()
             .map(|(oldest, destination)| DestinationView::of(&destination, oldest.to_string()))
             .collect(),
         counts,
     })
+}
+
+impl Totals {
+    fn of(app: &App) -> Self {
+        let metrics = app.runtime.metrics();
+        Self {
+            events: metrics.ingested(),
+            transitions: metrics.transitions(),
+            commits: metrics.commits(),
+            attempts: app.attempt_metrics.total(),
+            timers: metrics.timers_fired(),
+            dead_letters: metrics.dead_letters(),
+        }
+    }
+}
+
+impl Depths {
+    fn of(app: &App) -> Result<Self, Problem> {
+        let (mut outbox, mut next_timer) = (0, None);
+        for reader in app.runtime.readers() {
+            outbox += reader.outbox_depth()?;
+            next_timer = next_timer.into_iter().chain(reader.next_timer()?).min();
+        }
+        Ok(Self {
+            outbox,
+            live_instances: app.runtime.metrics().live_instances(),
+            deepest_mailbox: app.runtime.deepest_mailboxes(1).first().map_or(0, |(_, depth)| *depth),
+            next_timer: next_timer.map(|at| at.to_string()),
+        })
+    }
 }
 
 impl DestinationView {

@@ -8,14 +8,16 @@ use crate::auth::Right;
 pub(super) enum Permission {
     /// No authentication.
     Public,
+    /// Authentication, but no right.
+    Authenticated,
     /// Right for the tenant of the request.
     Tenant(Right),
     /// Right with access to all tenants, because the route affects the node.
     Node(Right),
 }
 
-use Permission::{Node, Public, Tenant};
-use Right::{Admin, Assign, Audit, Control, Publish, Read, ReadTasks, Tasks, Work};
+use Permission::{Authenticated, Node, Public, Tenant};
+use Right::{Admin, Assign, Audit, Control, Metrics, Publish, Read, ReadTasks, Tasks, Work};
 
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, Permission)] = &[
@@ -26,7 +28,11 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("GET", "/errors/{code}", Public),
     ("GET", "/health", Public),
     ("GET", "/ready", Public),
-    ("GET", "/metrics", Node(Read)),
+    ("GET", "/auth/login", Public),
+    ("GET", "/auth/callback", Public),
+    ("POST", "/auth/logout", Authenticated),
+    ("GET", "/auth/caller", Authenticated),
+    ("GET", "/metrics", Node(Metrics)),
     ("GET", "/info", Node(Read)),
     ("POST", "/admin/drain", Node(Admin)),
     ("POST", "/admin/deploy", Node(Admin)),
@@ -116,7 +122,8 @@ mod tests {
     fn read_routes_change_nothing() {
         for (method, path, right) in TABLE {
             let reads = *method == "GET";
-            let only_reads = matches!(right, Public | Tenant(Read | ReadTasks | Audit) | Node(Read));
+            let only_reads =
+                matches!(right, Public | Tenant(Read | ReadTasks | Audit) | Node(Read | Metrics));
             assert!(reads || !only_reads, "{method} {path}");
             assert!(
                 !matches!(right, Public) || !path.starts_with("/v1") && !path.starts_with("/admin"),

@@ -138,6 +138,8 @@ codes! {
     HostNotAllowed = "OR0045", FORBIDDEN, "Host not allowed";
     /// A page of another site sent the request.
     CrossSite = "OR0046", FORBIDDEN, "Cross-site request";
+    /// A log-in to the web UI was not completed.
+    LoginFailed = "OR0047", UNAUTHORIZED, "Log-in failed";
     /// The record of a change cannot be written.
     AuditUnavailable = "OR0049", SERVICE_UNAVAILABLE, "Audit trail unavailable";
     /// A backup is not possible on this node or at this time.

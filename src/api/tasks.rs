@@ -188,7 +188,8 @@ pub(super) async fn show(
         for reader in app.runtime.readers() {
             if let Some(row) = reader.task(&tenant, id)? {
                 let events = reader.task_events(&row, MAX_EVENTS)?;
-                return Ok(TaskDetail::of(&row, &events, &app.config.redact));
+                let instance = reader.instance(&row.instance)?;
+                return Ok(TaskDetail::of(&row, instance.as_ref(), &events, &app.config.redact));
             }
         }
         Err(missing(id))

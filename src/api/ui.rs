@@ -35,6 +35,7 @@ macro_rules! files {
 files! {
     "api.js",
     "app.js",
+    "caller.js",
     "dom.js",
     "format.js",
     "graph.js",

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
+use orlog_model::Clock as _;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::Roles;
+use crate::clock::SystemClock;
 
 /// Log target of audit records.
 pub const TARGET: &str = "orlog::audit";
@@ -59,7 +61,7 @@ pub struct AuditRecord {
     pub role: Option<Roles>,
     /// Tenant for which the request acts; `None` if it affects the node, or if its tenant is invalid.
     pub tenant: Option<String>,
-    /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`.
+    /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`; `SIGHUP` for a reload by a signal.
     pub route: String,
     /// Path and query.
     pub target: String,
@@ -75,8 +77,33 @@ pub struct AuditRecord {
     pub source: Option<IpAddr>,
     /// Client address that the trusted gateway added (`x-forwarded-for`); `None` without a trusted gateway.
     pub forwarded_for: Option<IpAddr>,
-    /// Pod that forwarded the request; `None` without a trusted gateway.
+    /// Pod that forwarded the request: with a trusted gateway, or if the connection comes from the address of that pod.
     pub forwarded_by: Option<String>,
     /// Name of this node.
     pub node: String,
+}
+
+impl AuditRecord {
+    /// Creates the record of a change that a signal of the operating system caused.
+    #[must_use]
+    pub fn of_process(signal: &str, node: String) -> Self {
+        let id = uuid::Uuid::now_v7();
+        Self {
+            id,
+            at: SystemClock.now().to_string(),
+            user: None,
+            role: None,
+            tenant: None,
+            route: signal.to_owned(),
+            target: String::new(),
+            outcome: AuditOutcome::Unknown,
+            status: 0,
+            code: None,
+            request_id: id.to_string(),
+            source: None,
+            forwarded_for: None,
+            forwarded_by: None,
+            node,
+        }
+    }
 }

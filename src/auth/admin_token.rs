@@ -21,8 +21,6 @@ use crate::private_file;
 const FILE: &str = "admin-token";
 /// User of all requests with the token.
 const USER: &str = "admin";
-/// Minimum length of a token in bytes.
-const MIN_BYTES: usize = 32;
 /// Access of users that are neither the owner of a file nor in its group. Kubernetes gives the group of a pod access
 /// to its volumes (`fsGroup`).
 const OTHERS: u32 = 0o007;
@@ -102,16 +100,14 @@ fn read(file: &Path, secret: &SecretRef) -> anyhow::Result<Secret> {
     );
     let secret = secret.resolve()?;
     let text = secret.expose().trim();
-    ensure!(
-        text.len() >= MIN_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic()),
-        "{path} contains no token of at least {MIN_BYTES} printable ASCII characters; create one with `openssl rand -hex 32`"
-    );
+    shared_secret::check_token(text).with_context(|| path.to_string())?;
     Ok(secret)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::shared_secret::MIN_TOKEN_BYTES as MIN_BYTES;
 
     fn config(dir: &Path) -> Config {
         Config { data_dir: dir.to_owned(), ..Config::default() }

@@ -24,13 +24,15 @@ pub enum Right {
     Control,
     /// Read the audit trail.
     Audit,
+    /// Read the metrics of the node.
+    Metrics,
     /// Administer the node, its definitions and its instances; act for other users.
     Admin,
 }
 
 impl Right {
     /// All rights.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Read,
         Self::ReadTasks,
         Self::Publish,
@@ -39,6 +41,7 @@ impl Right {
         Self::Assign,
         Self::Control,
         Self::Audit,
+        Self::Metrics,
         Self::Admin,
     ];
 
@@ -54,6 +57,7 @@ impl Right {
             Right::Assign => "assign",
             Right::Control => "control",
             Right::Audit => "audit",
+            Right::Metrics => "metrics",
             Right::Admin => "admin",
         }
     }
@@ -70,6 +74,8 @@ pub enum Role {
     Publisher,
     /// Executes jobs.
     Worker,
+    /// Reads the metrics.
+    Monitor,
     /// Reads, claims and completes human tasks.
     Approver,
     /// Reads and assigns human tasks.
@@ -81,18 +87,27 @@ pub enum Role {
 }
 
 /// Name and rights of each role.
-const ROLES: [(Role, &str, &[Right]); 8] = [
-    (Role::Viewer, "viewer", &[Right::Read, Right::ReadTasks]),
-    (Role::Auditor, "auditor", &[Right::Read, Right::ReadTasks, Right::Audit]),
+const ROLES: [(Role, &str, &[Right]); 9] = [
+    (Role::Viewer, "viewer", &[Right::Read, Right::ReadTasks, Right::Metrics]),
+    (Role::Auditor, "auditor", &[Right::Read, Right::ReadTasks, Right::Audit, Right::Metrics]),
     (Role::Publisher, "publisher", &[Right::Publish]),
     (Role::Worker, "worker", &[Right::Work]),
+    (Role::Monitor, "monitor", &[Right::Metrics]),
     (Role::Approver, "approver", &[Right::ReadTasks, Right::Tasks]),
     (Role::Manager, "manager", &[Right::ReadTasks, Right::Assign]),
     (
         Role::Operator,
         "operator",
         // Without the right to assign: an operator could assign a task to anybody, and complete it.
-        &[Right::Read, Right::ReadTasks, Right::Publish, Right::Work, Right::Tasks, Right::Control],
+        &[
+            Right::Read,
+            Right::ReadTasks,
+            Right::Publish,
+            Right::Work,
+            Right::Tasks,
+            Right::Control,
+            Right::Metrics,
+        ],
     ),
     (Role::Admin, "admin", &Right::ALL),
 ];
@@ -127,6 +142,11 @@ impl Roles {
         names.into_iter().filter_map(role).collect()
     }
 
+    /// Returns the names of the roles.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|role| role.as_str())
+    }
+
     /// Returns whether one of the roles grants a right.
     #[must_use]
     pub fn allow(&self, right: Right) -> bool {
@@ -143,7 +163,7 @@ impl FromIterator<Role> for Roles {
 impl fmt::Display for Roles {
     /// Writes the names, separated by commas; `none` without roles.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.0.iter().map(|role| role.as_str()).collect();
+        let names: Vec<_> = self.names().collect();
         f.write_str(if names.is_empty() { "none".to_owned() } else { names.join(", ") }.as_str())
     }
 }

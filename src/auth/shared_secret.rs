@@ -3,10 +3,23 @@
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::ensure;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::caller::{AuthError, RequestCredentials};
+
+/// Minimum length of a token in bytes.
+pub(super) const MIN_TOKEN_BYTES: usize = 32;
+
+/// Checks that a text can be a token.
+pub(super) fn check_token(text: &str) -> anyhow::Result<()> {
+    ensure!(
+        text.len() >= MIN_TOKEN_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic()),
+        "no token of at least {MIN_TOKEN_BYTES} printable ASCII characters; create one with `openssl rand -hex 32`"
+    );
+    Ok(())
+}
 
 /// Compares in constant time.
 pub(super) fn is_same(one: &str, other: &str) -> bool {

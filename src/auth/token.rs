@@ -2,30 +2,48 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Context as _;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
+use orlog_model::Clock as _;
 use serde_json::{Map, Value};
 
 use super::caller::{AuthError, Caller, RequestCredentials, TenantScope, is_user_name};
+use super::denied::{DeniedFile, TokenIds};
 use super::keys::KeySet;
 use super::rights::Roles;
-use super::verifier;
+use super::{shared_secret, verifier};
+use crate::clock::SystemClock;
 use crate::config::JwtConfig;
 
 /// Maximum length of a token in bytes.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 const SCHEME: &str = "bearer ";
+/// Optional prefix of a token type (RFC 7515, 4.1.9).
+const TYPE_PREFIX: &str = "application/";
+
+/// Verified token: its caller, and the ids with which it can be denied.
+#[derive(Clone)]
+pub(super) struct VerifiedToken {
+    pub(super) caller: Caller,
+    pub(super) jti: Option<String>,
+    pub(super) kid: Option<String>,
+}
 
 pub(super) struct JwtAuth {
     keys: Arc<KeySet>,
     config: JwtConfig,
+    denied: Option<DeniedFile>,
 }
 
 impl JwtAuth {
     pub(super) async fn new(config: &JwtConfig) -> anyhow::Result<Self> {
         verifier::install();
-        Ok(Self { keys: KeySet::new(config).await?, config: config.clone() })
+        let denied = config.denied_file.as_deref().map(DeniedFile::open).transpose();
+        let denied = denied.context("auth.jwt.denied_file")?;
+        Ok(Self { keys: KeySet::new(config).await?, config: config.clone(), denied })
     }
 
     pub(super) async fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
@@ -37,49 +55,119 @@ impl JwtAuth {
         let token = token
             .map(str::trim)
             .ok_or_else(|| invalid_token("the Authorization header contains no bearer token"))?;
-        if token.len() > MAX_TOKEN_BYTES {
-            return Err(invalid_token("the token is too long"));
+        let (claims, kid) = self.claims(token, &self.config.audience).await?;
+        Ok(self.verified(&claims, kid)?.caller)
+    }
+
+    /// Verifies the ID token of a log-in: its client and its nonce, and everything that applies to other tokens.
+    pub(super) async fn id_token(
+        &self,
+        token: &str,
+        client_id: &str,
+        nonce: &str,
+    ) -> Result<VerifiedToken, AuthError> {
+        let (claims, kid) = self.claims(token, &[client_id.to_owned()]).await?;
+        let text = |name: &str| claims.get(name).and_then(Value::as_str);
+        if !text("nonce").is_some_and(|found| shared_secret::is_same(found, nonce)) {
+            return Err(invalid_token("the ID token belongs to another log-in (nonce)"));
         }
-        let claims = self.claims(token).await?;
+        if text("azp").is_some_and(|party| party != client_id) {
+            return Err(invalid_token("the ID token belongs to another client (azp)"));
+        }
+        self.verified(&claims, kid)
+    }
+
+    /// Returns the caller of verified claims.
+    fn verified(&self, claims: &Map<String, Value>, kid: Option<String>) -> Result<VerifiedToken, AuthError> {
+        self.check_age(claims)?;
         let name = claims.get("sub").and_then(Value::as_str).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| invalid_token("the token has no claim sub"))?;
         if !is_user_name(name) {
             return Err(invalid_token("the claim sub is too long or contains control characters"));
         }
-        Ok(Caller {
+        let groups = texts(claim(claims, &self.config.groups_claim)).into_iter();
+        let caller = Caller {
             name: Some(name.to_owned()),
-            roles: Roles::of(texts(claim(&claims, &self.config.role_claim))),
-            tenants: TenantScope::of(texts(claim(&claims, &self.config.tenant_claim))),
-            task_roles: texts(claim(&claims, &self.config.groups_claim))
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
-        })
+            roles: Roles::of(texts(claim(claims, &self.config.role_claim))),
+            tenants: TenantScope::of(texts(claim(claims, &self.config.tenant_claim))),
+            task_roles: groups.map(str::to_owned).collect(),
+        };
+        let jti = claims.get("jti").and_then(Value::as_str).map(str::to_owned);
+        let token = VerifiedToken { caller, jti, kid };
+        if self.is_denied(&token) { Err(invalid_token("the token is revoked")) } else { Ok(token) }
     }
 
-    async fn claims(&self, token: &str) -> Result<Map<String, Value>, AuthError> {
+    /// Returns whether the token is revoked.
+    pub(super) fn is_denied(&self, token: &VerifiedToken) -> bool {
+        let sub = token.caller.name.as_deref().unwrap_or_default();
+        let ids = TokenIds { jti: token.jti.as_deref(), kid: token.kid.as_deref(), sub };
+        self.denied.as_ref().is_some_and(|denied| denied.current().contains(&ids))
+    }
+
+    /// Checks the time at which the token was issued.
+    fn check_age(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
+        let issued = claims.get("iat").and_then(Value::as_f64);
+        let Some(issued) = issued.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) else {
+            return match self.config.max_age {
+                Some(_) => Err(invalid_token("the token has no claim iat")),
+                None => Ok(()),
+            };
+        };
+        let now = Duration::from_millis(SystemClock.now().as_millis().try_into().unwrap_or_default());
+        if issued > now + self.config.leeway {
+            return Err(invalid_token("the token is not valid yet"));
+        }
+        match self.config.max_age {
+            Some(limit) if now > issued + limit + self.config.leeway => {
+                Err(invalid_token("the token is older than this node permits"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the type of the token: a token for another purpose (logout, proof of possession) is not accepted.
+    fn check_type(&self, kind: Option<&str>) -> Result<(), AuthError> {
+        let Some(kind) = kind else { return Ok(()) };
+        let short = kind.get(..TYPE_PREFIX.len()).filter(|prefix| prefix.eq_ignore_ascii_case(TYPE_PREFIX));
+        let short = short.map_or(kind, |_| &kind[TYPE_PREFIX.len()..]);
+        if self.config.types.iter().any(|known| known.eq_ignore_ascii_case(short)) {
+            return Ok(());
+        }
+        Err(invalid_token("the token has another type (typ)"))
+    }
+
+    /// Returns the verified claims of a token, and the id of its key.
+    async fn claims(
+        &self,
+        token: &str,
+        audience: &[String],
+    ) -> Result<(Map<String, Value>, Option<String>), AuthError> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(invalid_token("the token is too long"));
+        }
         let header =
             jsonwebtoken::decode_header(token).map_err(|_| invalid_token("the token is not a signed JWT"))?;
         if header.crit.is_some() {
             return Err(invalid_token("the token requires unknown extensions (crit)"));
         }
-        let validation = self.validation(header.alg);
+        self.check_type(header.typ.as_deref())?;
+        let validation = self.validation(header.alg, audience);
         let mut last = invalid_token("no key matches the token");
         for key in self.keys.matching(header.kid.as_deref(), header.alg).await? {
             match jsonwebtoken::decode(token, &key.decoding, &validation) {
-                Ok(read) => return Ok(read.claims),
+                Ok(read) => return Ok((read.claims, header.kid)),
                 Err(error) => last = invalid_token(explained(error.kind())),
             }
         }
         Err(last)
     }
 
-    fn validation(&self, algorithm: Algorithm) -> Validation {
+    fn validation(&self, algorithm: Algorithm, audience: &[String]) -> Validation {
         let mut validation = Validation::new(algorithm);
         validation.leeway = self.config.leeway.as_secs();
         validation.validate_nbf = true;
         validation.set_issuer(&[&self.config.issuer]);
-        validation.set_audience(&self.config.audience);
+        validation.set_audience(audience);
         validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
         validation
     }

@@ -8,6 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::app::{App, AppOverrides, DeployError};
+use crate::audit::{AuditOutcome, AuditRecord, NotWritten};
 use crate::config::Config;
 use crate::definitions::DefinitionErrors;
 use crate::doctor::tables;
@@ -96,7 +97,13 @@ async fn until(app: &Arc<App>, signals: &mut Signals) -> StopReason {
 
 /// Reloads the definitions. On an error, nothing changes and every diagnostic is logged.
 async fn reload(app: &Arc<App>) {
-    let Err(error) = app.reload(RELOAD_USER.to_owned()).await else { return };
+    let Ok(guard) = ReloadRecord::begin(app).await else {
+        tracing::error!("reload rejected: audit.required, and the audit trail cannot be written");
+        return;
+    };
+    let reloaded = app.reload(RELOAD_USER.to_owned()).await;
+    guard.end(app, reloaded.is_ok());
+    let Err(error) = reloaded else { return };
     let DeployError::Rejected(DefinitionErrors(problems)) = &error else {
         tracing::error!(%error, "reload rejected");
         return;
@@ -104,6 +111,26 @@ async fn reload(app: &Arc<App>) {
     for problem in problems {
         let (file, line, column) = (&problem.file, problem.line, problem.column);
         tracing::error!(file, line, column, "reload rejected: {problem}");
+    }
+}
+
+/// Audit record of a reload by a signal.
+struct ReloadRecord(AuditRecord);
+
+impl ReloadRecord {
+    /// Makes the start durable if the configuration requires the records of changes.
+    async fn begin(app: &App) -> Result<Self, NotWritten> {
+        let mut record = AuditRecord::of_process(RELOAD_USER, app.config.node_name());
+        if app.config.audit.required {
+            record.outcome = AuditOutcome::Started;
+            app.audit.begin(&record).await?;
+        }
+        Ok(Self(record))
+    }
+
+    fn end(mut self, app: &App, is_successful: bool) {
+        self.0.outcome = if is_successful { AuditOutcome::Succeeded } else { AuditOutcome::Rejected };
+        app.audit.record(&self.0);
     }
 }
 

@@ -9,8 +9,12 @@ use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
+use super::oidc::OidcConfig;
+use super::protected_url::is_protected;
 use super::units;
 
+/// Maximum clock difference between issuer and node.
+const MAX_LEEWAY: Duration = Duration::from_mins(5);
 /// Routes that can be public.
 const CAN_BE_PUBLIC: [&str; 2] = ["/metrics", "/info"];
 
@@ -24,12 +28,17 @@ pub struct AuthConfig {
     pub allow_unauthenticated: bool,
     /// Routes without authentication.
     pub public_routes: Vec<String>,
+    /// Token that grants access to the metrics only.
+    #[serde(with = "units::secret")]
+    pub metrics_token: Option<SecretRef>,
     /// Token of the administrator.
     pub token: AdminTokenConfig,
     /// Bearer tokens.
     pub jwt: JwtConfig,
     /// Headers of a trusted gateway.
     pub gateway: TrustedGatewayConfig,
+    /// Log-in of users of the web UI.
+    pub oidc: OidcConfig,
 }
 
 /// Authentication mode.
@@ -87,6 +96,14 @@ pub struct JwtConfig {
     /// Allowed clock skew.
     #[serde(with = "units::duration")]
     pub leeway: Duration,
+    /// Maximum age of a token since `iat`; none: only `exp` limits it.
+    #[serde(with = "units::optional_duration")]
+    pub max_age: Option<Duration>,
+    /// Accepted types (`typ`) of tokens that state one.
+    pub types: Vec<String>,
+    /// File with denied token ids, key ids and subjects.
+    #[serde(with = "units::optional")]
+    pub denied_file: Option<PathBuf>,
     /// Interval between key refreshes.
     #[serde(with = "units::duration")]
     pub refresh_interval: Duration,
@@ -110,6 +127,9 @@ impl Default for JwtConfig {
             issuer: String::new(),
             audience: Vec::new(),
             leeway: Duration::from_secs(30),
+            max_age: None,
+            types: vec!["JWT".to_owned(), "at+jwt".to_owned()],
+            denied_file: None,
             refresh_interval: Duration::from_mins(10),
             min_refresh_interval: Duration::from_secs(10),
             tenant_claim: "tenant".to_owned(),
@@ -175,10 +195,12 @@ impl Default for AuthConfig {
         Self {
             mode: AuthMode::Off,
             allow_unauthenticated: false,
-            public_routes: vec!["/metrics".to_owned()],
+            public_routes: Vec::new(),
+            metrics_token: None,
             token: AdminTokenConfig::default(),
             jwt: JwtConfig::default(),
             gateway: TrustedGatewayConfig::default(),
+            oidc: OidcConfig::default(),
         }
     }
 }
@@ -209,6 +231,7 @@ impl AuthConfig {
             AuthMode::Jwt => found.extend(self.jwt.errors()),
             AuthMode::Gateway => found.extend(self.gateway.error(many_pods)),
         }
+        found.extend(self.oidc.errors(self.mode == AuthMode::Jwt, &self.jwt.issuer, many_pods));
         found
     }
 }
@@ -237,6 +260,12 @@ impl JwtConfig {
                 "auth.jwt.audience",
                 "the audience is missing; set the expected aud claim, otherwise tokens of other services are accepted",
             ),
+            (
+                self.leeway > MAX_LEEWAY,
+                "auth.jwt.leeway",
+                "the leeway is longer than 5m, so expired tokens would stay valid; synchronize the clocks",
+            ),
+            (self.types.is_empty(), "auth.jwt.types", "no token type is accepted; set for example [\"JWT\"]"),
             (self.tenant_claim.is_empty(), "auth.jwt.tenant_claim", "the claim name is missing"),
             (self.role_claim.is_empty(), "auth.jwt.role_claim", "the claim name is missing"),
             (self.groups_claim.is_empty(), "auth.jwt.groups_claim", "the claim name is missing"),
@@ -244,19 +273,6 @@ impl JwtConfig {
         let invalid = checks.into_iter().filter(|(invalid, ..)| *invalid);
         invalid.map(|(_, key, message)| (key, message.to_owned())).collect()
     }
-}
-
-/// Returns whether other machines cannot change the response to a request: https, or http to this machine.
-fn is_protected(url: &str) -> bool {
-    reqwest::Url::parse(url).is_ok_and(|url| {
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-        match url.scheme() {
-            "https" => true,
-            "http" => is_local,
-            _ => false,
-        }
-    })
 }
 
 impl TrustedGatewayConfig {

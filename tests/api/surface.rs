@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Node, PANICS, TIMEOUT, placed};
 
-const ROUTES: [&str; 60] = [
+const ROUTES: [&str; 64] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
@@ -18,6 +18,9 @@ const ROUTES: [&str; 60] = [
     "GET /admin/backup/{id}/files/{path}",
     "GET /admin/diagnostics",
     "GET /admin/log",
+    "GET /auth/callback",
+    "GET /auth/caller",
+    "GET /auth/login",
     "GET /errors/{code}",
     "GET /health",
     "GET /info",
@@ -50,6 +53,7 @@ const ROUTES: [&str; 60] = [
     "POST /admin/deploy",
     "POST /admin/drain",
     "POST /admin/reload",
+    "POST /auth/logout",
     "POST /v1/dead-letters/redrive",
     "POST /v1/dead-letters/{id}/redrive",
     "POST /v1/definitions/{saga}/migrate",

@@ -207,6 +207,7 @@ async fn missing_secret_is_retried() {
     let text = "auth = { bearer = \"env:ORLOG_NOT_SET_7F3A\" }\n[effects.\"pay.charge\"]\npath = \"/c\"";
     let result = perform(&upstream(&format!("base_url = \"http://127.0.0.1:9\"\n{text}")), Value::Null).await;
     assert_eq!(failure(&result).0, "secret");
+    assert!(!failure(&result).1.contains("ORLOG_NOT_SET"), "viewers do not see the reference: {result:?}");
     assert!(matches!(result, Err(ProviderError::Transient { trouble: TransientCause::Unavailable, .. })));
 }
 

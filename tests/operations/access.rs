@@ -93,10 +93,10 @@ async fn unauthenticated_caller_sees_public_routes_only() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
-    for path in ["/health", "/ready", "/metrics", "/", "/openapi.json", "/errors/OR0040"] {
+    for path in ["/health", "/ready", "/", "/openapi.json", "/errors/OR0040"] {
         assert_eq!(node.send("GET", path, &[], None).await.status, 200, "{path}");
     }
-    for path in ["/info", "/v1/sagas", "/v1/audit", "/v1/inspect/saga"] {
+    for path in ["/info", "/metrics", "/v1/sagas", "/v1/audit", "/v1/inspect/saga"] {
         let response = node.send("GET", path, &[], None).await;
         response.problem(401, "OR0040");
         assert_eq!(response.headers["www-authenticate"], "Bearer");
@@ -104,13 +104,13 @@ async fn unauthenticated_caller_sees_public_routes_only() {
     node.send("POST", "/admin/drain", &[], None).await.problem(401, "OR0040");
     assert!(node.app.runtime.health().accepting);
     node.send("GET", "/nothing", &[], None).await.problem(404, "OR0009");
-    let closed = Node::with_tokens(|config| {
+    let open = Node::with_tokens(|config| {
         config.auth.jwt.jwks_url = jwks.url.clone();
-        config.auth.public_routes = vec!["/info".to_owned()];
+        config.auth.public_routes = vec!["/metrics".to_owned()];
     })
     .await;
-    assert_eq!(closed.send("GET", "/info", &[], None).await.status, 200);
-    closed.send("GET", "/metrics", &[], None).await.problem(401, "OR0040");
+    assert_eq!(open.send("GET", "/metrics", &[], None).await.status, 200);
+    open.send("GET", "/info", &[], None).await.problem(401, "OR0040");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,7 +20,7 @@ fn schemathesis() -> PathBuf {
 /// Tests a node with a number of requests for each operation and kind. Returns the output if a check fails.
 fn test_description(node: &Process, token: Option<&str>, requests: u32) -> Result<String, String> {
     let tools = schemathesis();
-    assert!(tools.join("bin/st").is_file(), "schemathesis is not installed; run: make schemathesis");
+    assert!(tools.join("bin/st").is_file(), "schemathesis is not installed; run: make test-tools");
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", &tools).arg(tools.join("bin/st")).arg("run");
     command.arg(format!("{}/openapi.json", node.url)).args(["--checks", CHECKS]);

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::issuer::{Jwks, Key};
 use crate::node::{Node, orlog, placed, run};
+use crate::process::Process;
 
 fn seen(records: &Value) -> Vec<(String, String, String)> {
     let text = |record: &Value, name: &str| record[name].as_str().unwrap_or("-").to_owned();
@@ -314,4 +315,35 @@ async fn verify_command_names_the_first_changed_record() {
     assert_eq!(found["broken_at"], 2);
     let (_, _, errors) = run(orlog(&["audit", "--all", "--url", &node.url])).await;
     assert!(errors.contains("record 2 "), "{errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_by_signal_creates_a_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let definitions = dir.path().join("definitions");
+    std::fs::create_dir(&definitions).unwrap();
+    let file = definitions.join("order.saga.yaml");
+    std::fs::write(&file, crate::node::ORDER).unwrap();
+    let (data, definitions) = (dir.path().join("data"), definitions.to_str().unwrap().to_owned());
+    let node = Process::start(&["--data-dir", data.to_str().unwrap(), "--definitions-dir", &definitions]);
+    let http = orlog_effect::http::client().build().unwrap();
+    let url = format!("{}/v1/audit?all=true", node.url);
+    for (text, expected) in [(crate::node::ORDER, "succeeded"), ("saga: [", "rejected")] {
+        std::fs::write(&file, text).unwrap();
+        node.hang_up();
+        let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));
+        let recorded = tokio::time::timeout(crate::node::TIMEOUT, async {
+            loop {
+                tick.tick().await;
+                let found: Value = http.get(&url).send().await.unwrap().json().await.unwrap();
+                let is_it = |record: &&Value| record["route"] == "SIGHUP" && record["outcome"] == expected;
+                if let Some(record) = found["items"].as_array().unwrap().iter().find(is_it) {
+                    return record.clone();
+                }
+            }
+        });
+        let record = recorded.await.unwrap_or_else(|_| panic!("no record: {expected}"));
+        assert_eq!((&record["user"], &record["status"]), (&Value::Null, &json!(0)), "{record}");
+    }
+    node.stop();
 }

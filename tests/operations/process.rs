@@ -44,6 +44,12 @@ impl Process {
         Self::spawn(unauthenticated(command), args)
     }
 
+    /// Sends SIGHUP.
+    pub(crate) fn hang_up(&self) {
+        let sent = Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
     fn spawn(mut command: Command, args: &[&str]) -> Self {
         let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());

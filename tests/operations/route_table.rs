@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use orlog::auth::{Right, Role};
-use orlog::config::Config;
 use serde_json::{Value, json};
 
 use crate::issuer::{Jwks, Key};
@@ -28,10 +27,12 @@ const ROUTES: &str = "
 ## Routes
 
 - `public`: the route requires no authentication.
+- `authenticated`: the route requires authentication, but no right.
 - `tenant`: the caller needs the right, and access to the tenant of the request.
 - `node`: the caller needs the right, and access to all tenants (`*`).
 
-`auth.public_routes` can make `/metrics` and `/info` public. Default: `/metrics`.
+`auth.public_routes` can make `/metrics` and `/info` public. Default: none. The token of `auth.metrics_token` has the role `monitor` for
+the node.
 
 ";
 
@@ -117,15 +118,11 @@ fn page_rows() -> BTreeMap<String, Row> {
 /// Returns the code with which a request must be denied; `None`: the request passes.
 fn expected_denial(row: &Row, role: &str, has_access: bool) -> Option<&'static str> {
     match row.scope.as_str() {
-        "public" => None,
+        "public" | "authenticated" => None,
         _ if !row.roles[role] => Some("OR0042"),
         _ if !has_access => Some("OR0043"),
         _ => None,
     }
-}
-
-fn without_public_routes(config: &mut Config) {
-    config.auth.public_routes = Vec::new();
 }
 
 /// Sends a request that passes the checks of its origin and has no effect. Returns the code of a denial.
@@ -157,11 +154,7 @@ async fn denial(
 async fn routes_admit_exactly_the_callers_on_the_permissions_page() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
-    let node = Node::with_tokens(|config| {
-        config.auth.jwt.jwks_url = jwks.url.clone();
-        without_public_routes(config);
-    })
-    .await;
+    let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
     let rows = page_rows();
     let mut routes = described_routes();
     // Afterwards the node accepts no work.

@@ -161,6 +161,98 @@ async fn keys_can_come_from_file_or_configuration() {
     node.request(&fixed, "acme", "GET", PATH).await.ok();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_token_key_and_subject_are_rejected_without_a_restart() {
+    let (key, other) = (Key::ed("a"), Key::ed("b"));
+    let (jwks, dir) = (Jwks::open(&[&key, &other]).await, tempfile::tempdir().unwrap());
+    let file = dir.path().join("denied.toml");
+    let write = |text: &str| {
+        std::fs::write(dir.path().join("next"), text).unwrap();
+        std::fs::rename(dir.path().join("next"), &file).unwrap();
+    };
+    write("");
+    let node = Node::with_tokens(|config| {
+        config.auth.jwt.jwks_url = jwks.url.clone();
+        config.auth.jwt.denied_file = Some(file.clone());
+    })
+    .await;
+    let token = |key: &Key, user: &str, id: &str| {
+        let mut claims = claims(user, "viewer", &json!("acme"));
+        claims["jti"] = json!(id);
+        key.sign(&claims)
+    };
+    let (first, second) = (token(&key, "ada", "t-1"), token(&key, "ada", "t-2"));
+    let (bobs, with_other_key) = (token(&key, "bob", "t-3"), token(&other, "cleo", "t-4"));
+    let denied = async || {
+        let mut denied = Vec::new();
+        for (name, token) in [("1", &first), ("2", &second), ("bob", &bobs), ("key", &with_other_key)] {
+            let response = node.request(token, "acme", "GET", PATH).await;
+            if response.status != 200 {
+                assert_eq!(response.problem(401, "OR0041"), "the token is revoked");
+                denied.push(name);
+            }
+        }
+        denied
+    };
+    assert!(denied().await.is_empty());
+    write("jti = [\"t-1\"]");
+    assert_eq!(denied().await, ["1"]);
+    write("sub = [\"bob\"]\nkid = [\"b\"]");
+    assert_eq!(denied().await, ["bob", "key"]);
+    // An invalid or missing file changes nothing.
+    write("subjects = []");
+    assert_eq!(denied().await, ["bob", "key"]);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(denied().await, ["bob", "key"]);
+    write("");
+    assert!(denied().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_age_and_type_are_limited() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| {
+        config.auth.jwt.jwks_url = jwks.url.clone();
+        config.auth.jwt.max_age = Some(Duration::from_mins(5));
+    })
+    .await;
+    let issued = |at: Value| {
+        let mut claims = claims("ada", "viewer", &json!("acme"));
+        claims["iat"] = at;
+        key.sign(&claims)
+    };
+    let typed = |kind: &str| {
+        let header = json!({ "alg": "EdDSA", "kid": "a", "typ": kind });
+        key.sign_under(&header, &claims("ada", "viewer", &json!("acme")))
+    };
+    let now = seconds();
+    let untyped =
+        key.sign_under(&json!({ "alg": "EdDSA", "kid": "a" }), &claims("ada", "viewer", &json!("acme")));
+    // Within the leeway, and types in another case or with the prefix.
+    let valid = [
+        issued(json!(now + 10)),
+        issued(json!(now - 310)),
+        typed("at+JWT"),
+        typed("application/at+jwt"),
+        untyped,
+    ];
+    for token in valid {
+        node.request(&token, "acme", "GET", PATH).await.ok();
+    }
+    let invalid = [
+        (issued(json!(now - 400)), "the token is older than this node permits"),
+        (issued(json!(now + 100)), "the token is not valid yet"),
+        (issued(Value::Null), "the token has no claim iat"),
+        (issued(json!("now")), "the token has no claim iat"),
+        (typed("logout+jwt"), "the token has another type (typ)"),
+        (typed("dpop+jwt"), "the token has another type (typ)"),
+    ];
+    for (token, expected) in invalid {
+        assert_eq!(node.request(&token, "acme", "GET", PATH).await.problem(401, "OR0041"), expected);
+    }
+}
+
 /// Repeats the check until it holds.
 async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
     let waited = tokio::time::timeout(crate::node::TIMEOUT, async {

@@ -1,11 +1,12 @@
 //! Node under load, with switches for all faults.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog::config::Config;
+use orlog::config::{AuthMode, Config};
 use orlog::{App, AppOverrides};
 use orlog_effect::limits::breaker;
 use orlog_effect::retry::Backoff;
@@ -19,6 +20,8 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+use crate::servers::METRICS_TOKEN;
 
 /// Timeout of all waits in these tests.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
@@ -85,6 +88,21 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) async fn start() -> Self {
+        Self::start_with(|_, _| {}).await
+    }
+
+    /// Starts a node that requires a token for everything, and another one for the metrics.
+    pub(crate) async fn with_metrics_token() -> Self {
+        Self::start_with(|config, dir| {
+            let token = dir.join("metrics-token");
+            std::fs::write(&token, METRICS_TOKEN).unwrap();
+            config.auth.mode = AuthMode::Token;
+            config.auth.metrics_token = Some(format!("file:{}", token.display()).parse().unwrap());
+        })
+        .await
+    }
+
+    async fn start_with(change: impl FnOnce(&mut Config, &Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let definitions = dir.path().join("definitions");
         std::fs::create_dir(&definitions).unwrap();
@@ -96,6 +114,7 @@ impl Node {
             ..Config::default()
         };
         config.telemetry.max_tenant_series = 3;
+        change(&mut config, dir.path());
         config.store.memtable_max_age = Duration::from_millis(200);
         let [refunds, carrier, gateway] = std::array::from_fn(|_| AtomicBool::new(true));
         let switches = Arc::new(Switches { refunds, carrier, gateway });

@@ -105,7 +105,7 @@ fn promtool_accepts_the_rules() {
         checked.unwrap();
     }
     let config = Path::new(PROMETHEUS).join("prometheus.yml");
-    if let Some(checked) = promtool(&["check", "config", config.to_str().unwrap()], "") {
+    if let Some(checked) = promtool(&["check", "config", "--syntax-only", config.to_str().unwrap()], "") {
         checked.unwrap();
     }
 }
@@ -130,6 +130,20 @@ async fn every_query_returns_data_on_both_servers() {
         () = node.go_on() => unreachable!("the load goes on for ever"),
     }
     drop(servers);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_servers_scrape_a_node_that_requires_the_metrics_token() {
+    if program("prometheus").is_none() || program("victoria-metrics").is_none() {
+        return;
+    }
+    let node = Node::with_metrics_token().await;
+    let response = crate::node::client().get(format!("{}/metrics", node.url)).send().await.unwrap();
+    assert_eq!(response.status(), 401);
+    for server in [Server::prometheus(&node.url, None).unwrap(), Server::victoria(&node.url).unwrap()] {
+        server.until("orlog_node_accepting == 1", |samples| samples.len() == 1).await;
+    }
     node.stop().await;
 }
 

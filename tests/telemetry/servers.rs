@@ -29,6 +29,8 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// Token of the servers (`auth.metrics_token`).
+pub(crate) const METRICS_TOKEN: &str = "metrics-token-0123456789abcdef0123456789";
 /// Scrape interval. Rates are queried over [`WINDOW`].
 const SCRAPE: Duration = Duration::from_secs(1);
 /// Replacement of every time window.
@@ -125,8 +127,11 @@ fn config(dir: &TempDir, node: &str, rules: &str) -> PathBuf {
     let target = node.strip_prefix("http://").unwrap();
     let path = dir.path().join("prometheus.yml");
     let seconds = SCRAPE.as_secs();
+    let token = dir.path().join("metrics-token");
+    std::fs::write(&token, METRICS_TOKEN).unwrap();
     let text = format!(
-        "global: {{ scrape_interval: {seconds}s, evaluation_interval: {seconds}s }}\n{rules}scrape_configs:\n  - job_name: orlog\n    static_configs: [{{ targets: [\"{target}\"] }}]\n"
+        "global: {{ scrape_interval: {seconds}s, evaluation_interval: {seconds}s }}\n{rules}scrape_configs:\n  - job_name: orlog\n    authorization: {{ credentials_file: \"{}\" }}\n    static_configs: [{{ targets: [\"{target}\"] }}]\n",
+        token.display()
     );
     std::fs::write(&path, text).unwrap();
     path

@@ -2,6 +2,7 @@
 
 import { h } from '../dom.js';
 import * as api from '../api.js';
+import * as caller from '../caller.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import { errorContent, openDialog } from '../dialog.js';
@@ -48,7 +49,7 @@ function causes({ items, complete }, refresh) {
     h('div', { class: 'cause-head' }, h('strong', {}, format.words(cause.reason)), h('span', {}, cause.saga ? `in ${cause.saga}` : 'no instance'), h('span', { class: 'count' }, atLeast(cause.count, complete))),
     h('p', {}, h('q', {}, cause.message)),
     h('p', { class: 'muted' }, REMEDIES[cause.reason] ?? '', ' Between ', time(cause.oldest, 'absolute'), ' and ', time(cause.newest, 'absolute'), '.'),
-    button('Redrive …', () => redriveCause(cause, refresh), { variant: 'primary', label: `Redrive: ${format.words(cause.reason)} ${cause.saga ?? ''}` })))));
+    caller.can('control') && button('Redrive …', () => redriveCause(cause, refresh), { variant: 'primary', label: `Redrive: ${format.words(cause.reason)} ${cause.saga ?? ''}` })))));
 }
 
 function redriveCause(cause, refresh) {
@@ -82,9 +83,9 @@ function list(state, render, refresh) {
     { title: 'Instance', render: (deadLetter) => (deadLetter.saga ? h('a', { href: router.instance(deadLetter.saga, deadLetter.correlation) }, `${deadLetter.saga} ${deadLetter.correlation}`) : h('span', { class: 'muted' }, 'no instance')) },
     { title: 'Reason', class: 'reason', render: (deadLetter) => [deadLetter.message, original(state, deadLetter, render)] },
     { title: 'Time', render: (deadLetter) => [time(deadLetter.at), h('div', { class: 'muted' }, deadLetter.node)] },
-    { title: 'Actions', class: 'row-actions', render: (deadLetter) => h('div', { class: 'buttons' },
+    ...(!caller.can('control') ? [] : [{ title: 'Actions', class: 'row-actions', render: (deadLetter) => h('div', { class: 'buttons' },
       button('Redrive', () => redrive(deadLetter, refresh), { label: `Redrive: ${deadLetter.label}` }),
-      button('Discard', () => discard(deadLetter, refresh), { variant: 'danger', label: `Discard: ${deadLetter.label}` })) },
+      button('Discard', () => discard(deadLetter, refresh), { variant: 'danger', label: `Discard: ${deadLetter.label}` })) }]),
   ];
   return section('Dead letters', {}, table({ caption: 'Dead letters, oldest first', columns, rows: state.deadLetters.items, key: (deadLetter) => deadLetter.id, empty: 'None.' }));
 }

@@ -34,7 +34,7 @@ function list(items, counts) {
     { title: 'Ended', number: true, render: (item) => format.number(countsOf(item).ended) },
     { title: 'Versions in use', number: true, render: (item) => format.number(countsOf(item).versions) },
     { title: 'Start events', render: (item) => item.events.filter((event) => event.starts).map((event) => event.type).join(', ') },
-    { title: 'File', render: (item) => item.file ?? h('span', { class: 'muted' }, 'built-in') },
+    { title: 'File', render: (item) => item.file ?? h('span', { class: 'muted' }, item.deployed_at ? '–' : 'built-in') },
     { title: 'Active since', render: (item) => time(item.deployed_at) },
   ];
   return section('Active', { aside: counts && !counts.complete ? 'counts are lower bounds' : null }, table({ caption: 'Active definitions', columns, rows: items, key: (item) => item.saga, empty: ['No definitions. Pass a directory with --definitions-dir or run ', h('code', {}, 'orlog deploy'), '.'] }));

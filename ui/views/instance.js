@@ -2,6 +2,7 @@
 
 import { fragment, h } from '../dom.js';
 import * as api from '../api.js';
+import * as caller from '../caller.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import { openDialog, userFields, userValues } from '../dialog.js';
@@ -109,7 +110,7 @@ function unavailableUpstreams({ outbox }, info) {
 
 function buttons(detail, state, context) {
   const { status, paused } = detail;
-  if (isFinal(status)) return null;
+  if (isFinal(status) || !caller.can('control')) return null;
   const action = (verb, dialog) => () => control(detail, verb, dialog, context);
   // A paused instance accepts no control requests for stuck instances.
   const stuck = status === 'stuck' && !paused;

@@ -22,7 +22,7 @@ export function open(page) {
       api.get('/info', {}, signal).catch(() => null),
     ]);
     format.setNodeTime(overview.now);
-    rates.add(overview);
+    if (overview.totals) rates.add(overview);
     render(page, overview, info, rates);
   }, INTERVAL_MS);
 }
@@ -58,18 +58,22 @@ function render(page, overview, info, rates) {
   page.title('Overview', h('span', { class: 'muted' }, `node ${node.name}, uptime `, format.duration(format.now() - Date.parse(node.started_at))));
   page.render(
     issues(overview, info),
-    section('Activity', {}, h('div', { class: 'stats' },
-      rate('Events', rates, 'events'),
-      rate('Transitions', rates, 'transitions'),
-      rate('Attempts', rates, 'attempts'),
-      stat('Outbox depth', format.compact(depths.outbox), { points: rates.series.outbox, hint: 'work items' }),
-      stat('Live instances', format.compact(depths.live_instances), { hint: `max mailbox depth ${format.number(depths.deepest_mailbox)}` }),
-      stat('Next timer', depths.next_timer ? time(depths.next_timer) : 'none', { hint: 'all tenants', href: router.to(['timers']) }),
-    )),
+    depths ? activity(depths, rates) : null,
     counts ? instances(counts) : section('Instances', {}, h('p', { class: 'empty' }, 'First count in progress…')),
     counts ? unchanged(counts) : null,
     outbox(overview),
   );
+}
+
+/** Totals and depths of the node. Only callers with access to all tenants receive them. */
+function activity(depths, rates) {
+  return section('Activity', {}, h('div', { class: 'stats' },
+    rate('Events', rates, 'events'),
+    rate('Transitions', rates, 'transitions'),
+    rate('Attempts', rates, 'attempts'),
+    stat('Outbox depth', format.compact(depths.outbox), { points: rates.series.outbox, hint: 'work items' }),
+    stat('Live instances', format.compact(depths.live_instances), { hint: `max mailbox depth ${format.number(depths.deepest_mailbox)}` }),
+    stat('Next timer', depths.next_timer ? time(depths.next_timer) : 'none', { hint: 'all tenants', href: router.to(['timers']) })));
 }
 
 function rate(title, rates, name) {

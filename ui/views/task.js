@@ -5,6 +5,7 @@ import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import * as settings from '../settings.js';
+import * as caller from '../caller.js';
 import { openDialog } from '../dialog.js';
 import { button, definitionList, json, section, statusMark, time } from '../components.js';
 
@@ -16,13 +17,14 @@ export function open(page) {
   const refresh = page.poll(async (signal) => {
     const task = await api.get(api.path('v1', 'tasks', id), {}, signal);
     page.title(task.title, statusMark(task.status, task.status === 'completed' ? 'completed' : 'running'), h('div', { class: 'buttons' }, taskButtons(task, refresh)));
-    page.render(details(task), data(task), history(task));
+    page.render(exclusion(task), details(task), data(task), history(task));
   }, INTERVAL_MS);
 }
 
 function details(task) {
   return section('Task', {}, definitionList([
-    ['Instance', h('a', { href: router.instance(task.saga, task.correlation) }, `${task.saga} ${task.correlation}`)],
+    ['Instance', instanceLink(task)],
+    ['Excluded users', task.exclusions?.length ? h('ul', { class: 'plain-list' }, task.exclusions.map((exclusion) => h('li', {}, excluded(exclusion)))) : null],
     ['Roles', task.roles.join(', ') || 'everyone'],
     ['Assignee', task.assignee],
     ['Claimed by', task.claimed_by],
@@ -31,6 +33,19 @@ function details(task) {
     ['Outcome', task.outcome],
     ['Outcomes', task.outcomes.join(', ') || 'completion only'],
   ]));
+}
+
+/** Reasons of the rules of `not_by`. */
+const EXCLUSIONS = { starter: 'started this instance', previous: 'completed the previous task' };
+
+const excluded = ({ rule, user }) => (user ? `${user} ${EXCLUSIONS[rule]}` : `all users: the instance does not record who ${EXCLUSIONS[rule]}`);
+
+/** Sentence for a user whom the task excludes. */
+function exclusion({ exclusions = [], status }) {
+  const found = exclusions.find(({ user }) => user === null || user === caller.user());
+  if (!found || !['open', 'claimed'].includes(status)) return null;
+  const reason = found.user ? `you ${EXCLUSIONS[found.rule]}` : `the instance does not record who ${EXCLUSIONS[found.rule]}`;
+  return h('p', { class: 'notice', 'data-key': 'exclusion' }, `You cannot claim or complete this task: ${reason}. Another user must decide.`);
 }
 
 function data({ data }) {
@@ -46,7 +61,13 @@ function history({ events }) {
       event.reason ? h('div', { class: 'note' }, event.reason) : null)))));
 }
 
-/** Returns the buttons of a task, the most common action first. */
+/** Link to the instance of a task, if the caller may read it. */
+export function instanceLink({ saga, correlation }) {
+  const text = `${saga} ${correlation}`;
+  return caller.can('read') ? h('a', { href: router.instance(saga, correlation) }, text) : text;
+}
+
+/** Returns the permitted buttons of a task, the most common action first. */
 export function taskButtons(task, refresh) {
   if (!['open', 'claimed'].includes(task.status)) return [];
   const action = (verb, dialog) => () => control(task, verb, dialog, refresh);
@@ -58,7 +79,8 @@ export function taskButtons(task, refresh) {
     fields: [{ name: 'assignee', label: 'Assignee', value: task.assignee ?? '', hint: 'Empty: unassigned.' }, { name: 'taskRoles', label: 'Roles', value: task.roles.join(', '), hint: 'Comma-separated. Only users with one of these roles can claim the task.' }],
     body: (values) => ({ assignee: values.assignee || undefined, roles: parseList(values.taskRoles) }),
   }), { label: `Reassign: ${task.title}` });
-  return task.status === 'open' ? [claim, complete, assign] : [complete, release, assign];
+  const actions = task.status === 'open' ? [claim, complete] : [complete, release];
+  return [...(caller.can('tasks') && !exclusion(task) ? actions : []), ...(caller.can('assign') ? [assign] : [])];
 }
 
 function completeDialog(task) {
@@ -77,15 +99,16 @@ const parseList = (text) => text.split(',').map((part) => part.trim()).filter(Bo
 /** Opens the dialog of a task action. */
 function control(task, verb, { result, fields = [], body = () => ({}), ...dialog }, refresh) {
   const identity = [
-    { name: 'user', label: 'User name', value: settings.user.get(), required: true },
-    ...(verb === 'assign' ? [] : [{ name: 'roles', label: 'Roles', value: settings.roles.get() || task.roles.join(', '), hint: 'Comma-separated.' }]),
+    { name: 'user', label: 'User name', value: caller.user(), required: true },
+    // The node knows the roles of an authenticated user.
+    ...(verb === 'assign' ? [] : [{ name: 'roles', label: 'Roles', value: caller.isAuthenticated() ? '' : settings.roles.get() || task.roles.join(', '), hint: 'Comma-separated.' }]),
     { name: 'reason', label: 'Reason', hint: 'Recorded in the task, optional.' },
   ];
   openDialog({
     ...dialog,
     fields: [...fields, ...identity],
     async run(values) {
-      settings.user.set(values.user);
+      if (!caller.isAuthenticated()) settings.user.set(values.user);
       const roles = verb === 'assign' ? {} : { roles: parseList(values.roles) };
       await api.post(api.path('v1', 'tasks', task.id, verb), { user: values.user, reason: values.reason || undefined, ...roles, ...body(values) });
       refresh();

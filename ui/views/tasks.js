@@ -6,7 +6,8 @@ import * as format from '../format.js';
 import * as router from '../router.js';
 import * as settings from '../settings.js';
 import { button, field, section, statusMark, table, time } from '../components.js';
-import { taskButtons } from './task.js';
+import * as caller from '../caller.js';
+import { instanceLink, taskButtons } from './task.js';
 
 const INTERVAL_MS = 5000;
 const PAGE_SIZE = 50;
@@ -18,7 +19,7 @@ export function open(page) {
   const state = { cursors: [''], items: null };
   const refresh = page.poll(async (signal) => {
     const { assignee, status } = filters;
-    const query = { status, role: assignee === 'role' ? settings.roleList()[0] : filters.role, assignee: assignee === 'me' ? settings.user.get() : undefined };
+    const query = { status, role: assignee === 'role' ? settings.roleList()[0] : filters.role, assignee: assignee === 'me' ? caller.user() : undefined };
     const items = [];
     let cursor = state.cursors.at(-1);
     do {
@@ -47,7 +48,7 @@ export function open(page) {
 function filterForm(filters, onChange) {
   const select = (name, pairs) => h('select', { value: filters[name] ?? '', on: { change: (event) => onChange(name, event.target.value) } }, pairs.map(([value, title]) => h('option', { value }, title)));
   const [role] = settings.roleList();
-  const user = settings.user.get();
+  const user = caller.user();
   const assignees = [['', 'All'], ...(user ? [['me', user]] : []), ...(role ? [['role', `Role ${role}`]] : [])];
   return h('form', { class: 'filters', 'aria-label': 'Filters', 'data-key': 'filters', on: { submit: (event) => event.preventDefault() } },
     field('Assignee', select('assignee', assignees), user ? null : 'Set your user name in the header to filter by your tasks.'),
@@ -57,7 +58,7 @@ function filterForm(filters, onChange) {
 function list(items, filters, refresh) {
   const columns = [
     { title: 'Task', head: true, render: (task) => [h('a', { href: router.to(['tasks', task.id]) }, task.title), h('div', { class: 'muted' }, task.roles.length ? `for ${task.roles.join(', ')}` : 'for everyone')] },
-    { title: 'Instance', render: (task) => h('a', { href: router.instance(task.saga, task.correlation) }, `${task.saga} ${task.correlation}`) },
+    { title: 'Instance', render: (task) => instanceLink(task) },
     { title: 'Status', render: (task) => statusMark(task.status, { open: 'plain', claimed: 'running', completed: 'completed', closed: 'cancelled' }[task.status]) },
     { title: 'Assignee', render: (task) => task.claimed_by ?? task.assignee ?? h('span', { class: 'muted' }, 'Unassigned') },
     { title: 'Due', render: (task) => h('span', { class: task.due && Date.parse(task.due) < format.now() && ['open', 'claimed'].includes(task.status) ? 'error-text' : null }, time(task.due)) },

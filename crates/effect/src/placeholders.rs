@@ -152,7 +152,8 @@ impl TextTemplate {
                     filled.push_str(&encode(index, value(scope, name, *optional)?));
                 }
                 Part::Secret(reference) => {
-                    let secret = reference.resolve().map_err(|error| FillError::Secret(error.to_string()))?;
+                    let secret =
+                        reference.resolve().map_err(|error| FillError::Secret(error.log().to_owned()))?;
                     scrub.add(&secret);
                     filled.push_str(secret.expose());
                 }

@@ -1,7 +1,11 @@
-//! Secrets by reference: `env:NAME` or `file:/path`, read on use and never displayed.
+//! Secrets by reference: `env:NAME`, `file:/path` or `command:…`, read on use and never displayed.
 //!
-//! A reference is not secret and may be displayed. It resolves to a [`Secret`], which is formatted and
-//! serialized as `[secret]`. A changed file is read again, so a secret can be rotated without a reload.
+//! A reference is not secret and may be displayed to operators. It resolves to a [`Secret`], which is formatted and
+//! serialized as `[secret]`. A changed file is read again, and a command runs again before its lease ends, so a secret
+//! can be rotated without a reload.
+
+mod command;
+mod value;
 
 use std::env::VarError;
 use std::fmt;
@@ -10,46 +14,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use command::SecretCommand;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
-
-const HIDDEN: &str = "[secret]";
-
-/// Text that must not be displayed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Arc<str>);
-
-impl Secret {
-    /// Creates a secret.
-    pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the plain text, for the code that sends it.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(HIDDEN)
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(HIDDEN)
-    }
-}
-
-impl Serialize for Secret {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(HIDDEN)
-    }
-}
+use value::HIDDEN;
+pub use value::{InvalidSecretRef, Secret};
 
 /// Reference to a secret. Clones share the loaded value.
 #[derive(Clone)]
@@ -62,6 +32,7 @@ pub struct SecretRef {
 enum SecretSource {
     Env(String),
     File(PathBuf),
+    Command(SecretCommand),
 }
 
 /// Version of a file that was read. A replaced file has another inode.
@@ -71,11 +42,6 @@ struct FileVersion {
     size: u64,
     modified: (i64, i64),
 }
-
-/// Error for an invalid reference. It does not contain the text, which may be the secret itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid secret reference; use env:NAME or file:/absolute/path")]
-pub struct InvalidSecretRef;
 
 /// Error for a secret that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +61,7 @@ impl SecretRef {
     /// Reads the secret, or returns the loaded value if the file has not changed.
     ///
     /// # Errors
-    /// If the variable is not set, if the file cannot be read, or if the secret is empty.
+    /// If the variable is not set, if the file cannot be read, if the command fails, or if the secret is empty.
     pub fn resolve(&self) -> Result<Secret, SecretUnavailable> {
         let found = match &self.source {
             // The text of the error would contain the value.
@@ -104,6 +70,7 @@ impl SecretRef {
                 VarError::NotUnicode(_) => "it is not valid UTF-8".to_owned(),
             }),
             SecretSource::File(path) => self.file(path).map_err(|error| error.to_string()),
+            SecretSource::Command(command) => command.secret(),
         };
         let found = found.and_then(|secret| {
             if secret.expose().is_empty() { Err("it is empty".to_owned()) } else { Ok(secret) }
@@ -136,6 +103,7 @@ impl FromStr for SecretRef {
         let source = match text.split_once(':') {
             Some(("env", name)) if is_variable(name) => SecretSource::Env(name.to_owned()),
             Some(("file", path)) if path.starts_with('/') => SecretSource::File(PathBuf::from(path)),
+            Some(("command", command)) => SecretSource::Command(command.parse()?),
             Some(_) | None => return Err(InvalidSecretRef),
         };
         Ok(Self { source, read: Arc::default() })
@@ -151,6 +119,7 @@ impl fmt::Display for SecretRef {
         match &self.source {
             SecretSource::Env(name) => write!(f, "env:{name}"),
             SecretSource::File(path) => write!(f, "file:{}", path.display()),
+            SecretSource::Command(command) => fmt::Display::fmt(command, f),
         }
     }
 }
@@ -178,6 +147,15 @@ impl<'de> Deserialize<'de> for SecretRef {
 impl Serialize for SecretRef {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl SecretUnavailable {
+    /// Logs the error, and returns a text without the reference, for users who may not see the configuration.
+    #[must_use]
+    pub fn log(self) -> &'static str {
+        tracing::error!(error = %self, "secret unavailable");
+        "a credential is unavailable; the log of the node contains the reason"
     }
 }
 
@@ -276,7 +254,7 @@ mod tests {
         for text in ["canary-7f3a", "env:", "env:a b", "file:relative", "vault:x", ""] {
             let quoted = serde_json::to_string(text).unwrap();
             let error = serde_json::from_str::<SecretRef>(&quoted).unwrap_err().to_string();
-            assert!(error.contains("use env:NAME or file:") && !error.contains("canary"), "{error}");
+            assert!(error.contains("use env:NAME, file:") && !error.contains("canary"), "{error}");
         }
         let read: SecretRef = serde_json::from_str(r#""file:/run/secrets/pay""#).unwrap();
         assert_eq!((read.to_string(), format!("{read:?}")), {

@@ -105,7 +105,7 @@ impl SqlProvider {
         let url = match &self.options.address {
             DatabaseUrl::Plain(url) => Secret::new(url.as_str()),
             DatabaseUrl::Secret(reference) => reference.resolve().map_err(|error| {
-                ProviderError::unavailable("secret", format!("the url of {upstream}: {error}"))
+                ProviderError::unavailable("secret", format!("the url of {upstream}: {}", error.log()))
             })?,
         };
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

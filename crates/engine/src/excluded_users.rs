@@ -3,7 +3,7 @@
 //! A rule that refers to an unknown user excludes all users.
 
 use orlog_model::{
-    ControlAction, ExcludedUser, Input, Instance, InstanceUsers, Task, TaskAction, WorkflowAction,
+    ControlAction, ExcludedUser, Exclusion, Input, Instance, InstanceUsers, Task, TaskAction, WorkflowAction,
 };
 
 use crate::context::DecisionContext;
@@ -17,25 +17,18 @@ pub(crate) fn check(instance: &Instance, task: &Task, user: &str) -> Result<(), 
 }
 
 fn check_one(users: Option<&InstanceUsers>, excluded: ExcludedUser, user: &str) -> Result<(), String> {
-    let (label, found) = match excluded {
-        ExcludedUser::Starter => {
-            ("the user who started the instance", users.and_then(|users| users.started_by.as_deref()))
-        }
-        ExcludedUser::Previous => {
-            let label = "the user who completed the previous task";
-            match users {
-                Some(InstanceUsers { last_task_user: None, .. }) => return Ok(()),
-                users => (label, users.and_then(|users| users.last_task_user.as_deref())),
-            }
-        }
+    let (rule, label) = match excluded {
+        ExcludedUser::Starter => (excluded.as_str(), "the user who started the instance"),
+        ExcludedUser::Previous => (excluded.as_str(), "the user who completed the previous task"),
     };
-    let rule = excluded.as_str();
-    match found {
-        Some(found) if found == user => Err(format!("the task excludes {user}, {label} (not_by: {rule})")),
-        Some(_) => Ok(()),
-        None => Err(format!(
+    match excluded.resolve(users) {
+        Some(Exclusion::User(found)) if found == user => {
+            Err(format!("the task excludes {user}, {label} (not_by: {rule})"))
+        }
+        Some(Exclusion::AllUsers) => Err(format!(
             "the task excludes {label} (not_by: {rule}), and the instance does not record that user"
         )),
+        Some(Exclusion::User(_)) | None => Ok(()),
     }
 }
 

@@ -5,7 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{EventId, Failure, Name, ParentRef, SagaName, Task, Timestamp, TraceParent, WorkKind};
+use crate::{
+    EventId, Failure, InstanceUsers, Name, ParentRef, SagaName, Task, Timestamp, TraceParent, WorkKind,
+};
 
 /// Snapshot of one saga instance. Its size does not grow with its age.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,15 +54,6 @@ pub struct Instance {
     /// Users of the instance; `None` if it was stored by a release that recorded none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<InstanceUsers>,
-}
-
-/// Users whom a task of the instance can exclude.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InstanceUsers {
-    /// User whose event started the instance; `None`: unknown.
-    pub started_by: Option<String>,
-    /// User who completed the last task; `None`: no task was completed.
-    pub last_task_user: Option<String>,
 }
 
 impl Instance {

@@ -35,12 +35,12 @@ pub use ids::{
 };
 pub use input::{ControlAction, ControlRequest, EarlyInput, Input, InputKind, TimerFired};
 pub use instance::{
-    ArmedTimer, DefinitionRef, Instance, InstanceUsers, PendingWork, Status, StatusSnapshot, Wait, WaitKind,
+    ArmedTimer, DefinitionRef, Instance, PendingWork, Status, StatusSnapshot, Wait, WaitKind,
 };
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use task::{
-    ExcludedUser, Task, TaskAction, TaskChange, TaskEvent, TaskEventKind, TaskRow, TaskSpec, TaskStatus,
-    TaskUpdate,
+    ExcludedUser, Exclusion, InstanceUsers, Task, TaskAction, TaskChange, TaskEvent, TaskEventKind, TaskRow,
+    TaskSpec, TaskStatus, TaskUpdate,
 };
 pub use trace::{SpanId, TraceParent};
 pub use transition::{TimerChange, Transition};

@@ -56,6 +56,15 @@ pub struct TaskSpec {
     pub is_in_doubt: bool,
 }
 
+/// Users whom a task of the instance can exclude.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceUsers {
+    /// User whose event started the instance; `None`: unknown.
+    pub started_by: Option<String>,
+    /// User who completed the last task; `None`: no task was completed.
+    pub last_task_user: Option<String>,
+}
+
 /// User that a task excludes, for four-eyes rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -78,6 +87,26 @@ impl ExcludedUser {
             ExcludedUser::Previous => "previous",
         }
     }
+
+    /// Returns the users whom the rule excludes from the tasks of an instance with these users; `None`: no user.
+    #[must_use]
+    pub fn resolve(self, users: Option<&InstanceUsers>) -> Option<Exclusion<'_>> {
+        let user = match (self, users) {
+            (Self::Previous, Some(InstanceUsers { last_task_user: None, .. })) => return None,
+            (Self::Starter, users) => users.and_then(|users| users.started_by.as_deref()),
+            (Self::Previous, users) => users.and_then(|users| users.last_task_user.as_deref()),
+        };
+        Some(user.map_or(Exclusion::AllUsers, Exclusion::User))
+    }
+}
+
+/// Users whom a rule of a task excludes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exclusion<'a> {
+    /// This user.
+    User(&'a str),
+    /// All users, because the instance does not record the user of the rule.
+    AllUsers,
 }
 
 /// Open task, as stored in its instance.

@@ -1,6 +1,6 @@
 //! Tasks in API responses.
 
-use orlog_model::{EventType, Task, TaskEvent, TaskEventKind, TaskRow};
+use orlog_model::{EventType, Exclusion, Instance, Task, TaskEvent, TaskEventKind, TaskRow};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -58,8 +58,19 @@ pub(in crate::api) struct TaskSpecView {
 pub(in crate::api) struct TaskDetail {
     #[serde(flatten)]
     task: TaskView,
+    /// Users whom the rules of `not_by` exclude at the moment.
+    exclusions: Vec<ExclusionView>,
     /// Events, oldest first.
     events: Vec<TaskEventView>,
+}
+
+/// Users whom a rule excludes from claiming, being assigned and completing a task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct ExclusionView {
+    /// `starter`: the user who started the instance; `previous`: the user who completed its previous task.
+    rule: &'static str,
+    /// Excluded user; null: all users, because the instance does not record the user of the rule.
+    user: Option<String>,
 }
 
 /// Event of a task.
@@ -116,8 +127,25 @@ impl TaskView {
 }
 
 impl TaskDetail {
-    pub(super) fn of(row: &TaskRow, events: &[TaskEvent], redact: &Redaction) -> Self {
-        Self { task: TaskView::of(row, redact), events: events.iter().map(TaskEventView::of).collect() }
+    pub(super) fn of(
+        row: &TaskRow,
+        instance: Option<&Instance>,
+        events: &[TaskEvent],
+        redact: &Redaction,
+    ) -> Self {
+        let users = instance.and_then(|instance| instance.users.as_ref());
+        let exclusions = row.task.spec.not_by.iter().filter_map(|rule| {
+            let user = match rule.resolve(users)? {
+                Exclusion::User(user) => Some(user.to_owned()),
+                Exclusion::AllUsers => None,
+            };
+            Some(ExclusionView { rule: rule.as_str(), user })
+        });
+        Self {
+            task: TaskView::of(row, redact),
+            exclusions: exclusions.collect(),
+            events: events.iter().map(TaskEventView::of).collect(),
+        }
     }
 }
 

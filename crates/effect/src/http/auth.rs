@@ -233,8 +233,7 @@ pub(crate) fn resolve_secret(
     reference: &SecretRef,
     scrub: &mut SecretScrubber,
 ) -> Result<Secret, ProviderError> {
-    let secret =
-        reference.resolve().map_err(|error| ProviderError::unavailable("secret", error.to_string()))?;
+    let secret = reference.resolve().map_err(|error| ProviderError::unavailable("secret", error.log()))?;
     scrub.add(&secret);
     Ok(secret)
 }

@@ -54,7 +54,7 @@ impl TlsConfig {
     pub(crate) fn read(&self) -> Result<Certificates, ProviderError> {
         let one = |reference: &Option<SecretRef>| {
             let secret = reference.as_ref().map(SecretRef::resolve).transpose();
-            secret.map_err(|error| ProviderError::unavailable("tls", error.to_string()))
+            secret.map_err(|error| ProviderError::unavailable("tls", error.log()))
         };
         Ok([one(&self.ca)?, one(&self.cert)?, one(&self.key)?])
     }

@@ -180,8 +180,9 @@ impl SmtpConnectionPool {
         scrub: &mut SecretScrubber,
     ) -> Result<(), SendError> {
         let Some((user, password)) = &self.endpoint.user else { return Ok(()) };
-        let read =
-            |reference: &SecretRef| reference.resolve().map_err(|error| SendError::Secret(error.to_string()));
+        let read = |reference: &SecretRef| {
+            reference.resolve().map_err(|error| SendError::Secret(error.log().to_owned()))
+        };
         let (user, password) = (read(user)?, read(password)?);
         scrub.add(&password);
         let together = format!("\0{}\0{}", user.expose(), password.expose());

@@ -1,0 +1,55 @@
+//! `GET /auth/caller`: the caller as the node authenticates it, with its rights and tenants.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::{Extension, Json};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::context::ApiState;
+use super::login;
+use crate::auth::{Caller, Right, TenantScope};
+
+/// Caller of the request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CallerView {
+    /// User name; null if authentication is off.
+    user: Option<String>,
+    roles: Vec<&'static str>,
+    /// Rights that the roles grant.
+    rights: Vec<&'static str>,
+    /// Tenants for which the caller may act; null: all tenants and the node.
+    tenants: Option<Vec<String>>,
+    /// Roles for human tasks.
+    task_roles: Vec<String>,
+    /// The user logged in, and can log out with `POST /auth/logout`.
+    session: bool,
+}
+
+/// Show the caller: its user, roles, rights and tenants
+#[utoipa::path(
+    get,
+    path = "/auth/caller",
+    tag = "node",
+    responses((status = 200, description = "The caller", body = CallerView))
+)]
+pub(super) async fn show(
+    State(api): State<ApiState>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Json<CallerView> {
+    let rights = Right::ALL.into_iter().filter(|right| caller.roles.allow(*right));
+    Json(CallerView {
+        user: caller.name.clone(),
+        roles: caller.roles.names().collect(),
+        rights: rights.map(Right::as_str).collect(),
+        tenants: match &caller.tenants {
+            TenantScope::All => None,
+            TenantScope::Only(tenants) => {
+                Some(tenants.iter().map(|tenant| tenant.as_str().to_owned()).collect())
+            }
+        },
+        task_roles: caller.task_roles.into_iter().collect(),
+        session: api.app.authenticator.oidc().is_some() && login::has_session(&headers),
+    })
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Installs the pinned Python programs of the tests into .tools if they are missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+for name in schemathesis oidc-provider; do
+    packages=.tools/$name
+    if cmp -s "tools/$name.txt" "$packages/$name.txt"; then
+        continue
+    fi
+    echo "$name: installing into $packages"
+    rm -rf "$packages"
+    python3 -m pip install -q --no-deps --require-hashes --only-binary=:all: --disable-pip-version-check \
+        --target "$packages" -r "tools/$name.txt"
+    cp "tools/$name.txt" "$packages/"
+done
