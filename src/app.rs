@@ -6,6 +6,7 @@ pub mod attempts;
 mod audit_publisher;
 mod background;
 mod backup;
+mod certificates;
 mod cluster;
 mod component_config;
 mod definition_gc;
@@ -49,6 +50,7 @@ use crate::config::Config;
 use crate::dead_letter_view;
 use crate::definitions::DefinitionSet;
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
+use crate::tls::NodeTls;
 use crate::upstreams::UpstreamSources;
 use attempts::RecentAttempts;
 use background::BackgroundTasks;
@@ -139,6 +141,8 @@ pub struct App {
     pub authenticator: Authenticator,
     /// The audit log.
     pub audit: AuditTrail,
+    /// The certificates; `None` if the node serves HTTP.
+    pub(crate) tls: Option<Arc<NodeTls>>,
     /// The telemetry export.
     pub(crate) telemetry: TelemetryHandle,
     transport: Transport,
@@ -171,6 +175,7 @@ impl App {
     pub async fn start_with(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
         let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
+        let tls = NodeTls::load(&config)?;
         let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
         let NodeStorage { mut stores, transport } =
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
@@ -222,6 +227,7 @@ impl App {
             attempt_metrics: counted,
             authenticator: access,
             audit,
+            tls,
             telemetry,
             transport,
             local,
@@ -244,6 +250,7 @@ impl App {
         self.purge_after_start();
         self.store_positions_later();
         self.publish_audit_later();
+        self.reload_certificates_later();
     }
 
     /// Publishes events; returns when they are durable.

@@ -64,7 +64,7 @@ pub(super) fn nats(config: &Config) -> Result<Options, SecretUnavailable> {
         Credentials::None
     };
     let tls = TlsOptions {
-        required: nats.tls.required,
+        required: nats.requires_tls(),
         ca: nats.tls.ca.clone(),
         identity: nats.tls.certificate.clone().zip(nats.tls.key.clone()),
     };
@@ -73,6 +73,7 @@ pub(super) fn nats(config: &Config) -> Result<Options, SecretUnavailable> {
         name: format!("orlog {}", config.node_name()),
         credentials,
         tls,
+        only_listed_servers: nats.is_local(),
         ..Options::default()
     })
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
+use super::loopback::is_loopback_url;
 use super::units;
 
 /// Configuration of `[nats]`: JetStream for one or more pods.
@@ -54,8 +55,10 @@ pub struct NatsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NatsTlsConfig {
-    /// Whether a server without TLS is rejected.
+    /// Whether a server without TLS is rejected, also on loopback.
     pub required: bool,
+    /// Allows connections without TLS to other addresses than loopback.
+    pub allow_plaintext: bool,
     /// CA certificates trusted in addition to those of the system; PEM.
     #[serde(with = "units::optional")]
     pub ca: Option<PathBuf>,
@@ -109,6 +112,23 @@ impl Default for NatsConfig {
 }
 
 impl NatsConfig {
+    /// Returns whether a server without TLS is rejected: without an explicit permission, on each address that is not
+    /// loopback.
+    #[must_use]
+    pub fn requires_tls(&self) -> bool {
+        self.tls.required || !self.tls.allow_plaintext && !self.is_local()
+    }
+
+    /// Returns whether all servers are on loopback. A server without a scheme has the scheme `nats`.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        let is_local = |server: &String| {
+            let url = if server.contains("://") { server.clone() } else { format!("nats://{server}") };
+            is_loopback_url(&url)
+        };
+        self.servers.iter().all(is_local)
+    }
+
     /// Validates rules that involve several keys. Returns the key and the reason.
     pub(super) fn validate(&self) -> Option<(&'static str, String)> {
         let provided = [
@@ -128,9 +148,41 @@ impl NatsConfig {
         if self.tls.certificate.is_some() != self.tls.key.is_some() {
             return Some(("nats.tls.certificate", "certificate and key must be set together".to_owned()));
         }
+        if self.tls.required && self.tls.allow_plaintext {
+            let message = "contradicts nats.tls.required; set only one of them".to_owned();
+            return Some(("nats.tls.allow_plaintext", message));
+        }
         if !(1..=5).contains(&self.replicas) {
             return Some(("nats.replicas", format!("{} is not between 1 and 5", self.replicas)));
         }
         self.servers.is_empty().then(|| ("nats.servers", "set at least one server".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_outside_loopback_require_tls_unless_plaintext_is_allowed() {
+        let requires = |servers: &[&str], required: bool, allow_plaintext: bool| {
+            let servers = servers.iter().map(|server| (*server).to_owned()).collect();
+            let tls = NatsTlsConfig { required, allow_plaintext, ..NatsTlsConfig::default() };
+            NatsConfig { servers, tls, ..NatsConfig::default() }.requires_tls()
+        };
+        let (local, remote) = ("nats://127.0.0.1:4222", "nats://nats.nats:4222");
+        assert!(!requires(&[local, "localhost:4222", "nats://[::1]:4222"], false, false));
+        assert!(requires(&[local], true, false));
+        for remote in [remote, "10.0.0.7:4222", "nats://localhost.example.com", "tls://nats:4222"] {
+            assert!(requires(&[local, remote], false, false), "{remote}");
+            assert!(!requires(&[local, remote], false, true), "{remote}");
+        }
+    }
+
+    #[test]
+    fn required_and_allowed_plaintext_contradict_each_other() {
+        let tls = NatsTlsConfig { required: true, allow_plaintext: true, ..NatsTlsConfig::default() };
+        let config = NatsConfig { tls, ..NatsConfig::default() };
+        assert_eq!(config.validate().map(|(key, _)| key), Some("nats.tls.allow_plaintext"));
     }
 }
