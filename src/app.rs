@@ -50,11 +50,11 @@ use crate::config::Config;
 use crate::dead_letter_view;
 use crate::definitions::DefinitionSet;
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
-use crate::tls::NodeTls;
 use crate::upstreams::UpstreamSources;
 use attempts::RecentAttempts;
 use background::BackgroundTasks;
 use backup::downloads::BackupStore;
+use certificates::KeyFiles;
 use cluster::Cluster;
 use effects::EffectParts;
 use observers::{InitialMetrics, Observers};
@@ -141,8 +141,6 @@ pub struct App {
     pub authenticator: Authenticator,
     /// The audit log.
     pub audit: AuditTrail,
-    /// The certificates; `None` if the node serves HTTP.
-    pub(crate) tls: Option<Arc<NodeTls>>,
     /// The telemetry export.
     pub(crate) telemetry: TelemetryHandle,
     transport: Transport,
@@ -154,6 +152,7 @@ pub struct App {
     purges: PurgeCounters,
     background: BackgroundTasks,
     backups: BackupStore,
+    keys: KeyFiles,
     /// The cluster membership; unset if the node runs alone.
     cluster: OnceLock<Cluster>,
 }
@@ -175,13 +174,12 @@ impl App {
     pub async fn start_with(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
         let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
-        let tls = NodeTls::load(&config)?;
+        let keys = KeyFiles::load(&config)?;
         let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
         let NodeStorage { mut stores, transport } =
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
-        let telemetry = overrides.telemetry;
         let Observers { tracer, attempts, counted } =
-            observers::build_observers(&telemetry, overrides.effect_observer, &clock);
+            observers::build_observers(&overrides.telemetry, overrides.effect_observer, &clock);
         let access = Box::pin(Authenticator::new(&config, overrides.session)).await?;
         let audit = AuditTrail::open(&component_config::audit(&config))?;
         let backups = BackupStore::open(&config)?;
@@ -193,7 +191,6 @@ impl App {
         let definitions = DefinitionSet::new(dir, overrides.programs);
         let occasion = (started_at, config.role.runs_sagas());
         let programs = Arc::new(activate(&definitions, &catalog, &mut stores, occasion)?);
-
         let bus = transport.bus();
         let dependencies = RuntimeDependencies {
             bus: Arc::clone(&bus),
@@ -211,7 +208,7 @@ impl App {
         let workers = effects::workers(&config, transport.connection(), &catalog, &clock, context);
         let workers = Box::pin(workers).await?;
         let InitialMetrics { registry, collected, purges } =
-            InitialMetrics::of(&runtime, &counted, &telemetry);
+            InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
         let app = Arc::new(Self {
             runtime,
             bus,
@@ -227,8 +224,8 @@ impl App {
             attempt_metrics: counted,
             authenticator: access,
             audit,
-            tls,
-            telemetry,
+            keys,
+            telemetry: overrides.telemetry,
             transport,
             local,
             workers,

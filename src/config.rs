@@ -36,7 +36,7 @@ pub use http_server::{HostPattern, HttpServerConfig, HttpTlsConfig};
 pub use layers::{Layers, Setting};
 pub use limits::LimitsConfig;
 pub(crate) use loopback::is_loopback_url;
-pub use nats::{NatsConfig, NatsTlsConfig, StreamLimits};
+pub use nats::{NatsConfig, NatsTlsConfig, SigningConfig, StreamLimits};
 pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
 pub use roles::{QueueConfig, Role};
 pub use sections::{

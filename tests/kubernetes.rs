@@ -132,7 +132,10 @@ fn pods_use_nats_with_tls_and_credentials() {
         assert!(nats.servers.iter().all(|url| url.starts_with("tls://")), "{name}: {:?}", nats.servers);
         assert!(nats.tls.required, "{name}");
         let password = nats.password.expect("there are credentials").to_string();
-        for file in [Path::new(password.trim_start_matches("file:")), &nats.tls.ca.expect("there is a CA")] {
+        assert!(nats.permits_scripts(), "{name}: messages are signed");
+        let key = nats.signing.keys.first().expect("messages are signed").to_string();
+        let files = [&password, &key].map(|reference| Path::new(reference.trim_start_matches("file:")));
+        for file in files.into_iter().chain([nats.tls.ca.as_deref().expect("there is a CA")]) {
             assert!(mounted_secret(&manifest, file).starts_with("orlog-nats"), "{name}");
         }
     }

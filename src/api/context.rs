@@ -56,7 +56,7 @@ impl ApiState {
         method: Method,
         target: &str,
     ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
-        let transport = (self.app.tls.as_deref(), &self.app.config.cluster);
+        let transport = (self.app.tls().map(Arc::as_ref), &self.app.config.cluster);
         self.pods.request(transport, pod, method, target)
     }
 

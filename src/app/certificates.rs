@@ -1,18 +1,44 @@
-//! Replaces changed certificates, periodically and on reload.
+//! Replaces changed certificates and signing keys, periodically and on reload.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::App;
-use crate::tls::Reload;
+use super::{App, component_config};
+use crate::config::Config;
+use crate::tls::{self, NodeTls, Reload};
 
 /// Interval between two reads of the files.
 const INTERVAL: Duration = Duration::from_secs(10);
 
+/// Certificates and signing keys of a node.
+pub(super) struct KeyFiles {
+    /// Certificates; `None` if the node serves HTTP.
+    tls: Option<Arc<NodeTls>>,
+    /// Error of the last attempt to read the signing keys.
+    signing_failure: Mutex<String>,
+}
+
+impl KeyFiles {
+    /// Reads the certificates. The connection to NATS has the signing keys.
+    pub(super) fn load(config: &Config) -> Result<Self, tls::Error> {
+        Ok(Self { tls: NodeTls::load(config)?, signing_failure: Mutex::default() })
+    }
+}
+
 impl App {
-    /// Replaces changed certificates periodically until the node stops.
+    /// Returns the certificates; `None` if the node serves HTTP.
+    pub(crate) fn tls(&self) -> Option<&Arc<NodeTls>> {
+        self.keys.tls.as_ref()
+    }
+
+    /// Returns the number of messages without a valid signature by kind; `None` without NATS.
+    pub fn rejected_messages(&self) -> Option<impl Iterator<Item = (&'static str, u64)>> {
+        self.transport.connection().map(|connection| connection.signer().rejected())
+    }
+
+    /// Replaces changed certificates and signing keys periodically until the node stops.
     pub(super) fn reload_certificates_later(self: &Arc<Self>) {
-        if self.tls.is_none() {
+        if self.tls().is_none() && self.config.nats.signing.keys.is_empty() {
             return;
         }
         let app = Arc::downgrade(self);
@@ -23,16 +49,33 @@ impl App {
         });
     }
 
-    /// Replaces changed certificates. Those that cannot be used are logged once.
-    pub(super) async fn reload_certificates(&self) {
-        let Some(tls) = self.tls.clone() else { return };
-        match tokio::task::spawn_blocking(move || tls.reload()).await {
-            Ok(Reload::Replaced) => tracing::info!("certificates replaced"),
-            Ok(Reload::Rejected(error)) => {
+    /// Replaces changed certificates and signing keys. Those that cannot be used are logged once.
+    pub(super) async fn reload_certificates(self: &Arc<Self>) {
+        let app = Arc::clone(self);
+        let reload = move || {
+            app.reload_signing_keys();
+            app.tls().map(|tls| tls.reload())
+        };
+        match tokio::task::spawn_blocking(reload).await {
+            Ok(Some(Reload::Replaced)) => tracing::info!("certificates replaced"),
+            Ok(Some(Reload::Rejected(error))) => {
                 tracing::error!(error, "certificates rejected; the previous ones stay in use");
             }
             // A panic is reported by the runtime.
-            Ok(Reload::Unchanged) | Err(_) => {}
+            Ok(Some(Reload::Unchanged) | None) | Err(_) => {}
         }
+    }
+
+    fn reload_signing_keys(&self) {
+        let Some(connection) = self.transport.connection() else { return };
+        let keys = component_config::signing_keys(&self.config).map_err(|error| error.to_string());
+        let replaced =
+            keys.and_then(|keys| connection.signer().replace(&keys).map_err(|error| error.to_string()));
+        let failure = replaced.err().unwrap_or_default();
+        let mut last = self.keys.signing_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if !failure.is_empty() && *last != failure {
+            tracing::error!(error = failure, "signing keys rejected; the previous ones stay in use");
+        }
+        *last = failure;
     }
 }

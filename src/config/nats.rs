@@ -41,6 +41,8 @@ pub struct NatsConfig {
     pub duplicate_window: Duration,
     /// TLS of the connection.
     pub tls: NatsTlsConfig,
+    /// Signatures of messages.
+    pub signing: SigningConfig,
     /// Limits of `AGGREGATE_EVENTS`, if Orlog creates it.
     pub aggregates: StreamLimits,
     /// Limits of `WORKFLOW_COMMANDS`.
@@ -68,6 +70,24 @@ pub struct NatsTlsConfig {
     /// Private key of the client certificate; PEM.
     #[serde(with = "units::optional")]
     pub key: Option<PathBuf>,
+}
+
+/// Configuration of `[nats.signing]`: signatures of effect commands, effect results and workflow commands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SigningConfig {
+    /// Shared keys: the first one signs, all verify.
+    pub keys: Vec<SecretRef>,
+    /// Whether messages without a signature are rejected.
+    pub required: bool,
+    /// Allows scripts whose commands need no signature.
+    pub allow_unsigned_scripts: bool,
+}
+
+impl Default for SigningConfig {
+    fn default() -> Self {
+        Self { keys: Vec::new(), required: true, allow_unsigned_scripts: false }
+    }
 }
 
 /// Limits of a stream. Messages beyond the limits are dropped, even if they are unread.
@@ -103,6 +123,7 @@ impl Default for NatsConfig {
             replicas: 1,
             duplicate_window: Duration::from_mins(2),
             tls: NatsTlsConfig::default(),
+            signing: SigningConfig::default(),
             aggregates: month(),
             commands: StreamLimits::default(),
             events: StreamLimits::default(),
@@ -117,6 +138,14 @@ impl NatsConfig {
     #[must_use]
     pub fn requires_tls(&self) -> bool {
         self.tls.required || !self.tls.allow_plaintext && !self.is_local()
+    }
+
+    /// Returns whether a node that executes effects of other nodes may execute scripts: if their commands are signed, if
+    /// all servers are on loopback, or with an explicit permission.
+    #[must_use]
+    pub fn permits_scripts(&self) -> bool {
+        let SigningConfig { keys, required, allow_unsigned_scripts } = &self.signing;
+        (*required && !keys.is_empty()) || *allow_unsigned_scripts || self.is_local()
     }
 
     /// Returns whether all servers are on loopback. A server without a scheme has the scheme `nats`.
@@ -177,6 +206,21 @@ mod tests {
             assert!(requires(&[local, remote], false, false), "{remote}");
             assert!(!requires(&[local, remote], false, true), "{remote}");
         }
+    }
+
+    #[test]
+    fn scripts_require_signed_commands_outside_loopback() {
+        let permits = |server: &str, signing: SigningConfig| {
+            NatsConfig { servers: vec![server.to_owned()], signing, ..NatsConfig::default() }
+                .permits_scripts()
+        };
+        let (local, remote, none) = ("nats://127.0.0.1:4222", "tls://nats:4222", SigningConfig::default());
+        let keys = SigningConfig { keys: vec!["env:KEY".parse().unwrap()], ..none.clone() };
+        assert!(permits(local, none.clone()));
+        assert!(!permits(remote, none.clone()));
+        assert!(permits(remote, SigningConfig { allow_unsigned_scripts: true, ..none }));
+        assert!(permits(remote, keys.clone()));
+        assert!(!permits(remote, SigningConfig { required: false, ..keys }));
     }
 
     #[test]

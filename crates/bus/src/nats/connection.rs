@@ -8,6 +8,8 @@ use async_nats::jetstream;
 use async_nats::jetstream::context::{AccountError, AccountErrorKind};
 use tokio::sync::Semaphore;
 
+use crate::signature::Signer;
+
 /// Minimum server version. It supports message TTLs, consumers with several filters, and counters.
 pub const MINIMUM_SERVER: (u64, u64) = (2, 12);
 
@@ -29,6 +31,8 @@ pub struct Options {
     pub tls: TlsOptions,
     /// Connects to no servers that the listed ones announce. Those may have other addresses, which require TLS.
     pub only_listed_servers: bool,
+    /// Keys of signed messages.
+    pub signer: Arc<Signer>,
     /// Timeout of a JetStream request. Default: 1s. It is short because a publish that timed out is
     /// verified by a read.
     pub request_timeout: Duration,
@@ -42,6 +46,7 @@ impl Default for Options {
             credentials: Credentials::default(),
             tls: TlsOptions::default(),
             only_listed_servers: false,
+            signer: Arc::default(),
             request_timeout: Duration::from_secs(1),
         }
     }
@@ -138,6 +143,7 @@ pub struct Connection {
     pub(super) jetstream: jetstream::Context,
     /// Permits for unacknowledged messages.
     pub(super) window: Arc<Semaphore>,
+    pub(super) signer: Arc<Signer>,
 }
 
 impl Connection {
@@ -161,7 +167,14 @@ impl Connection {
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(options.request_timeout);
         jetstream.query_account().await.map_err(|error| without_jetstream(&error))?;
-        Ok(Self { client, jetstream, window: Arc::new(Semaphore::new(MAX_PENDING_ACKS)) })
+        let window = Arc::new(Semaphore::new(MAX_PENDING_ACKS));
+        Ok(Self { client, jetstream, window, signer: Arc::clone(&options.signer) })
+    }
+
+    /// Returns the signer of messages.
+    #[must_use]
+    pub fn signer(&self) -> &Arc<Signer> {
+        &self.signer
     }
 
     /// Returns the version of the currently connected server.
