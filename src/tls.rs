@@ -8,14 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
 use crate::config::{ClusterTlsConfig, Config, HttpTlsConfig};
-use pods::PodTrust;
+use pods::{PodTrust, provider};
 
 /// Protocols that the API offers (ALPN).
 const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
@@ -203,10 +202,6 @@ fn server_config(
     let mut server = server.map_err(|error| rejected("http.tls.certificate", &error))?;
     server.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
     Ok(server)
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
 }
 
 fn certificates(

@@ -131,7 +131,7 @@ fn pods_use_nats_with_tls_and_credentials() {
         let nats = load(&manifest, "orlog-0").nats;
         assert!(nats.servers.iter().all(|url| url.starts_with("tls://")), "{name}: {:?}", nats.servers);
         assert!(nats.tls.required, "{name}");
-        let password = nats.password.expect("there are credentials").to_string();
+        let password = nats.password.as_ref().expect("there are credentials").to_string();
         assert!(nats.permits_scripts(), "{name}: messages are signed");
         let key = nats.signing.keys.first().expect("messages are signed").to_string();
         let files = [&password, &key].map(|reference| Path::new(reference.trim_start_matches("file:")));

@@ -19,10 +19,9 @@ use super::context::ApiState;
 use super::extract::TENANT_HEADER;
 use super::pod_client;
 use super::problem::{Code, Problem};
+use super::request_info::FORWARDED_BY;
 use crate::app::SlotOwner;
 
-/// Header with the forwarding pod; a forwarded request is not forwarded again.
-pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// Routes that are scoped to a tenant.

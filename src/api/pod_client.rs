@@ -5,8 +5,8 @@ use axum::extract::Request;
 use axum::http::Method;
 use orlog_bus::membership::Pod;
 
-use super::forward::FORWARDED_BY;
 use super::problem::{Code, Problem};
+use super::request_info::FORWARDED_BY;
 use crate::app::App;
 use crate::config::{ClusterConfig, is_loopback_url};
 use crate::tls::NodeTls;

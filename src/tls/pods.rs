@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-
-use super::provider;
 
 /// Placeholder of the name of a pod in `cluster.tls.peer_name`.
 const POD: &str = "{pod}";
@@ -130,6 +129,11 @@ impl PodTrust {
     fn name_of(&self, pod: &str) -> String {
         self.peer_name.replace(POD, pod)
     }
+}
+
+/// Returns the cryptography of all TLS connections of the API.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
 }
 
 fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
