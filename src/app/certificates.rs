@@ -16,6 +16,7 @@ impl App {
     }
 
     /// Returns the number of messages without a valid signature by kind; `None` without NATS.
+    #[must_use]
     pub fn rejected_messages(&self) -> Option<impl Iterator<Item = (&'static str, u64)>> {
         self.transport.connection().map(|connection| connection.signer().rejected())
     }

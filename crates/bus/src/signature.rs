@@ -222,14 +222,15 @@ fn is_signed(name: &str) -> bool {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 fn bytes(hex: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> =
         hex.chars().map(|digit| digit.to_digit(16).and_then(|value| u8::try_from(value).ok())).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
-    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+    Some(digits.chunks(2).map(|pair| (pair[0] << 4) | pair[1]).collect())
 }
 
 #[cfg(test)]

@@ -115,7 +115,8 @@ async fn forged_commands_are_terminated_and_signed_ones_are_executed() {
     // A job that is neither acknowledged nor terminated stays pending.
     until(async || {
         let name = consumer_name(&EffectName::new("pay.charge").unwrap());
-        let consumer = api(&server, &format!("CONSUMER.INFO.WORKFLOW_COMMANDS.{name}"), &Value::Null).await;
+        let consumer = api(&server, &format!("CONSUMER.INFO.WORKFLOW_COMMANDS.{name}"), &json!({})).await;
+        assert!(consumer["error"].is_null(), "{consumer}");
         (consumer["num_ack_pending"] == 0 && consumer["num_pending"] == 0).then_some(())
     })
     .await;
