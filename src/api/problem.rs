@@ -139,7 +139,7 @@ codes! {
     /// A page of another site sent the request.
     CrossSite = "OR0046", FORBIDDEN, "Cross-site request";
     /// A client that is not a pod sent a forwarded request.
-    UnverifiedPod = "OR0047", FORBIDDEN, "Unverified pod";
+    UnverifiedPod = "OR0048", FORBIDDEN, "Unverified pod";
     /// The record of a change cannot be written.
     AuditUnavailable = "OR0049", SERVICE_UNAVAILABLE, "Audit trail unavailable";
     /// A backup is not possible on this node or at this time.
