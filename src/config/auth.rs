@@ -9,7 +9,6 @@ use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
-use super::loopback::is_loopback_url;
 use super::units;
 
 /// Routes that can be public.
@@ -249,7 +248,15 @@ impl JwtConfig {
 
 /// Returns whether other machines cannot change the response to a request: https, or http to this machine.
 fn is_protected(url: &str) -> bool {
-    url.starts_with("https://") || url.starts_with("http://") && is_loopback_url(url)
+    reqwest::Url::parse(url).is_ok_and(|url| {
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        match url.scheme() {
+            "https" => true,
+            "http" => is_local,
+            _ => false,
+        }
+    })
 }
 
 impl TrustedGatewayConfig {
