@@ -41,6 +41,7 @@ mod openapi;
 mod origin;
 mod overview;
 mod permissions;
+mod pod_client;
 mod problem;
 mod query_limit;
 mod read_pool;
@@ -68,6 +69,7 @@ use crate::config::MIN_CONNECTIONS;
 use crate::descriptors;
 use connections::ConnectionLimits;
 use context::ApiState;
+use serve::Server;
 
 /// Returns the API as a service.
 pub fn router(app: Arc<App>) -> Router {
@@ -96,7 +98,8 @@ pub async fn serve(
     // One address never has all connections, also if the limit of open files is low.
     let per_address = app.config.http.max_connections_per_address.min(total - total / 4);
     let limits = ConnectionLimits { total, per_address };
-    serve::serve(router(app), listener, limits, shutdown).await
+    let tls = app.tls().cloned();
+    serve::serve(Server { router: router(app), limits, tls }, listener, shutdown).await
 }
 
 /// Returns the description of the API: OpenAPI 3.1.

@@ -6,6 +6,7 @@ pub mod attempts;
 mod audit_publisher;
 mod background;
 mod backup;
+mod certificates;
 mod cluster;
 mod component_config;
 mod definition_gc;
@@ -15,6 +16,7 @@ mod durable_positions;
 mod effects;
 mod info;
 mod initial_definitions;
+mod key_files;
 mod layout;
 mod migrate;
 mod observers;
@@ -55,6 +57,7 @@ use background::BackgroundTasks;
 use backup::downloads::BackupStore;
 use cluster::Cluster;
 use effects::EffectParts;
+use key_files::KeyFiles;
 use observers::{InitialMetrics, Observers};
 use purge_counts::PurgeCounters;
 use stores::{LocalStorage, NodeStorage};
@@ -150,6 +153,7 @@ pub struct App {
     purges: PurgeCounters,
     background: BackgroundTasks,
     backups: BackupStore,
+    keys: KeyFiles,
     /// The cluster membership; unset if the node runs alone.
     cluster: OnceLock<Cluster>,
 }
@@ -171,12 +175,12 @@ impl App {
     pub async fn start_with(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
         let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
+        let keys = KeyFiles::load(&config)?;
         let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
         let NodeStorage { mut stores, transport } =
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
-        let telemetry = overrides.telemetry;
         let Observers { tracer, attempts, counted } =
-            observers::build_observers(&telemetry, overrides.effect_observer, &clock);
+            observers::build_observers(&overrides.telemetry, overrides.effect_observer, &clock);
         let access = Box::pin(Authenticator::new(&config, overrides.session)).await?;
         let audit = AuditTrail::open(&component_config::audit(&config))?;
         let backups = BackupStore::open(&config)?;
@@ -188,7 +192,6 @@ impl App {
         let definitions = DefinitionSet::new(dir, overrides.programs);
         let occasion = (started_at, config.role.runs_sagas());
         let programs = Arc::new(activate(&definitions, &catalog, &mut stores, occasion)?);
-
         let bus = transport.bus();
         let dependencies = RuntimeDependencies {
             bus: Arc::clone(&bus),
@@ -206,7 +209,7 @@ impl App {
         let workers = effects::workers(&config, transport.connection(), &catalog, &clock, context);
         let workers = Box::pin(workers).await?;
         let InitialMetrics { registry, collected, purges } =
-            InitialMetrics::of(&runtime, &counted, &telemetry);
+            InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
         let app = Arc::new(Self {
             runtime,
             bus,
@@ -222,7 +225,8 @@ impl App {
             attempt_metrics: counted,
             authenticator: access,
             audit,
-            telemetry,
+            keys,
+            telemetry: overrides.telemetry,
             transport,
             local,
             workers,
@@ -244,6 +248,7 @@ impl App {
         self.purge_after_start();
         self.store_positions_later();
         self.publish_audit_later();
+        self.reload_certificates_later();
     }
 
     /// Publishes events; returns when they are durable.

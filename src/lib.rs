@@ -18,6 +18,7 @@ pub mod doctor;
 mod private_file;
 pub mod redact;
 pub mod telemetry;
+mod tls;
 pub mod typed;
 pub mod upstreams;
 

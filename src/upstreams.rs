@@ -27,6 +27,9 @@ use nats_gateway::{NatsGateway, SubjectTemplate};
 /// Upstream of effects without a file, on a node that runs sagas only.
 const REMOTE_UPSTREAM: &str = "remote";
 
+const UNSIGNED_SCRIPTS: &str = "each client with the permission to publish commands on NATS could run these scripts; set \
+                                nats.signing.keys, or set nats.signing.allow_unsigned_scripts = true";
+
 /// Sources of the upstreams of a node.
 pub struct UpstreamSources {
     dir: Option<PathBuf>,
@@ -34,6 +37,7 @@ pub struct UpstreamSources {
     built_in: Vec<Upstream>,
     role: Role,
     remote: Option<RemoteDependencies>,
+    rejects_scripts: bool,
 }
 
 /// Creates a provider that dispatches commands to other processes, and redispatches after this duration
@@ -62,7 +66,7 @@ impl UpstreamSources {
     /// Combines the configured upstreams, those of the files in `dir`, and `built_in`.
     #[must_use]
     pub fn new(configured: EffectsConfig, dir: Option<PathBuf>, others: Vec<Upstream>) -> Self {
-        Self { dir, configured, built_in: others, role: Role::Combined, remote: None }
+        Self { dir, configured, built_in: others, role: Role::Combined, remote: None, rejects_scripts: false }
     }
 
     /// Restricts the upstreams to a role, with its remote dependencies.
@@ -70,6 +74,13 @@ impl UpstreamSources {
     pub fn in_role(mut self, role: Role, remote: Option<RemoteDependencies>) -> Self {
         self.role = role;
         self.remote = remote;
+        self
+    }
+
+    /// Rejects upstreams that execute scripts, because the commands are not signed.
+    #[must_use]
+    pub fn reject_scripts(mut self, rejects: bool) -> Self {
+        self.rejects_scripts = rejects;
         self
     }
 
@@ -152,6 +163,9 @@ impl UpstreamSources {
         let dispatch = remote.and_then(|remote| Some((remote.dispatch.as_ref()?, remote.redispatch_after)));
         match (&described, dispatch) {
             _ if !has => Ok(None),
+            (UpstreamFile::Script(_), _) if self.rejects_scripts => {
+                Err(problem(&file, (0, 0), UNSIGNED_SCRIPTS.to_owned()))
+            }
             (UpstreamFile::Nats(config), Some((dispatch, redispatch_after))) => {
                 let provider = dispatch(config.redispatch_after.unwrap_or(redispatch_after));
                 config.upstream(name, provider).map(Some).map_err(to_diagnostic)

@@ -136,6 +136,35 @@ async fn forwarded_request_keeps_the_caller_identity() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_forward_requests_over_tls_and_accept_them_from_pods_only() {
+    let Some(nats) = NatsServer::start() else { return };
+    within("pods with TLS", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.use_tls();
+        pods.start("a").await;
+        pods.start("b").await;
+        pods.until_spread().await;
+        for tenant in ["t1", "t2", "t3", "t4", "t5", "t6"] {
+            for pod in ["a", "b"] {
+                let list = pods.ask(pod, "GET", "/v1/sagas").header("x-tenant-id", tenant);
+                let response = list.send().await.unwrap();
+                let (status, text) = (response.status().as_u16(), response.text().await.unwrap());
+                assert_eq!(status, 200, "{pod} {tenant}: {text}; {}", pods.all_logs_contain());
+            }
+        }
+        let url = pods.urls.lock().unwrap()["a"].clone();
+        let forwarded = async |certificate: Option<&str>| {
+            let request = pods::https_client(certificate).get(format!("{url}/info"));
+            request.header("x-orlog-forwarded-by", "b").send().await.unwrap().status().as_u16()
+        };
+        assert_eq!(forwarded(None).await, 403);
+        assert_eq!(forwarded(Some("stranger")).await, 403);
+        assert_eq!(forwarded(Some("pod")).await, 200);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shards_of_a_killed_pod_fail_over() {
     let Some(nats) = NatsServer::start() else { return };
     within("kill -9", async {

@@ -135,9 +135,41 @@ fn pods_use_nats_with_tls_and_credentials() {
         let nats = load(&manifest, "orlog-0").nats;
         assert!(nats.servers.iter().all(|url| url.starts_with("tls://")), "{name}: {:?}", nats.servers);
         assert!(nats.tls.required, "{name}");
-        let password = nats.password.expect("there are credentials").to_string();
-        for file in [Path::new(password.trim_start_matches("file:")), &nats.tls.ca.expect("there is a CA")] {
+        let password = nats.password.as_ref().expect("there are credentials").to_string();
+        assert!(nats.permits_scripts(), "{name}: messages are signed");
+        let key = nats.signing.keys.first().expect("messages are signed").to_string();
+        let files = [&password, &key].map(|reference| Path::new(reference.trim_start_matches("file:")));
+        for file in files.into_iter().chain([nats.tls.ca.as_deref().expect("there is a CA")]) {
             assert!(mounted_secret(&manifest, file).starts_with("orlog-nats"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn pods_serve_https_and_verify_each_other() {
+    for name in WORKLOADS {
+        let manifest = manifest(name);
+        let config = load(&manifest, "orlog-0");
+        let tls = config.http.tls;
+        for file in [tls.certificate, tls.key] {
+            assert_eq!(
+                mounted_secret(&manifest, &file.expect("the pod serves HTTPS")),
+                "orlog-tls",
+                "{name}"
+            );
+        }
+        // Probes present no certificate.
+        assert!(!tls.require_client_certificate, "{name}");
+        let probes = manifest.lines().filter(|line| line.contains("httpGet:"));
+        assert!(
+            probes.clone().count() >= 3 && probes.clone().all(|probe| probe.contains("scheme: HTTPS")),
+            "{name}"
+        );
+        if config.cluster.mode != ClusterMode::Standalone {
+            let cluster = config.cluster;
+            assert_eq!(mounted_secret(&manifest, &cluster.tls.ca.unwrap()), "orlog-tls", "{name}");
+            assert_eq!((cluster.tls.peer_name.as_str(), cluster.allow_plaintext), ("orlog", false), "{name}");
+            assert!(cluster.advertise_url.starts_with("https://"), "{name}: {}", cluster.advertise_url);
         }
     }
 }
@@ -197,7 +229,7 @@ fn lease_pods_advertise_their_address_and_do_not_exceed_shards() {
     let config = load(&manifest, "orlog-6f7d9c-x2x4z");
     assert_eq!(config.node_name(), "orlog-6f7d9c-x2x4z");
     assert_eq!((config.cluster.mode, config.replicated()), (ClusterMode::Leases, true));
-    assert_eq!(config.cluster.advertise_url, format!("http://{ADDRESS}:7070"));
+    assert_eq!(config.cluster.advertise_url, format!("https://{ADDRESS}:7070"));
     assert!(number(&manifest, "maxReplicas") <= u64::from(config.shards));
 }
 
@@ -211,7 +243,7 @@ fn statefulset_replicas_match_pod_count() {
         assert_eq!((config.cluster.mode, config.replicated()), (ClusterMode::Static, false));
         assert_eq!(u64::from(config.cluster.pod_count), replicas);
         assert_eq!(config.shards % config.cluster.pod_count, 0, "each pod has as many shards as any other");
-        assert_eq!(config.cluster.advertise_url, format!("http://{pod}.orlog-pods:7070"));
+        assert_eq!(config.cluster.advertise_url, format!("https://{pod}.orlog-pods:7070"));
     }
 }
 

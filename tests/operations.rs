@@ -40,6 +40,8 @@ mod rebuild;
 mod route_table;
 #[path = "operations/sites.rs"]
 mod sites;
+#[path = "operations/tls.rs"]
+mod tls;
 #[path = "operations/tokens.rs"]
 mod tokens;
 #[path = "operations/visibility.rs"]

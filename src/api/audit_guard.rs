@@ -11,9 +11,8 @@ use orlog_model::{Clock as _, TenantId};
 
 use super::context::ApiState;
 use super::extract;
-use super::forward::FORWARDED_BY;
 use super::problem::{Code, Problem};
-use super::request_info::{NO_ROUTE, known_method, peer};
+use super::request_info::{FORWARDED_BY, NO_ROUTE, known_method, peer};
 use crate::audit::{AuditOutcome, AuditRecord, Denial, shortened};
 use crate::auth::Caller;
 use crate::config::AuthMode;

@@ -11,6 +11,7 @@ use super::extract::TENANT_HEADER;
 use super::login;
 use super::origin;
 use super::permissions::{self, Permission};
+use super::pod_client;
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, peer};
 use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Right, Role, TenantScope};
@@ -45,6 +46,7 @@ where
 
 async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(), Problem> {
     origin::check(&api.hosts, (route, request.method(), request.uri()), request.headers())?;
+    pod_client::check_sender(&api.app, request)?;
     let access = &api.app.authenticator;
     if !access.is_enabled() || route == NO_ROUTE {
         request.extensions_mut().insert(Caller::unauthenticated());

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use axum::http::Method;
+use orlog_bus::membership::Pod;
 use orlog_store::Cancellation;
 
 use super::allowed_hosts::AllowedHosts;
@@ -9,6 +11,7 @@ use super::blocking::run_blocking;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
 use super::overview::cache::OverviewCache;
+use super::pod_client::{self, PodClient};
 use super::problem::Problem;
 use super::query_limit::QueryLimit;
 use super::read_pool::ReadPool;
@@ -30,31 +33,31 @@ pub(super) struct ApiState {
     reads: ReadPool,
     pub(super) queries: QueryLimit,
     pub(super) bodies: BodyBudget,
-    /// HTTP client for requests to other pods.
-    pub(super) forwarder: reqwest::Client,
+    /// Client for requests to other pods.
+    pods: PodClient,
 }
 
 impl ApiState {
     pub(super) fn new(app: Arc<App>, description: String) -> Self {
-        let forwarder = orlog_effect::http::client().build().expect("a client with default options is valid");
+        let pods = PodClient::new();
         let description = description.into();
         let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
         let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight);
         let hosts = Arc::new(AllowedHosts::new(&app.config));
         let (requests, overview_cache, bus_check) = Default::default();
-        Self {
-            app,
-            requests,
-            description,
-            overview_cache,
-            hosts,
-            bus_check,
-            reads,
-            queries,
-            bodies,
-            forwarder,
-        }
+        Self { app, requests, description, overview_cache, hosts, bus_check, reads, queries, bodies, pods }
+    }
+
+    /// Creates a request to another pod.
+    pub(super) fn request_to(
+        &self,
+        pod: &Pod,
+        method: Method,
+        target: &str,
+    ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
+        let transport = (self.app.tls().map(Arc::as_ref), &self.app.config.cluster);
+        self.pods.request(transport, pod, method, target)
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the

@@ -152,8 +152,7 @@ pub(super) async fn deploy(
 async fn deploy_to_other_pods(api: &ApiState, headers: &HeaderMap, bundle: Bytes) -> Vec<String> {
     let mut errors = Vec::new();
     for pod in api.app.other_pods() {
-        match forward::forward_post(api, &format!("{}/admin/deploy", pod.url), headers, bundle.clone()).await
-        {
+        match forward::forward_post(api, (&pod, "/admin/deploy"), headers, bundle.clone()).await {
             Ok(status) if status.is_success() => {}
             Ok(status) => {
                 errors.push(format!("pod {} rejected the definitions ({status}); see its log", pod.name));
@@ -167,7 +166,7 @@ async fn deploy_to_other_pods(api: &ApiState, headers: &HeaderMap, bundle: Bytes
 /// Reload the definitions and the upstreams from the directories of the node
 ///
 /// The reload is atomic: one error rejects it and nothing changes. Without a definitions directory, the
-/// active definitions stay.
+/// active definitions stay. Changed certificates are read in either case.
 #[utoipa::path(
     post,
     path = "/admin/reload",

@@ -7,20 +7,21 @@
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use orlog_bus::membership::Pod;
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Slot, TenantId};
 use percent_encoding::percent_decode_str;
 
 use super::body;
 use super::context::ApiState;
 use super::extract::TENANT_HEADER;
+use super::pod_client;
 use super::problem::{Code, Problem};
+use super::request_info::FORWARDED_BY;
 use crate::app::SlotOwner;
 
-/// Header with the forwarding pod; a forwarded request is not forwarded again.
-pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// Routes that are scoped to a tenant.
@@ -61,7 +62,7 @@ pub(super) async fn forward(State(api): State<ApiState>, request: Request, next:
     match api.app.slot_owner(slot) {
         SlotOwner::Local => next.run(request).await,
         SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => {
-            send(&api, &pod.url, request).await.unwrap_or_else(IntoResponse::into_response)
+            send(&api, &pod, request).await.unwrap_or_else(IntoResponse::into_response)
         }
         SlotOwner::Pod(_) | SlotOwner::None => {
             let detail = "the shard is moving between pods; try again";
@@ -91,25 +92,24 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     })
 }
 
-async fn send(api: &ApiState, url: &str, request: Request) -> Result<Response, Problem> {
+async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let body = body::read(api, &parts.headers, body, api.app.config.http.max_batch_size).await?;
     let mut headers = without_hops(parts.headers);
     headers.insert(FORWARDED_BY, node(api));
-    let unavailable = |error: reqwest::Error| {
-        let reason = error.without_url();
-        tracing::warn!(pod = url, %reason, "request not forwarded");
+    let unavailable = |reason: pod_client::Error| {
+        tracing::warn!(pod = pod.name, url = pod.url, %reason, "request not forwarded");
         Problem::new(
             Code::Unavailable,
-            "the owner of the shard does not respond; the log of this pod has the reason",
+            "the request cannot be forwarded to the owner of the shard; the log of this pod has the reason",
         )
     };
-    let forwarded_request =
-        api.forwarder.request(parts.method, format!("{url}{target}")).headers(headers).body(body.bytes());
-    let pod_response = forwarded_request.send().await.map_err(unavailable)?;
+    let forwarded_request = api.request_to(pod, parts.method, target).map_err(unavailable)?;
+    let forwarded_request = forwarded_request.headers(headers).body(body.bytes());
+    let pod_response = forwarded_request.send().await.map_err(|error| unavailable(error.into()))?;
     let (status, headers) = (pod_response.status(), without_hops(pod_response.headers().clone()));
-    let body = pod_response.bytes().await.map_err(unavailable)?;
+    let body = pod_response.bytes().await.map_err(|error| unavailable(error.into()))?;
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -124,14 +124,15 @@ pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
 /// Forwards a POST request to another pod, which authenticates the caller again.
 pub(super) async fn forward_post(
     api: &ApiState,
-    url: &str,
+    (pod, path): (&Pod, &str),
     headers: &HeaderMap,
     body: Bytes,
-) -> Result<StatusCode, reqwest::Error> {
+) -> Result<StatusCode, pod_client::Error> {
     let mut headers = without_hops(headers.clone());
     headers.insert(FORWARDED_BY, node(api));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let pod_response = api.forwarder.post(url).headers(headers).body(body).send().await?;
+    let request = api.request_to(pod, Method::POST, path)?;
+    let pod_response = request.headers(headers).body(body).send().await?;
     Ok(pod_response.status())
 }
 

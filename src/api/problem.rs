@@ -140,6 +140,8 @@ codes! {
     CrossSite = "OR0046", FORBIDDEN, "Cross-site request";
     /// A log-in to the web UI was not completed.
     LoginFailed = "OR0047", UNAUTHORIZED, "Log-in failed";
+    /// A client that is not a pod sent a forwarded request.
+    UnverifiedPod = "OR0048", FORBIDDEN, "Unverified pod";
     /// The record of a change cannot be written.
     AuditUnavailable = "OR0049", SERVICE_UNAVAILABLE, "Audit trail unavailable";
     /// A backup is not possible on this node or at this time.

@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 
 use axum::extract::Request;
+use axum::http::HeaderName;
 
+/// Header with the forwarding pod; a forwarded request is not forwarded again.
+pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
 /// Label of an unknown route.
 pub(super) const NO_ROUTE: &str = "none";
 

@@ -1,4 +1,5 @@
-//! HTTP server: accepts connections, with limits of their number, of the header read time and of the write time.
+//! HTTP server: accepts connections, with limits of their number, of the handshake time, of the header read time and of
+//! the write time.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,14 +18,19 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
 
 use super::connections::{ConnectionLimits, Connections, Place};
 use super::problem::{Code, Problem};
 use super::request_info::PeerAddress;
+use crate::tls::pods::PodCertificate;
+use crate::tls::{Certificates, NodeTls};
 
 /// Routes that a reserved place serves.
 const RESERVED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
@@ -32,6 +38,8 @@ const RESERVED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
 const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Timeout to read the header of a request on a reserved place.
 const RESERVED_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client that receives nothing for this time while a response waits for it loses its connection.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a request header in bytes.
@@ -41,52 +49,114 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Delay after a failed accept: file descriptors become available when requests end.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Server of the API.
+pub(super) struct Server {
+    pub(super) router: Router,
+    pub(super) limits: ConnectionLimits,
+    /// Certificates; `None`: the server serves HTTP.
+    pub(super) tls: Option<Arc<NodeTls>>,
+}
+
 /// Serves until `shutdown` resolves and the requests in flight end, or their grace period expires.
 pub(super) async fn serve(
-    router: Router,
+    server: Server,
     listener: TcpListener,
-    limits: ConnectionLimits,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    tracing::info!(address = %listener.local_addr()?, max_connections = limits.total, "serving HTTP");
+    let Server { router, limits, tls } = server;
+    let (address, is_https) = (listener.local_addr()?, tls.is_some());
+    tracing::info!(%address, https = is_https, max_connections = limits.total, "serving HTTP");
     let service = TowerToHyperService::new(router);
     let graceful = GracefulShutdown::new();
     let connections = Connections::new(limits);
+    // Ends handshakes when the server stops.
+    let stopping = watch::Sender::new(());
     let mut shutdown = pin!(shutdown);
     loop {
         let (stream, peer, place) = tokio::select! {
             next = next(&listener, &connections) => next,
             () = &mut shutdown => break,
         };
-        let place = Arc::new(place);
-        let (service, of_request) = (service.clone(), Arc::clone(&place));
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(PeerAddress(peer));
-            respond(service.clone(), request, Arc::clone(&of_request))
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(if place.is_reserved() { RESERVED_HEADER_TIMEOUT } else { HEADER_TIMEOUT })
-            .keep_alive(!place.is_reserved())
-            .max_buf_size(MAX_HEADER_BYTES)
-            .serve_connection(TokioIo::new(with_write_timeout(stream)), service);
-        let connection = graceful.watch(connection);
+        let connection = Connection { service: service.clone(), place: Arc::new(place), peer };
+        let (watcher, stream) = (graceful.watcher(), with_write_timeout(stream));
+        let (tls, stopped) = (tls.as_ref().map(|tls| tls.certificates()), stopping.subscribe());
         tokio::spawn(async move {
+            let place = Arc::clone(&connection.place);
             tokio::select! {
-                ended = connection => {
-                    if let Err(error) = ended {
-                        tracing::debug!(%error, "connection lost");
-                    }
-                }
+                () = connection.run(stream, tls, watcher, stopped) => {}
                 () = place.must_close() => tracing::debug!(%peer, "idle connection closed for another one"),
             }
         });
     }
-    drop(listener);
+    drop((listener, stopping));
     if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
         tracing::warn!("server stopped with requests in flight");
     }
     Ok(())
+}
+
+/// A connection that has a place.
+struct Connection {
+    service: TowerToHyperService<Router>,
+    place: Arc<Place>,
+    peer: SocketAddr,
+}
+
+impl Connection {
+    /// Serves the requests of the connection. During the handshake, the connection is idle.
+    async fn run(
+        self,
+        stream: LimitedStream,
+        tls: Option<Arc<Certificates>>,
+        watcher: Watcher,
+        mut stopped: watch::Receiver<()>,
+    ) {
+        let Some(tls) = tls else { return self.serve(stream, None, watcher).await };
+        let timeout = if self.place.is_reserved() { RESERVED_HEADER_TIMEOUT } else { HANDSHAKE_TIMEOUT };
+        let handshake =
+            tokio::time::timeout(timeout, TlsAcceptor::from(Arc::clone(&tls.server)).accept(stream));
+        let peer = self.peer;
+        tokio::select! {
+            biased;
+            // The sender is dropped and never sends.
+            _ = stopped.changed() => {}
+            accepted = handshake => match accepted {
+                Ok(Ok(stream)) => {
+                    let chain = stream.get_ref().1.peer_certificates();
+                    let pod = tls.pods.as_ref().and_then(|pods| pods.verify(chain));
+                    self.serve(stream, pod, watcher).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+                Err(_) => tracing::debug!(%peer, ?timeout, "TLS handshake timed out"),
+            },
+        }
+    }
+
+    async fn serve(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        pod: Option<PodCertificate>,
+        watcher: Watcher,
+    ) {
+        let Self { service, place, peer } = self;
+        let is_reserved = place.is_reserved();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(PeerAddress(peer));
+            if let Some(pod) = &pod {
+                request.extensions_mut().insert(pod.clone());
+            }
+            respond(service.clone(), request, Arc::clone(&place))
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(if is_reserved { RESERVED_HEADER_TIMEOUT } else { HEADER_TIMEOUT })
+            .keep_alive(!is_reserved)
+            .max_buf_size(MAX_HEADER_BYTES)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "connection lost");
+        }
+    }
 }
 
 /// Returns the response of the router. The connection is busy meanwhile.
@@ -105,7 +175,10 @@ async fn respond(
     Ok(response.map(|body| ResponseBody { body, place }))
 }
 
-fn with_write_timeout(stream: TcpStream) -> Pin<Box<TimeoutStream<TcpStream>>> {
+/// Connection whose writes have a timeout.
+type LimitedStream = Pin<Box<TimeoutStream<TcpStream>>>;
+
+fn with_write_timeout(stream: TcpStream) -> LimitedStream {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
     Box::pin(stream)

@@ -126,9 +126,6 @@ impl Cluster {
 }
 
 fn me(config: &Config) -> Pod {
-    let url = match config.cluster.advertise_url.as_str() {
-        "" => format!("http://{}", config.listen),
-        url => url.trim_end_matches('/').to_owned(),
-    };
+    let url = config.cluster.url(config.listen, config.http.tls.is_enabled());
     Pod { name: config.node_name(), incarnation: uuid::Uuid::new_v4(), url, draining: false }
 }

@@ -1,8 +1,10 @@
 //! Converts the node configuration into the configuration of each component.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use orlog_bus::nats::{Credentials, Leases, Options, StreamRetention, StreamSet, StreamsConfig, TlsOptions};
+use orlog_bus::signature::Signer;
 use orlog_bus::subject::SubjectKind;
 use orlog_effect::secret::{SecretRef, SecretUnavailable};
 use orlog_model::{SLOTS, Slot, SlotAssigner};
@@ -48,8 +50,8 @@ pub(super) fn submitted_event_kind(config: &Config) -> SubjectKind {
 /// Returns the connection options of NATS.
 ///
 /// # Errors
-/// Fails if a secret is not available under its reference.
-pub(super) fn nats(config: &Config) -> Result<Options, SecretUnavailable> {
+/// Fails if a secret is not available under its reference, or if a signing key is too short.
+pub(super) fn nats(config: &Config) -> anyhow::Result<Options> {
     let nats = &config.nats;
     let read = |secret: &SecretRef| secret.resolve().map(|secret| secret.expose().to_owned());
     let credentials = if let Some(password) = &nats.password {
@@ -64,7 +66,7 @@ pub(super) fn nats(config: &Config) -> Result<Options, SecretUnavailable> {
         Credentials::None
     };
     let tls = TlsOptions {
-        required: nats.tls.required,
+        required: nats.requires_tls(),
         ca: nats.tls.ca.clone(),
         identity: nats.tls.certificate.clone().zip(nats.tls.key.clone()),
     };
@@ -73,8 +75,19 @@ pub(super) fn nats(config: &Config) -> Result<Options, SecretUnavailable> {
         name: format!("orlog {}", config.node_name()),
         credentials,
         tls,
+        only_listed_servers: nats.is_local(),
+        signer: Arc::new(Signer::new(&signing_keys(config)?)?.accepting_unsigned(!nats.signing.required)),
         ..Options::default()
     })
+}
+
+/// Returns the keys of signed messages.
+///
+/// # Errors
+/// Fails if a key is not available under its reference.
+pub(super) fn signing_keys(config: &Config) -> Result<Vec<Vec<u8>>, SecretUnavailable> {
+    let key = |key: &SecretRef| key.resolve().map(|key| key.expose().as_bytes().to_vec());
+    config.nats.signing.keys.iter().map(key).collect()
 }
 
 /// Returns the stream specifications.

@@ -91,11 +91,12 @@ impl App {
     }
 
     /// Deploys the definitions directory and activates the upstreams of their files, atomically. Without a
-    /// definitions directory the active definitions stay.
+    /// definitions directory the active definitions stay. Changed certificates are read in either case.
     ///
     /// # Errors
     /// See [`DeployError`].
     pub async fn reload(self: &Arc<Self>, by: String) -> Result<DeploymentPlan, DeployError> {
+        self.reload_certificates().await;
         self.deploy_whole(DeployOrigin::Dirs, by, false).await
     }
 

@@ -35,7 +35,8 @@ impl EffectParts {
     ) -> anyhow::Result<Self> {
         let remote_dependencies = remote_dependencies(config, connection, clock).await?;
         let upstreams = UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), others)
-            .in_role(config.role, remote_dependencies);
+            .in_role(config.role, remote_dependencies)
+            .reject_scripts(config.role == Role::Effect && !config.nats.permits_scripts());
         let catalog = Arc::new(Catalog::new(upstreams.read().map_err(DefinitionErrors)?, clock, observer)?);
         Ok(Self { upstreams, catalog })
     }

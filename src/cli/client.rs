@@ -1,12 +1,13 @@
 //! HTTP client of a node. Converts problem responses to errors with an exit code.
 
+use std::fmt::Display;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, StatusCode};
+use reqwest::{Certificate, Identity, Method, StatusCode};
 use serde_json::Value;
 
 use super::console::{items, text};
@@ -29,9 +30,38 @@ pub(super) struct ServerArgs {
     /// File with the access token [default: value of `ORLOG_TOKEN`]
     #[arg(long, value_name = "FILE", env = "ORLOG_TOKEN_FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
+    /// PEM file with the CA certificates that are trusted instead of those of the system
+    #[arg(long, value_name = "FILE", env = "ORLOG_CA_FILE", hide_env_values = true)]
+    ca_file: Option<PathBuf>,
+    /// PEM file with a client certificate and its private key
+    #[arg(long, value_name = "FILE", env = "ORLOG_CLIENT_CERTIFICATE", hide_env_values = true)]
+    client_certificate: Option<PathBuf>,
 }
 
 impl ServerArgs {
+    /// Returns the HTTP client for the node.
+    fn http(&self) -> Result<reqwest::Client, CommandError> {
+        let invalid = |flag: &str, file: &Path, reason: &dyn Display| {
+            CommandError::usage(format!("{flag} {}: {reason}", file.display()))
+        };
+        let mut http = orlog_effect::http::client();
+        if let Some(file) = &self.ca_file {
+            let invalid = |reason: &dyn Display| invalid("--ca-file", file, reason);
+            let pem = std::fs::read(file).map_err(|error| invalid(&error))?;
+            let ca = Certificate::from_pem_bundle(&pem).ok().filter(|ca| !ca.is_empty());
+            http = http.tls_certs_only(ca.ok_or_else(|| invalid(&"no certificate in PEM"))?);
+        }
+        if let Some(file) = &self.client_certificate {
+            let invalid = |reason: &dyn Display| invalid("--client-certificate", file, reason);
+            let pem = std::fs::read(file).map_err(|error| invalid(&error))?;
+            http = http.identity(
+                Identity::from_pem(&pem)
+                    .map_err(|_| invalid(&"no certificate with its private key in PEM"))?,
+            );
+        }
+        http.build().map_err(|error| CommandError::internal(format!("no HTTP client: {error}")))
+    }
+
     /// Returns the access token, if set. It is never an argument, because other users can read arguments.
     fn token(&self) -> Result<Option<HeaderValue>, CommandError> {
         let (token, location) = match &self.token_file {
@@ -85,8 +115,7 @@ pub(super) enum ClientError {
 
 impl ApiClient {
     pub(super) fn new(server: &ServerArgs) -> Result<Self, CommandError> {
-        let http = orlog_effect::http::client().build();
-        let http = http.map_err(|error| CommandError::internal(format!("no HTTP client: {error}")))?;
+        let http = server.http()?;
         let url = server.url.trim_end_matches('/').to_owned();
         if reqwest::Url::parse(&url).is_err() {
             return Err(CommandError::usage(format!(

@@ -58,7 +58,8 @@ fn greet(
     (session, strict): (Option<&Session>, bool),
     console: &Console,
 ) -> Result<(), CommandError> {
-    let url = format!("http://{address}");
+    let scheme = if app.config.http.tls.is_enabled() { "https" } else { "http" };
+    let url = format!("{scheme}://{address}");
     let token_file = session
         .map(|session| session.file().to_owned())
         .or_else(|| (app.config.auth.mode == AuthMode::Token).then(|| auth::admin_token_file(&app.config)));

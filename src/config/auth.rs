@@ -10,7 +10,7 @@ use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
 use super::oidc::OidcConfig;
-use super::protected_url::is_protected;
+use super::loopback::is_protected;
 use super::units;
 
 /// Maximum clock difference between issuer and node.

@@ -1,10 +1,13 @@
 //! Configuration of `[cluster]`: assignment of shards to pods. `config/default.toml` describes the
 //! keys.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::loopback::is_loopback_url;
 use super::units;
 
 /// Configuration of `[cluster]`: one pod or many.
@@ -23,8 +26,29 @@ pub struct ClusterConfig {
     /// Maximum time to finish in-flight work when a shard is handed over.
     #[serde(with = "units::duration")]
     pub handover_timeout: Duration,
-    /// URL at which other pods reach the HTTP API; `http://<listen>` if empty.
+    /// URL at which other pods reach the HTTP API; the listen address if empty.
     pub advertise_url: String,
+    /// Allows HTTP between pods outside loopback.
+    pub allow_plaintext: bool,
+    /// TLS between pods.
+    pub tls: ClusterTlsConfig,
+}
+
+/// Configuration of `[cluster.tls]`: identity of other pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterTlsConfig {
+    /// CA certificates of the pods; PEM.
+    #[serde(with = "units::optional")]
+    pub ca: Option<PathBuf>,
+    /// Name in the certificate of a pod; `{pod}` is replaced with the name of the pod.
+    pub peer_name: String,
+}
+
+impl Default for ClusterTlsConfig {
+    fn default() -> Self {
+        Self { ca: None, peer_name: "{pod}".to_owned() }
+    }
 }
 
 /// Mode of shard assignment.
@@ -49,6 +73,8 @@ impl Default for ClusterConfig {
             lease_ttl: Duration::from_secs(3),
             handover_timeout: Duration::from_millis(500),
             advertise_url: String::new(),
+            allow_plaintext: false,
+            tls: ClusterTlsConfig::default(),
         }
     }
 }
@@ -90,6 +116,50 @@ impl ClusterConfig {
     }
 }
 
+impl ClusterConfig {
+    /// Returns the URL at which other pods reach the HTTP API of this pod.
+    #[must_use]
+    pub fn url(&self, listen: SocketAddr, https: bool) -> String {
+        match self.advertise_url.as_str() {
+            "" => format!("{}://{listen}", if https { "https" } else { "http" }),
+            url => url.trim_end_matches('/').to_owned(),
+        }
+    }
+
+    /// Validates the transport of requests between pods. Returns the key and the reason.
+    pub(super) fn validate_transport(
+        &self,
+        listen: SocketAddr,
+        https: bool,
+    ) -> Option<(&'static str, String)> {
+        if self.mode == ClusterMode::Standalone {
+            return None;
+        }
+        let url = self.url(listen, https);
+        let scheme = if https { "https://" } else { "http://" };
+        if !url.starts_with(scheme) {
+            let state = if https { "is set" } else { "is not set" };
+            let message = format!("{url:?} must start with {scheme}, because http.tls.certificate {state}");
+            return Some(("cluster.advertise_url", message));
+        }
+        match (https, self.tls.ca.is_some()) {
+            (true, false) => {
+                let message = "pods verify each other; set the CA that issues their certificates";
+                Some(("cluster.tls.ca", message.to_owned()))
+            }
+            (false, true) => Some(("cluster.tls.ca", "requires http.tls.certificate".to_owned())),
+            (false, false) if !self.allow_plaintext && !is_loopback_url(&url) => {
+                let message = format!(
+                    "pods would forward requests, with the credentials of their callers, over HTTP ({url}); set [http.tls] \
+                     and [cluster.tls], or set cluster.allow_plaintext = true inside an encrypted pod network"
+                );
+                Some(("cluster.allow_plaintext", message))
+            }
+            (true, true) | (false, false) => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,5 +186,34 @@ mod tests {
         check(&fixed, "orlog-2", true, None);
         check(&fixed, "orlog-3", true, Some("cluster.mode"));
         check(&fixed, "orlog", true, Some("cluster.mode"));
+    }
+
+    #[test]
+    fn pods_outside_loopback_require_tls_or_an_explicit_permission() {
+        let config = |url: &str, allow_plaintext: bool, ca: Option<&str>| ClusterConfig {
+            mode: ClusterMode::Leases,
+            advertise_url: url.to_owned(),
+            allow_plaintext,
+            tls: ClusterTlsConfig { ca: ca.map(PathBuf::from), ..ClusterTlsConfig::default() },
+            ..ClusterConfig::default()
+        };
+        let error = |config: &ClusterConfig, listen: &str, https: bool| {
+            config.validate_transport(listen.parse().unwrap(), https).map(|(key, _)| key)
+        };
+        let (local, any, pod) = ("127.0.0.1:7070", "0.0.0.0:7070", "http://10.0.0.7:7070");
+        assert_eq!(error(&ClusterConfig::default(), any, false), None);
+        assert_eq!(error(&config("", false, None), local, false), None);
+        assert_eq!(error(&config("http://localhost:1", false, None), any, false), None);
+        assert_eq!(error(&config("", false, None), "10.0.0.7:7070", false), Some("cluster.allow_plaintext"));
+        assert_eq!(error(&config(pod, false, None), any, false), Some("cluster.allow_plaintext"));
+        let disguised = "http://127.0.0.1.example.com:7070";
+        assert_eq!(error(&config(disguised, false, None), any, false), Some("cluster.allow_plaintext"));
+        assert_eq!(error(&config(pod, true, None), any, false), None);
+        assert_eq!(error(&config(pod, true, Some("ca")), any, true), Some("cluster.advertise_url"));
+        assert_eq!(error(&config("https://a:1", false, None), any, false), Some("cluster.advertise_url"));
+        assert_eq!(error(&config("https://a:1", false, None), any, true), Some("cluster.tls.ca"));
+        assert_eq!(error(&config("https://a:1", false, Some("ca")), any, true), None);
+        assert_eq!(error(&config("", false, Some("ca")), local, false), Some("cluster.tls.ca"));
+        assert_eq!(config("", false, None).url(local.parse().unwrap(), true), "https://127.0.0.1:7070");
     }
 }

@@ -1,5 +1,6 @@
 //! Configuration of `[http]`: limits of the HTTP API. `config/default.toml` describes the keys.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -41,6 +42,46 @@ pub struct HttpServerConfig {
     pub max_connections: usize,
     /// Maximum number of connections from one address.
     pub max_connections_per_address: usize,
+    /// TLS of the listener.
+    pub tls: HttpTlsConfig,
+}
+
+/// Configuration of `[http.tls]`: certificates in PEM. They are read again when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpTlsConfig {
+    /// Certificate of the node and its intermediate certificates; without it, the node serves HTTP.
+    #[serde(with = "units::optional")]
+    pub certificate: Option<PathBuf>,
+    /// Private key of the certificate.
+    #[serde(with = "units::optional")]
+    pub key: Option<PathBuf>,
+    /// CA certificates of clients.
+    #[serde(with = "units::optional")]
+    pub client_ca: Option<PathBuf>,
+    /// Whether connections without a client certificate are rejected.
+    pub require_client_certificate: bool,
+}
+
+impl HttpTlsConfig {
+    /// Returns whether the node serves HTTPS.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.certificate.is_some()
+    }
+
+    /// Validates rules that involve several keys. Returns the key and the reason.
+    pub(super) fn validate(&self, cluster_ca: bool) -> Option<(&'static str, &'static str)> {
+        if self.certificate.is_some() != self.key.is_some() {
+            return Some(("http.tls.certificate", "certificate and key must be set together"));
+        }
+        if self.client_ca.is_some() && !self.is_enabled() {
+            return Some(("http.tls.client_ca", "requires http.tls.certificate"));
+        }
+        let has_ca = self.client_ca.is_some() || cluster_ca;
+        (self.require_client_certificate && !has_ca)
+            .then_some(("http.tls.require_client_certificate", "requires http.tls.client_ca"))
+    }
 }
 
 impl Default for HttpServerConfig {
@@ -57,6 +98,7 @@ impl Default for HttpServerConfig {
             allowed_hosts: Vec::new(),
             max_connections: 4096,
             max_connections_per_address: 1024,
+            tls: HttpTlsConfig::default(),
         }
     }
 }

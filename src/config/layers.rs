@@ -9,7 +9,9 @@ use super::{Config, Error, defaults, diagnostics};
 
 const PREFIX: &str = "ORLOG_";
 /// Environment variables that the command line reads itself.
-const CLIENT_VARIABLES: [&str; 8] = [
+const CLIENT_VARIABLES: [&str; 10] = [
+    "ORLOG_CA_FILE",
+    "ORLOG_CLIENT_CERTIFICATE",
     "ORLOG_CONFIG",
     "ORLOG_EXPORT_TO",
     "ORLOG_LOG",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
+use super::loopback::is_loopback_url;
 use super::units;
 
 /// Configuration of `[nats]`: JetStream for one or more pods.
@@ -40,6 +41,8 @@ pub struct NatsConfig {
     pub duplicate_window: Duration,
     /// TLS of the connection.
     pub tls: NatsTlsConfig,
+    /// Signatures of messages.
+    pub signing: SigningConfig,
     /// Limits of `AGGREGATE_EVENTS`, if Orlog creates it.
     pub aggregates: StreamLimits,
     /// Limits of `WORKFLOW_COMMANDS`.
@@ -54,8 +57,10 @@ pub struct NatsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NatsTlsConfig {
-    /// Whether a server without TLS is rejected.
+    /// Whether a server without TLS is rejected, also on loopback.
     pub required: bool,
+    /// Allows connections without TLS to other addresses than loopback.
+    pub allow_plaintext: bool,
     /// CA certificates trusted in addition to those of the system; PEM.
     #[serde(with = "units::optional")]
     pub ca: Option<PathBuf>,
@@ -65,6 +70,24 @@ pub struct NatsTlsConfig {
     /// Private key of the client certificate; PEM.
     #[serde(with = "units::optional")]
     pub key: Option<PathBuf>,
+}
+
+/// Configuration of `[nats.signing]`: signatures of effect commands, effect results and workflow commands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SigningConfig {
+    /// Shared keys: the first one signs, all verify.
+    pub keys: Vec<SecretRef>,
+    /// Whether messages without a signature are rejected.
+    pub required: bool,
+    /// Allows scripts whose commands need no signature.
+    pub allow_unsigned_scripts: bool,
+}
+
+impl Default for SigningConfig {
+    fn default() -> Self {
+        Self { keys: Vec::new(), required: true, allow_unsigned_scripts: false }
+    }
 }
 
 /// Limits of a stream. Messages beyond the limits are dropped, even if they are unread.
@@ -100,6 +123,7 @@ impl Default for NatsConfig {
             replicas: 1,
             duplicate_window: Duration::from_mins(2),
             tls: NatsTlsConfig::default(),
+            signing: SigningConfig::default(),
             aggregates: month(),
             commands: StreamLimits::default(),
             events: StreamLimits::default(),
@@ -109,6 +133,31 @@ impl Default for NatsConfig {
 }
 
 impl NatsConfig {
+    /// Returns whether a server without TLS is rejected: without an explicit permission, on each address that is not
+    /// loopback.
+    #[must_use]
+    pub fn requires_tls(&self) -> bool {
+        self.tls.required || !self.tls.allow_plaintext && !self.is_local()
+    }
+
+    /// Returns whether a node that executes effects of other nodes may execute scripts: if their commands are signed, if
+    /// all servers are on loopback, or with an explicit permission.
+    #[must_use]
+    pub fn permits_scripts(&self) -> bool {
+        let SigningConfig { keys, required, allow_unsigned_scripts } = &self.signing;
+        (*required && !keys.is_empty()) || *allow_unsigned_scripts || self.is_local()
+    }
+
+    /// Returns whether all servers are on loopback. A server without a scheme has the scheme `nats`.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        let is_local = |server: &String| {
+            let url = if server.contains("://") { server.clone() } else { format!("nats://{server}") };
+            is_loopback_url(&url)
+        };
+        self.servers.iter().all(is_local)
+    }
+
     /// Validates rules that involve several keys. Returns the key and the reason.
     pub(super) fn validate(&self) -> Option<(&'static str, String)> {
         let provided = [
@@ -128,9 +177,56 @@ impl NatsConfig {
         if self.tls.certificate.is_some() != self.tls.key.is_some() {
             return Some(("nats.tls.certificate", "certificate and key must be set together".to_owned()));
         }
+        if self.tls.required && self.tls.allow_plaintext {
+            let message = "contradicts nats.tls.required; set only one of them".to_owned();
+            return Some(("nats.tls.allow_plaintext", message));
+        }
         if !(1..=5).contains(&self.replicas) {
             return Some(("nats.replicas", format!("{} is not between 1 and 5", self.replicas)));
         }
         self.servers.is_empty().then(|| ("nats.servers", "set at least one server".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_outside_loopback_require_tls_unless_plaintext_is_allowed() {
+        let requires = |servers: &[&str], required: bool, allow_plaintext: bool| {
+            let servers = servers.iter().map(|server| (*server).to_owned()).collect();
+            let tls = NatsTlsConfig { required, allow_plaintext, ..NatsTlsConfig::default() };
+            NatsConfig { servers, tls, ..NatsConfig::default() }.requires_tls()
+        };
+        let (local, remote) = ("nats://127.0.0.1:4222", "nats://nats.nats:4222");
+        assert!(!requires(&[local, "localhost:4222", "nats://[::1]:4222"], false, false));
+        assert!(requires(&[local], true, false));
+        for remote in [remote, "10.0.0.7:4222", "nats://localhost.example.com", "tls://nats:4222"] {
+            assert!(requires(&[local, remote], false, false), "{remote}");
+            assert!(!requires(&[local, remote], false, true), "{remote}");
+        }
+    }
+
+    #[test]
+    fn scripts_require_signed_commands_outside_loopback() {
+        let permits = |server: &str, signing: SigningConfig| {
+            NatsConfig { servers: vec![server.to_owned()], signing, ..NatsConfig::default() }
+                .permits_scripts()
+        };
+        let (local, remote, none) = ("nats://127.0.0.1:4222", "tls://nats:4222", SigningConfig::default());
+        let keys = SigningConfig { keys: vec!["env:KEY".parse().unwrap()], ..none.clone() };
+        assert!(permits(local, none.clone()));
+        assert!(!permits(remote, none.clone()));
+        assert!(permits(remote, SigningConfig { allow_unsigned_scripts: true, ..none }));
+        assert!(permits(remote, keys.clone()));
+        assert!(!permits(remote, SigningConfig { required: false, ..keys }));
+    }
+
+    #[test]
+    fn required_and_allowed_plaintext_contradict_each_other() {
+        let tls = NatsTlsConfig { required: true, allow_plaintext: true, ..NatsTlsConfig::default() };
+        let config = NatsConfig { tls, ..NatsConfig::default() };
+        assert_eq!(config.validate().map(|(key, _)| key), Some("nats.tls.allow_plaintext"));
     }
 }

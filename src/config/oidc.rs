@@ -5,7 +5,7 @@ use std::time::Duration;
 use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
-use super::protected_url::is_protected;
+use super::loopback::is_protected;
 use super::units;
 
 /// Path of the route to which the provider sends the browser back.

@@ -76,6 +76,9 @@ impl Config {
         if let Some((key, message)) = self.retention.validate(self.store.dedupe_window) {
             report(&key, message);
         }
+        if let Some((key, message)) = self.http.tls.validate(self.cluster.tls.ca.is_some()) {
+            report(key, message.to_owned());
+        }
     }
 
     /// Validates the keys about servers, callers and other pods.
@@ -108,6 +111,10 @@ impl Config {
         } else if many_pods && self.listen.ip().is_unspecified() && self.cluster.advertise_url.is_empty() {
             let message = format!("other pods cannot reach {}; set a reachable URL", self.listen);
             report("cluster.advertise_url", message);
+        } else if let Some((key, message)) =
+            self.cluster.validate_transport(self.listen, self.http.tls.is_enabled())
+        {
+            report(key, message);
         }
     }
 }

@@ -75,6 +75,12 @@ pub const ALL: &[MetricSpec] = &[
     ),
     spec("orlog_bus_connected", Gauge, &[], "1 while the bus is reachable"),
     spec(
+        "orlog_bus_messages_rejected_total",
+        Counter,
+        &["kind"],
+        "Messages on NATS that were rejected because their signature is missing or invalid",
+    ),
+    spec(
         "orlog_stream_anomalies_detected_total",
         Counter,
         &["stream", "kind"],

@@ -1,18 +1,27 @@
 #!/bin/sh
-# Creates the test certificates: an authority, a server on loopback, a client. They protect nothing.
+# Creates the test certificates: an authority, a server on loopback, a client, a pod, a node that is no pod, and a pod of
+# another authority. They protect nothing.
 set -eu
 cd "$(dirname "$0")"
 key() { openssl ecparam -name prime256v1 -genkey -noout | openssl pkcs8 -topk8 -nocrypt -out "$1.key"; }
-sign() {
+authority() {
   key "$1"
-  openssl req -new -key "$1.key" -subj "/CN=$1" |
-    openssl x509 -req -CA ca.pem -CAkey ca.key -CAcreateserial -days 36500 -extfile "$2" -out "$1.pem" 2>/dev/null
+  openssl req -x509 -new -key "$1.key" -subj "/CN=$2" -days 36500 -out "$1.pem" \
+    -addext "basicConstraints=critical,CA:TRUE" -addext "keyUsage=critical,keyCertSign"
 }
-key ca
-openssl req -x509 -new -key ca.key -subj "/CN=Orlog tests" -days 36500 -out ca.pem \
-  -addext "basicConstraints=critical,CA:TRUE" -addext "keyUsage=critical,keyCertSign"
-printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth\n' > server.ext
-printf 'subjectAltName=DNS:orlog\nextendedKeyUsage=clientAuth\n' > client.ext
-sign server server.ext
-sign client client.ext
-rm -f ca.key ca.srl server.ext client.ext
+sign() {
+  key "$2"
+  printf 'subjectAltName=%s\nextendedKeyUsage=%s\n' "$3" "$4" > "$2.ext"
+  openssl req -new -key "$2.key" -subj "/CN=$2" |
+    openssl x509 -req -CA "$1.pem" -CAkey "$1.key" -CAcreateserial -days 36500 -extfile "$2.ext" -out "$2.pem" 2>/dev/null
+  rm -f "$2.ext"
+}
+both=serverAuth,clientAuth
+authority ca "Orlog tests"
+authority other-ca "Other tests"
+sign ca server DNS:localhost,IP:127.0.0.1 serverAuth
+sign ca client DNS:orlog clientAuth
+sign ca pod DNS:pods.orlog.internal,IP:127.0.0.1 $both
+sign ca stranger DNS:other.internal,IP:127.0.0.1 $both
+sign other-ca other DNS:pods.orlog.internal,IP:127.0.0.1 $both
+rm -f ca.key other-ca.key ./*.srl

@@ -36,6 +36,25 @@ completed: { fact: OrderDone, data: { orderId: =vars.orderId } }
 /// Current addresses of the pods; shared with the senders of events.
 pub(crate) type Urls = Arc<Mutex<BTreeMap<String, String>>>;
 
+fn certificate(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certs").join(file)
+}
+
+/// Client that trusts the CA of the pods, with an optional certificate.
+pub(crate) fn https_client(name: Option<&str>) -> reqwest::Client {
+    let read = |file: &str| std::fs::read(certificate(file)).unwrap();
+    let client = orlog_effect::http::client().timeout(Duration::from_secs(3));
+    let client = client.tls_certs_only(reqwest::Certificate::from_pem_bundle(&read("ca.pem")).unwrap());
+    let client = match name {
+        Some(name) => {
+            let pem = [read(&format!("{name}.pem")), read(&format!("{name}.key"))].concat();
+            client.identity(reqwest::Identity::from_pem(&pem).unwrap())
+        }
+        None => client,
+    };
+    client.build().unwrap()
+}
+
 /// Pods of a test and their shared state.
 pub(crate) struct Pods {
     dir: TempDir,
@@ -47,6 +66,7 @@ pub(crate) struct Pods {
     pub(crate) cluster_name: String,
     /// Additional configuration of the pods.
     pub(crate) more: String,
+    scheme: &'static str,
     running: BTreeMap<String, ChildProcess>,
     pub(crate) urls: Urls,
     pub(crate) upstream: Arc<Upstream>,
@@ -64,7 +84,20 @@ impl Pods {
         let (servers, running, urls) = (servers.to_vec(), BTreeMap::new(), Urls::default());
         let routes = BTreeMap::new();
         let (cluster_name, more) = ("orlog".to_owned(), String::new());
-        Self { dir, servers, routes, replicas, cluster_name, more, running, urls, upstream, client }
+        let scheme = "http";
+        Self { dir, servers, routes, replicas, cluster_name, more, scheme, running, urls, upstream, client }
+    }
+
+    /// Makes the pods use TLS. The client has no certificate.
+    pub(crate) fn use_tls(&mut self) {
+        let [certificate, key, ca] = ["pod.pem", "pod.key", "ca.pem"].map(certificate);
+        self.more = format!(
+            "[http.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n[cluster.tls]\nca = {ca:?}\n\
+             peer_name = \"pods.orlog.internal\"\n{}",
+            self.more
+        );
+        self.scheme = "https";
+        self.client = https_client(None);
     }
 
     fn config(&self, name: &str, port: u16) -> PathBuf {
@@ -95,7 +128,7 @@ impl Pods {
         let binary = Path::new(env!("CARGO_BIN_EXE_orlog"));
         let variables = [("ORLOG_LOG__FORMAT".to_owned(), "json".to_owned())];
         let process = ChildProcess::start(binary, &["run", "--config", &config], &variables, &self.log(name));
-        let url = format!("http://127.0.0.1:{port}");
+        let url = format!("{}://127.0.0.1:{port}", self.scheme);
         let mut look = tokio::time::interval(POLL_INTERVAL);
         while self.client.get(format!("{url}/health")).send().await.is_err() {
             assert!(!process.has_ended(), "pod {name} ended: {}", self.log_contains(name));
@@ -156,7 +189,10 @@ impl Pods {
             if !urls.contains_key(name) && !process.has_ended() {
                 let text = std::fs::read_to_string(self.dir.path().join(format!("{name}.toml"))).unwrap();
                 let config: toml::Table = text.parse().unwrap();
-                urls.insert(name.clone(), format!("http://{}", config["listen"].as_str().unwrap()));
+                urls.insert(
+                    name.clone(),
+                    format!("{}://{}", self.scheme, config["listen"].as_str().unwrap()),
+                );
             }
         }
     }

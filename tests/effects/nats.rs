@@ -10,6 +10,8 @@ mod python;
 mod replay;
 #[path = "nats/separate_roles.rs"]
 mod separate_roles;
+#[path = "nats/signing.rs"]
+mod signing;
 
 use std::sync::Arc;
 use std::time::Duration;

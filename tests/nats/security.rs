@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use orlog_bus::Bus;
 use orlog_bus::nats::{
-    Connection, Credentials, NatsStream, Options, StreamRetention, StreamSet, StreamsConfig, TlsOptions,
-    WORKFLOW_COMMANDS, WORKFLOW_EVENTS, apply, diff,
+    ConnectError, Connection, Credentials, NatsStream, Options, StreamRetention, StreamSet, StreamsConfig,
+    TlsOptions, WORKFLOW_COMMANDS, WORKFLOW_EVENTS, apply, diff,
 };
 use orlog_model::Timestamp;
 use orlog_testkit::nats_server::NatsServer;
@@ -212,7 +212,28 @@ async fn servers_of_the_manifest_require_tls_and_a_password() {
     open(server.port, None, account("orlog"))
         .await
         .expect_err("the certificate of an unknown CA is rejected");
-    open(plain.port, ca, Credentials::None).await.expect_err("a server without TLS is rejected");
+    let error = open(plain.port, ca, Credentials::None).await.expect_err("a server without TLS is rejected");
+    assert!(matches!(error, ConnectError::Plaintext { .. }), "{error}");
+    let by_scheme = error.to_string();
+    assert!(
+        by_scheme.contains("does not offer TLS") && by_scheme.contains("nats.tls.allow_plaintext"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_outside_loopback_is_rejected_at_start_unless_allowed() {
+    let Some(server) = NatsServer::start() else { return };
+    let mut config = orlog::Config::default();
+    // Reaches this machine and is not a loopback address.
+    config.nats.servers = vec![format!("nats://0.0.0.0:{}", server.port)];
+    let error = format!("{:#}", orlog::app::connect(&config).await.expect_err("plain text"));
+    assert!(error.contains("does not offer TLS") && error.contains("nats.tls.allow_plaintext"), "{error}");
+    config.nats.tls.allow_plaintext = true;
+    orlog::app::connect(&config).await.unwrap();
+    config.nats.tls.allow_plaintext = false;
+    config.nats.servers = vec![server.url()];
+    orlog::app::connect(&config).await.unwrap();
 }
 
 #[test]

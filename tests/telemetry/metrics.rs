@@ -7,7 +7,8 @@ use orlog::telemetry::metric_specs::{self, MetricKind, MetricSpec};
 use crate::node::Node;
 
 /// Metrics without series on a healthy single node.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
+    "orlog_bus_messages_rejected_total",
     "orlog_log_epoch",
     "orlog_log_unavailable",
     "orlog_log_append_seconds",

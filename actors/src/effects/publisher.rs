@@ -108,7 +108,7 @@ async fn publish(bus: &dyn Bus, dispatches: Vec<WorkDispatch>) {
     let mut batch = Vec::with_capacity(dispatches.len());
     for dispatch in dispatches {
         match message(&dispatch) {
-            Ok(Some(message)) => batch.push((dispatch, message)),
+            Ok(Some(message)) => batch.push((dispatch, bus.sign(message))),
             Ok(None) => accept(dispatch),
             Err(error) => {
                 let (key, trace, id) =

@@ -203,7 +203,12 @@ impl IngestLoop {
         }
         let started = Instant::now();
         let input = match workflow::decode(&delivery.message, delivery.published_at) {
-            Ok(WorkflowMessage::Command(command)) => Input::Workflow(command),
+            Ok(WorkflowMessage::Command(command)) => {
+                if let Some(reason) = self.arguments.source.bus.rejection(&delivery.message) {
+                    return self.dead_letter_message(delivery, reason);
+                }
+                Input::Workflow(command)
+            }
             Ok(WorkflowMessage::Signal(mut event)) => {
                 self.follow(&mut event, delivery, 1, started);
                 Input::Event(event)

@@ -131,6 +131,16 @@ pub trait Bus: Send + Sync + 'static {
     /// Returns the sequence of the last message in the stream; 0 if the stream is empty.
     async fn last_sequence(&self) -> Result<u64, Error>;
 
+    /// Signs a workflow command. Other messages, and all messages of a bus without signing keys, are unchanged.
+    fn sign(&self, message: Message) -> Message {
+        message
+    }
+
+    /// Returns why a workflow command is not authentic; `None` if it is, or if the bus has no signing keys.
+    fn rejection(&self, _command: &Message) -> Option<String> {
+        None
+    }
+
     /// Returns why the last publish was not stored; `None` if it was, or if servers store the messages.
     fn publish_failure(&self) -> Option<String> {
         None

@@ -15,6 +15,7 @@ pub mod embedded;
 pub mod membership;
 pub mod nats;
 pub mod requests;
+pub mod signature;
 pub mod subject;
 pub mod workflow;
 

@@ -1,8 +1,10 @@
 """Orlog worker over NATS (pip install nats-py): fetches commands, extends their ack wait and publishes one result for each.
 
     NATS_URL=nats://127.0.0.1:4222 python3 worker.py media.cut
+
+If the nodes sign messages, ORLOG_SIGNING_KEY is the key of the effect (docs/nats.md).
 """
-import asyncio, datetime, json, os, signal, sys
+import asyncio, datetime, hmac, json, os, signal, sys
 
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
@@ -11,6 +13,23 @@ from nats.js.errors import APIError, NotFoundError
 EFFECT = sys.argv[1]
 ACK_WAIT = float(os.environ.get("WORKER_ACK_WAIT_SECONDS", "30"))
 TOKEN = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "".join(f"%{b:02X}" for b in c.encode()) for c in EFFECT)
+
+KEY = os.environ.get("ORLOG_SIGNING_KEY", "").encode()
+
+
+def signature(subject, headers, body):
+    """Returns the signature of a message: HMAC-SHA256 over its parts, each of which is preceded by its length."""
+    interpreted = lambda name: name.startswith("ce-") or name in ("content-type", "traceparent")
+    headers = sorted((name.lower(), value.strip()) for name, value in headers.items() if interpreted(name.lower()))
+    texts = ["v1", subject, str(len(headers)), *(text for header in headers for text in header)]
+    parts = [text.encode() for text in texts] + [body]
+    return "v1=" + hmac.new(KEY, b"".join(len(part).to_bytes(8, "big") + part for part in parts), "sha256").hexdigest()
+
+
+def is_authentic(message):
+    headers = message.headers or {}
+    found = headers.get("orlog-signature", "")
+    return not KEY or hmac.compare_digest(found, signature(message.subject, headers, message.data))
 
 
 def execute(command):
@@ -26,11 +45,16 @@ async def extend_ack_wait(message):
 
 
 async def handle(js, message):
+    if not is_authentic(message):
+        return await message.term()
     command = json.loads(message.data)
     subject = message.subject.replace("effect.", "effect_result.", 1)
-    try:  # Only the first result counts: skip the command if a result exists.
-        await js.get_last_msg("WORKFLOW_EVENTS", subject)
-        return await message.ack()
+    last = 0
+    try:  # Only the first authentic result counts: skip the command if it exists.
+        found = await js.get_last_msg("WORKFLOW_EVENTS", subject)
+        if is_authentic(found):
+            return await message.ack()
+        last = found.seq
     except NotFoundError:
         pass
     heartbeat = asyncio.create_task(extend_ack_wait(message))
@@ -40,8 +64,11 @@ async def handle(js, message):
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
         result |= {"result_type": "Succeeded", "payload": payload, "timestamp": now}
         try:
-            no_result_yet = {"Nats-Expected-Last-Subject-Sequence": "0"}
-            await js.publish(subject, json.dumps(result).encode(), headers=no_result_yet)
+            body = json.dumps(result).encode()
+            headers = {"Nats-Expected-Last-Subject-Sequence": str(last)}
+            if KEY:
+                headers["orlog-signature"] = signature(subject, headers, body)
+            await js.publish(subject, body, headers=headers)
         except APIError as error:  # 10071: another worker published first. Other errors: the command is redelivered.
             if error.err_code != 10071:
                 raise

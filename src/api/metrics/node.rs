@@ -14,6 +14,13 @@ pub(super) fn register(app: &App, lags: &[StreamLag], registry: &mut MetricsRegi
     registry.register("node_accepting", int_gauge(u64::from(health.accepting)));
     registry.register("node_shards_up", int_gauge(u64::from(health.is_running)));
     registry.register("bus_connected", int_gauge(u64::from(app.is_connected())));
+    if let Some(rejected) = app.rejected_messages() {
+        let family = CounterFamily::default();
+        for (kind, count) in rejected {
+            family.get_or_create(&[("kind", kind.to_owned())]).inc_by(count);
+        }
+        registry.register("bus_messages_rejected_total", family);
+    }
     let build = IntGaugeFamily::default();
     build.get_or_create(&[("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
     registry.register("build_info", build);

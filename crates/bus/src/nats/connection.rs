@@ -8,6 +8,8 @@ use async_nats::jetstream;
 use async_nats::jetstream::context::{AccountError, AccountErrorKind};
 use tokio::sync::Semaphore;
 
+use crate::signature::Signer;
+
 /// Minimum server version. It supports message TTLs, consumers with several filters, and counters.
 pub const MINIMUM_SERVER: (u64, u64) = (2, 12);
 
@@ -27,6 +29,10 @@ pub struct Options {
     pub credentials: Credentials,
     /// TLS options of the connection.
     pub tls: TlsOptions,
+    /// Connects to no servers that the listed ones announce. Those may have other addresses, which require TLS.
+    pub only_listed_servers: bool,
+    /// Keys of signed messages.
+    pub signer: Arc<Signer>,
     /// Timeout of a JetStream request. Default: 1s. It is short because a publish that timed out is
     /// verified by a read.
     pub request_timeout: Duration,
@@ -39,6 +45,8 @@ impl Default for Options {
             name: String::new(),
             credentials: Credentials::default(),
             tls: TlsOptions::default(),
+            only_listed_servers: false,
+            signer: Arc::default(),
             request_timeout: Duration::from_secs(1),
         }
     }
@@ -97,6 +105,15 @@ pub enum ConnectError {
         /// Error of the client.
         reason: String,
     },
+    /// A server offers no TLS.
+    #[error(
+        "NATS at {servers} does not offer TLS; enable it on the servers, or set nats.tls.allow_plaintext = true inside a \
+         trusted network (and nats.tls.required = false)"
+    )]
+    Plaintext {
+        /// Servers of the attempt.
+        servers: String,
+    },
     /// The server is too old.
     #[error(
         "NATS server {server} has version {found}, but {}.{} or newer is required; upgrade the server",
@@ -126,6 +143,7 @@ pub struct Connection {
     pub(super) jetstream: jetstream::Context,
     /// Permits for unacknowledged messages.
     pub(super) window: Arc<Semaphore>,
+    pub(super) signer: Arc<Signer>,
 }
 
 impl Connection {
@@ -134,10 +152,14 @@ impl Connection {
     /// # Errors
     /// See [`ConnectError`].
     pub async fn open(options: &Options) -> Result<Self, ConnectError> {
-        let rejected =
-            |reason: String| ConnectError::Rejected { servers: options.servers.join(", "), reason };
+        let servers = || options.servers.join(", ");
         let client = configured(options)?.connect(options.servers.clone()).await;
-        let client = client.map_err(|error| rejected(chain(&error)))?;
+        let client = client.map_err(|error| {
+            if options.tls.required && is_plaintext(&error) {
+                return ConnectError::Plaintext { servers: servers() };
+            }
+            ConnectError::Rejected { servers: servers(), reason: chain(&error) }
+        })?;
         let info = client.server_info();
         if version(&info.version).is_none_or(|found| found < MINIMUM_SERVER) {
             return Err(ConnectError::UnsupportedServer { server: info.server_name, found: info.version });
@@ -145,7 +167,14 @@ impl Connection {
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(options.request_timeout);
         jetstream.query_account().await.map_err(|error| without_jetstream(&error))?;
-        Ok(Self { client, jetstream, window: Arc::new(Semaphore::new(MAX_PENDING_ACKS)) })
+        let window = Arc::new(Semaphore::new(MAX_PENDING_ACKS));
+        Ok(Self { client, jetstream, window, signer: Arc::clone(&options.signer) })
+    }
+
+    /// Returns the signer of messages.
+    #[must_use]
+    pub fn signer(&self) -> &Arc<Signer> {
+        &self.signer
     }
 
     /// Returns the version of the currently connected server.
@@ -197,6 +226,9 @@ fn configured(options: &Options) -> Result<async_nats::ConnectOptions, ConnectEr
             connect.credentials(&text).map_err(|error| ConnectError::Credentials(error.to_string()))?
         }
     };
+    if options.only_listed_servers {
+        connect = connect.ignore_discovered_servers();
+    }
     if let Some(ca) = &options.tls.ca {
         connect = connect.add_root_certificates(ca.clone());
     }
@@ -204,6 +236,16 @@ fn configured(options: &Options) -> Result<async_nats::ConnectOptions, ConnectEr
         connect = connect.add_client_certificate(certificate.clone(), key.clone());
     }
     Ok(connect)
+}
+
+/// Returns whether a server did not respond to a TLS handshake with TLS.
+fn is_plaintext(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let inner = inner.and_then(|inner| inner.downcast_ref::<async_nats::rustls::Error>());
+        matches!(inner, Some(async_nats::rustls::Error::InvalidMessage(_)))
+    })
 }
 
 fn version(text: &str) -> Option<(u64, u64)> {

@@ -4,11 +4,15 @@
 //! events. The server guarantees a single result: a result is published with the expectation that its
 //! subject is empty. Lost acknowledgements, and rejections of a clustered stream that processes another
 //! message, are resolved by a read.
+//!
+//! With signing keys, a message without a valid signature counts as absent: a job is terminated, a result is skipped, and a
+//! publish replaces it.
 
 mod consumer_name;
 mod jobs;
 mod results;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
@@ -25,6 +29,7 @@ use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS
 use crate::effect_queue::{
     EffectQueue, EnqueuedCommand, JobStream, JobSubscription, ReadConsistency, ResultPublish, ResultStream,
 };
+use crate::signature::Signer;
 use crate::{Error, Message};
 use consumer_name::unavailable;
 
@@ -32,6 +37,8 @@ pub use consumer_name::consumer_name;
 
 /// Maximum number of publish attempts before the caller receives an error.
 const MAX_ATTEMPTS: u32 = 8;
+/// Maximum number of messages without a valid signature that are read under one subject.
+const MAX_REJECTED: usize = 256;
 /// Delay after the first attempt; it doubles.
 const RETRY_DELAY: Duration = Duration::from_millis(25);
 
@@ -47,6 +54,16 @@ enum PublishState {
     Fresh(u64),
     /// This message was already stored; it may be the same one if its acknowledgement was lost.
     Found(StreamMessage),
+}
+
+/// Message under a subject.
+enum StoredMessage {
+    /// No message is stored.
+    None,
+    /// This message is authentic.
+    Authentic(StreamMessage),
+    /// No message is authentic; the last one has this sequence.
+    Rejected(u64),
 }
 
 impl NatsEffectQueue {
@@ -68,14 +85,16 @@ impl NatsEffectQueue {
 
     /// Publishes a message; if the response is ambiguous, reads the stream.
     async fn lay(&self, stream: &str, message: &Message, new: bool) -> Result<PublishState, Error> {
-        let mut publish = to_nats(message)?;
-        if new {
-            publish = publish.expected_last_subject_sequence(0);
-        }
+        // Sequence of the last message under the subject, if the message must be the first authentic one.
+        let mut expected = new.then_some(0);
         let mut pause = RETRY_DELAY;
         let mut last = String::new();
         for _ in 0..MAX_ATTEMPTS {
-            let error = match self.publish(&message.subject, publish.clone()).await {
+            let mut publish = to_nats(message)?;
+            if let Some(sequence) = expected {
+                publish = publish.expected_last_subject_sequence(sequence);
+            }
+            let error = match self.publish(&message.subject, publish).await {
                 Ok(sequence) => return Ok(PublishState::Fresh(sequence)),
                 Err(error) => error,
             };
@@ -84,13 +103,57 @@ impl NatsEffectQueue {
             }
             last = chain(&error);
             // Without an expectation, the deduplication id makes a retry idempotent.
-            if new && let Some(found) = self.last(stream, &message.subject).await? {
-                return Ok(PublishState::Found(found));
+            if expected.is_some() {
+                match self.stored(stream, &message.subject).await? {
+                    StoredMessage::Authentic(found) => return Ok(PublishState::Found(found)),
+                    StoredMessage::Rejected(sequence) => expected = Some(sequence),
+                    StoredMessage::None => expected = Some(0),
+                }
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
         Err(Error::Unavailable(format!("publish on {} failed: {last}", message.subject)))
+    }
+
+    /// Returns the authentic message under a subject, as the leader of its stream has it.
+    async fn stored(&self, stream: &str, subject: &str) -> Result<StoredMessage, Error> {
+        let Some(last) = self.last(stream, subject).await? else { return Ok(StoredMessage::None) };
+        let end = last.sequence;
+        if self.is_authentic(&last) {
+            return Ok(StoredMessage::Authentic(last));
+        }
+        // Others may have published on the subject after the authentic message.
+        let handle = self.stream(stream).await?;
+        let mut next = 1;
+        for _ in 0..MAX_REJECTED {
+            let message = match handle.get_first_raw_message_by_subject(subject, next).await {
+                Ok(message) => message,
+                Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
+                    return Ok(StoredMessage::Rejected(end));
+                }
+                Err(error) => return Err(unavailable(&error)),
+            };
+            if message.sequence >= end {
+                return Ok(StoredMessage::Rejected(end));
+            }
+            if self.is_authentic(&message) {
+                return Ok(StoredMessage::Authentic(message));
+            }
+            next = message.sequence + 1;
+        }
+        Err(Error::Unavailable(format!(
+            "{subject} has more than {MAX_REJECTED} messages without a valid signature"
+        )))
+    }
+
+    fn signer(&self) -> Arc<Signer> {
+        Arc::clone(&self.connection.signer)
+    }
+
+    fn is_authentic(&self, message: &StreamMessage) -> bool {
+        let signer = &self.connection.signer;
+        !signer.is_enabled() || signer.verify(&message::from_stream_message(message.clone())).is_ok()
     }
 
     /// Returns the last message under a subject, as the leader of its stream has it.
@@ -122,6 +185,7 @@ impl NatsEffectQueue {
 #[async_trait]
 impl EffectQueue for NatsEffectQueue {
     async fn enqueue(&self, command: Message, first: bool) -> Result<EnqueuedCommand, Error> {
+        let command = self.connection.signer.sign(command);
         let (sequence, already_queued) = match self.lay(WORKFLOW_COMMANDS, &command, first).await? {
             PublishState::Fresh(sequence) => (sequence, false),
             PublishState::Found(there) => (there.sequence, true),
@@ -144,14 +208,23 @@ impl EffectQueue for NatsEffectQueue {
     }
 
     async fn result(&self, subject: &str, consistency: ReadConsistency) -> Result<Option<Message>, Error> {
-        let found = match consistency {
+        let nearby = match consistency {
             ReadConsistency::Eventual => self.last_nearby(WORKFLOW_EVENTS, subject).await?,
-            ReadConsistency::Linearizable => self.last(WORKFLOW_EVENTS, subject).await?,
+            ReadConsistency::Linearizable => None,
+        };
+        let found = match (nearby, consistency) {
+            (None, ReadConsistency::Eventual) => None,
+            (Some(message), _) if self.is_authentic(&message) => Some(message),
+            _ => match self.stored(WORKFLOW_EVENTS, subject).await? {
+                StoredMessage::Authentic(message) => Some(message),
+                StoredMessage::None | StoredMessage::Rejected(_) => None,
+            },
         };
         Ok(found.map(message::from_stream_message))
     }
 
     async fn publish_result(&self, result: Message) -> Result<ResultPublish, Error> {
+        let result = self.connection.signer.sign(result);
         Ok(match self.lay(WORKFLOW_EVENTS, &result, true).await? {
             PublishState::Fresh(_) => ResultPublish::Published,
             PublishState::Found(there) if there.payload == result.payload => ResultPublish::Published,
@@ -163,12 +236,12 @@ impl EffectQueue for NatsEffectQueue {
 
     async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error> {
         let stream = self.stream(WORKFLOW_EVENTS).await?;
-        Ok(Box::new(results::NatsResultStream::open(stream).await?))
+        Ok(Box::new(results::NatsResultStream::open(stream, self.signer()).await?))
     }
 
     async fn subscribe_jobs(&self, subscription: JobSubscription) -> Result<Box<dyn JobStream>, Error> {
         let stream = self.stream(WORKFLOW_COMMANDS).await?;
-        Ok(Box::new(jobs::NatsJobStream::open(stream, subscription).await?))
+        Ok(Box::new(jobs::NatsJobStream::open(stream, self.signer(), subscription).await?))
     }
 
     async fn dead_letter(&self, message: Message) -> Result<(), Error> {

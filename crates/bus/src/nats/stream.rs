@@ -179,6 +179,14 @@ impl Bus for NatsStream {
         publish(&self.connection, &messages).await
     }
 
+    fn sign(&self, message: Message) -> Message {
+        self.connection.signer.sign(message)
+    }
+
+    fn rejection(&self, command: &Message) -> Option<String> {
+        self.connection.signer.verify(command).err().map(|error| error.to_string())
+    }
+
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
         let interest = SubjectMatcher::for_subscription(&subscription)?;
         let Subscription { name, filters, start_after, max_in_flight, .. } = subscription;

@@ -1,4 +1,5 @@
-//! Jobs of an effect: a durable pull consumer that all workers share, with one acknowledgement per job.
+//! Jobs of an effect: a durable pull consumer that all workers share, with one acknowledgement per job. A job that is not
+//! authentic is terminated; its sender dispatches it again if it is the owner of the work item.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::Error;
 use crate::effect_queue::{Job, JobAck, JobStream, JobSubscription};
 use crate::nats::connection::chain;
 use crate::nats::message::from_nats;
+use crate::signature::Signer;
 use crate::subject::{self, SubjectKind};
 
 /// Expiry of a fetch request for jobs, with or without jobs. No heartbeats: the client's `Batch` does
@@ -33,11 +35,16 @@ pub(super) struct NatsJobStream {
     subscription: JobSubscription,
     consumer: Option<Consumer<pull::Config>>,
     batch: Option<(Batch, Instant)>,
+    signer: Arc<Signer>,
 }
 
 impl NatsJobStream {
-    pub(super) async fn open(stream: StreamHandle<()>, subscription: JobSubscription) -> Result<Self, Error> {
-        let mut jobs = Self { stream, subscription, consumer: None, batch: None };
+    pub(super) async fn open(
+        stream: StreamHandle<()>,
+        signer: Arc<Signer>,
+        subscription: JobSubscription,
+    ) -> Result<Self, Error> {
+        let mut jobs = Self { stream, subscription, consumer: None, batch: None, signer };
         jobs.consumer = Some(jobs.make().await?);
         Ok(jobs)
     }
@@ -62,8 +69,18 @@ impl NatsJobStream {
         self.stream.create_consumer(config).await.map_err(|error| unavailable(&error))
     }
 
-    /// Returns the next job of the current fetch; `None` if the fetch has ended.
+    /// Returns the next authentic job of the current fetch; `None` if the fetch has ended.
     async fn one(&mut self) -> Option<Job> {
+        loop {
+            let job = self.any().await?;
+            if self.signer.verify(&job.message).is_ok() {
+                return Some(job);
+            }
+            job.ack.term().await;
+        }
+    }
+
+    async fn any(&mut self) -> Option<Job> {
         let (batch, until) = self.batch.as_mut()?;
         let message = match tokio::time::timeout_at(*until, batch.next()).await.ok()?? {
             Ok(message) => message,

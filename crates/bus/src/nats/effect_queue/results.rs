@@ -1,6 +1,7 @@
 //! Stream of new results: a consumer without acknowledgements. It is recreated after the last received
 //! result if it is lost or if a gap appears.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
@@ -12,6 +13,7 @@ use super::consumer_name::unavailable;
 use crate::effect_queue::ResultStream;
 use crate::nats::connection::chain;
 use crate::nats::message::from_nats;
+use crate::signature::Signer;
 use crate::subject::{self, SubjectKind};
 use crate::{Error, Message};
 
@@ -29,6 +31,7 @@ pub(super) struct NatsResultStream {
     /// Sequence of the last received result.
     last: u64,
     open: Option<OpenConsumer>,
+    signer: Arc<Signer>,
 }
 
 struct OpenConsumer {
@@ -39,9 +42,9 @@ struct OpenConsumer {
 impl NatsResultStream {
     /// Opens the stream after its current last message. The consumer exists before this returns, so that no
     /// later result is missed, even if the stream drops old messages.
-    pub(super) async fn open(stream: StreamHandle<()>) -> Result<Self, Error> {
+    pub(super) async fn open(stream: StreamHandle<()>, signer: Arc<Signer>) -> Result<Self, Error> {
         let info = stream.get_info().await.map_err(|error| unavailable(&error))?;
-        let mut results = Self { stream, last: info.state.last_sequence, open: None };
+        let mut results = Self { stream, last: info.state.last_sequence, open: None, signer };
         results.open = Some(results.make().await.map_err(Error::Unavailable)?);
         Ok(results)
     }
@@ -63,7 +66,7 @@ impl NatsResultStream {
         Ok(OpenConsumer { messages, consumer_sequence: 0 })
     }
 
-    /// Returns the next result; `None` if the consumer must be recreated.
+    /// Returns the next authentic result; `None` if the consumer must be recreated.
     async fn one(&mut self) -> Option<Message> {
         loop {
             let open = self.open.as_mut()?;
@@ -76,7 +79,10 @@ impl NatsResultStream {
             open.consumer_sequence = consumer_sequence;
             if sequence > self.last {
                 self.last = sequence;
-                return Some(from_nats(message.message).as_ref().clone());
+                let message = from_nats(message.message);
+                if self.signer.verify(&message).is_ok() {
+                    return Some(message.as_ref().clone());
+                }
             }
         }
     }

@@ -1,0 +1,336 @@
+//! Signatures of messages that a node obeys: HMAC-SHA256 over the subject, the interpreted headers and the body.
+//!
+//! - Effect commands, effect results and workflow commands are signed. Events, facts and signals are not: other systems
+//!   publish them.
+//! - The first key signs; all keys verify. To replace a key, add the new one everywhere, then make it the first one, then
+//!   remove the old one.
+//! - Each effect has a key that is derived from the shared key, so that an external worker needs only the key of its effect.
+//! - Without keys, messages are neither signed nor verified. While keys are introduced, missing signatures can be accepted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use crate::Message;
+use crate::subject::{Subject, SubjectKind};
+
+/// Header of the signature.
+pub const SIGNATURE: &str = "orlog-signature";
+/// Minimum length of a key in bytes.
+pub const MIN_KEY_BYTES: usize = 32;
+/// Version of the signed content; prefix of the header value.
+const VERSION: &str = "v1";
+/// Rejected messages of a kind are logged if their number is a power of two or a multiple of this.
+const LOG_INTERVAL: u64 = 1024;
+
+/// Kinds of signed messages.
+const KINDS: [SubjectKind; 3] = [SubjectKind::Effect, SubjectKind::EffectResult, SubjectKind::Workflow];
+
+/// Signs and verifies messages.
+#[derive(Debug, Default)]
+pub struct Signer {
+    keys: RwLock<Arc<[Key]>>,
+    accepts_unsigned: bool,
+    rejected: [AtomicU64; KINDS.len()],
+}
+
+/// Shared key.
+struct Key(Hmac<Sha256>);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+/// Reason why a message is not authentic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    /// The message has no signature.
+    #[error("the message has no signature; its sender has no signing key (nats.signing.keys)")]
+    Missing,
+    /// No key verifies the signature.
+    #[error("the signature of the message is invalid; no key in nats.signing.keys verifies it")]
+    Invalid,
+}
+
+/// Error of a key that is too short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a signing key has {0} bytes, but at least {MIN_KEY_BYTES} are required; create one with `openssl rand -hex 32`"
+)]
+pub struct ShortKey(usize);
+
+impl Signer {
+    /// Creates a signer with these keys.
+    ///
+    /// # Errors
+    /// If a key is too short.
+    pub fn new<K: AsRef<[u8]>>(keys: &[K]) -> Result<Self, ShortKey> {
+        let signer = Self::default();
+        signer.replace(keys)?;
+        Ok(signer)
+    }
+
+    /// Accepts messages without a signature. Invalid signatures are rejected nevertheless.
+    #[must_use]
+    pub fn accepting_unsigned(mut self, accepts: bool) -> Self {
+        self.accepts_unsigned = accepts;
+        self
+    }
+
+    /// Replaces the keys.
+    ///
+    /// # Errors
+    /// If a key is too short; the previous keys stay in use.
+    pub fn replace<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), ShortKey> {
+        let keys: Result<Arc<[Key]>, ShortKey> = keys.iter().map(|key| Key::new(key.as_ref())).collect();
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys?;
+        Ok(())
+    }
+
+    /// Returns whether messages are signed and verified.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        !self.keys().is_empty()
+    }
+
+    /// Signs a message. Without keys, the message is unchanged.
+    #[must_use]
+    pub fn sign(&self, mut message: Message) -> Message {
+        let keys = self.keys();
+        let (Some(key), Some((_, context))) = (keys.first(), context(&message.subject)) else {
+            return message;
+        };
+        message.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(SIGNATURE));
+        let code = key.derive(&context).code(&message).finalize().into_bytes();
+        message.headers.push((SIGNATURE.to_owned(), format!("{VERSION}={}", hex(&code))));
+        message
+    }
+
+    /// Verifies a message. Without keys, every message is authentic.
+    ///
+    /// # Errors
+    /// If the signature is missing or invalid. The message is counted, and logged at a bounded rate.
+    pub fn verify(&self, message: &Message) -> Result<(), SignatureError> {
+        let keys = self.keys();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let Some((kind, context)) = context(&message.subject) else { return Err(SignatureError::Invalid) };
+        let verified = match verify(&keys, &context, message) {
+            Err(SignatureError::Missing) if self.accepts_unsigned => Ok(()),
+            verified => verified,
+        };
+        if let Err(error) = verified {
+            self.count(kind, &message.subject, error);
+        }
+        verified
+    }
+
+    /// Returns the number of rejected messages by kind.
+    pub fn rejected(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        KINDS.iter().zip(&self.rejected).map(|(kind, count)| (kind.token(), count.load(Ordering::Relaxed)))
+    }
+
+    fn count(&self, kind: SubjectKind, subject: &str, error: SignatureError) {
+        let kinds = KINDS.iter().zip(&self.rejected);
+        for (_, count) in kinds.filter(|(counted, _)| **counted == kind) {
+            let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+            if number.is_power_of_two() || number.is_multiple_of(LOG_INTERVAL) {
+                tracing::warn!(subject, number, %error, "message rejected");
+            }
+        }
+    }
+
+    fn keys(&self) -> Arc<[Key]> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Key {
+    fn new(key: &[u8]) -> Result<Self, ShortKey> {
+        if key.len() < MIN_KEY_BYTES {
+            return Err(ShortKey(key.len()));
+        }
+        Ok(Self::of(key))
+    }
+
+    fn of(key: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(key).expect("HMAC accepts keys of any length"))
+    }
+
+    /// Returns the key of a context: an effect, or workflow commands.
+    fn derive(&self, context: &str) -> Self {
+        let mut mac = self.0.clone();
+        mac.update(context.as_bytes());
+        Self::of(hex(&mac.finalize().into_bytes()).as_bytes())
+    }
+
+    /// Returns the authentication code of a message, not finalized. Each part is preceded by its length.
+    fn code(&self, message: &Message) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        let mut put = |part: &[u8]| {
+            mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            mac.update(part);
+        };
+        put(VERSION.as_bytes());
+        put(message.subject.as_bytes());
+        let mut headers: Vec<(String, &str)> = message
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim()))
+            .filter(|(name, _)| is_signed(name))
+            .collect();
+        headers.sort();
+        put(headers.len().to_string().as_bytes());
+        for (name, value) in headers {
+            put(name.as_bytes());
+            put(value.as_bytes());
+        }
+        put(&message.payload);
+        mac
+    }
+}
+
+fn verify(keys: &[Key], context: &str, message: &Message) -> Result<(), SignatureError> {
+    let mut found = message.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(SIGNATURE));
+    let (_, value) = found.next().ok_or(SignatureError::Missing)?;
+    let code = value.trim().strip_prefix(VERSION).and_then(|value| value.strip_prefix('='));
+    let code = code.filter(|_| found.next().is_none()).and_then(bytes).ok_or(SignatureError::Invalid)?;
+    // In constant time for each key.
+    let is_valid = keys.iter().any(|key| key.derive(context).code(message).verify_slice(&code).is_ok());
+    if is_valid { Ok(()) } else { Err(SignatureError::Invalid) }
+}
+
+/// Returns the kind of a signed message, and the context of its key.
+fn context(subject: &str) -> Option<(SubjectKind, String)> {
+    let subject = Subject::parse(subject).ok()?;
+    let context = match subject.kind {
+        SubjectKind::Effect | SubjectKind::EffectResult => format!("orlog.effect.{}", subject.name),
+        SubjectKind::Workflow => "orlog.workflow".to_owned(),
+        _ => return None,
+    };
+    Some((subject.kind, context))
+}
+
+/// Returns whether a header, in lower case, is interpreted and therefore signed.
+fn is_signed(name: &str) -> bool {
+    name.starts_with("ce-") || name == "content-type" || name == "traceparent"
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        hex.chars().map(|digit| digit.to_digit(16).and_then(|value| u8::try_from(value).ok())).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    Some(digits.chunks(2).map(|pair| (pair[0] << 4) | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = "0123456789abcdef0123456789abcdef";
+    const NEW: &str = "fedcba9876543210fedcba9876543210";
+    const SUBJECT: &str = "tenant.acme.effect.pay%2Echarge.7";
+
+    fn message() -> Message {
+        let headers = [("ce-type", "orlog.effect.command"), ("Content-Type", "application/json")];
+        Message {
+            subject: SUBJECT.to_owned(),
+            id: None,
+            headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+            payload: "{}".into(),
+        }
+    }
+
+    fn signer(keys: &[&str]) -> Signer {
+        Signer::new(keys).unwrap()
+    }
+
+    #[test]
+    fn first_key_signs_and_all_keys_verify() {
+        let (old, both, new) = (signer(&[OLD]), signer(&[NEW, OLD]), signer(&[NEW]));
+        assert_eq!(both.verify(&old.sign(message())), Ok(()));
+        assert_eq!(both.verify(&both.sign(message())), Ok(()));
+        assert_eq!(new.verify(&both.sign(message())), Ok(()));
+        assert_eq!(new.verify(&old.sign(message())), Err(SignatureError::Invalid));
+        assert_eq!(new.verify(&message()), Err(SignatureError::Missing));
+        old.replace(&[NEW]).unwrap();
+        assert_eq!(new.verify(&old.sign(message())), Ok(()));
+        let rejected: Vec<_> = new.rejected().collect();
+        assert_eq!(rejected, [("effect", 2), ("effect_result", 0), ("workflow", 0)]);
+    }
+
+    #[test]
+    fn without_keys_messages_are_neither_signed_nor_verified() {
+        let none = Signer::default();
+        assert_eq!(none.sign(message()), message());
+        assert_eq!((none.verify(&message()), none.is_enabled()), (Ok(()), false));
+        assert_eq!(Signer::new(&["short"]).unwrap_err(), ShortKey(5));
+    }
+
+    #[test]
+    fn missing_signatures_can_be_accepted_and_invalid_ones_cannot() {
+        let signer = signer(&[OLD]).accepting_unsigned(true);
+        assert_eq!(signer.verify(&message()), Ok(()));
+        let foreign = Signer::new(&[NEW]).unwrap().sign(message());
+        assert_eq!(signer.verify(&foreign), Err(SignatureError::Invalid));
+    }
+
+    #[test]
+    fn every_interpreted_part_is_signed() {
+        let signer = signer(&[OLD]);
+        let signed = signer.sign(message());
+        let changed = |change: &dyn Fn(&mut Message)| {
+            let mut message = signed.clone();
+            change(&mut message);
+            signer.verify(&message)
+        };
+        let set = |name: &'static str, value: &'static str| {
+            move |message: &mut Message| message.headers.push((name.to_owned(), value.to_owned()))
+        };
+        for change in [
+            &(|message: &mut Message| message.payload = "[]".into()) as &dyn Fn(&mut Message),
+            &|message: &mut Message| "tenant.acme.effect.pay%2Echarge.8".clone_into(&mut message.subject),
+            &|message: &mut Message| "tenant.evil.effect.pay%2Echarge.7".clone_into(&mut message.subject),
+            &|message: &mut Message| "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut message.subject),
+            &|message: &mut Message| {
+                "tenant.acme.effect_result.pay%2Echarge.7".clone_into(&mut message.subject)
+            },
+            &|message: &mut Message| message.headers[0].1.push('x'),
+            &|message: &mut Message| drop(message.headers.remove(1)),
+            &set("ce-user", "root"),
+            &set("traceparent", "00"),
+            &set(SIGNATURE, "v1=00"),
+            &|message: &mut Message| message.headers[2].1.push('0'),
+            &|message: &mut Message| message.headers[2].1 = message.headers[2].1.replace("v1=", ""),
+        ] {
+            assert_eq!(changed(change), Err(SignatureError::Invalid));
+        }
+        // Names in another case, another order, and headers that no node interprets.
+        assert_eq!(changed(&|message| message.headers.reverse()), Ok(()));
+        assert_eq!(changed(&|message| message.headers[1].0.make_ascii_lowercase()), Ok(()));
+        assert_eq!(changed(&set("Nats-Stream", "WORKFLOW_COMMANDS")), Ok(()));
+    }
+
+    #[test]
+    fn worker_of_one_effect_needs_its_derived_key_only() {
+        let mut mac = Hmac::<Sha256>::new_from_slice(OLD.as_bytes()).unwrap();
+        mac.update(b"orlog.effect.pay.charge");
+        let derived = hex(&mac.finalize().into_bytes());
+        let code = Key::of(derived.as_bytes()).code(&message()).finalize().into_bytes();
+        let mut signed = message();
+        signed.headers.push((SIGNATURE.to_owned(), format!("v1={}", hex(&code))));
+        assert_eq!(signer(&[OLD]).verify(&signed), Ok(()));
+        "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut signed.subject);
+        assert_eq!(signer(&[OLD]).verify(&signed), Err(SignatureError::Invalid));
+    }
+}
