@@ -28,11 +28,11 @@ const LOGIN: &str = "__Host-orlog-login";
 /// Starts a node whose users log in at this issuer.
 async fn node(issuer: &str, jwks: &str, change: impl FnOnce(&mut orlog::Config)) -> Node {
     Node::with_tokens(|config| {
-        config.auth.jwt.jwks_url = jwks.to_owned();
-        config.auth.jwt.issuer = issuer.to_owned();
-        config.auth.oidc.client_id = CLIENT.to_owned();
+        jwks.clone_into(&mut config.auth.jwt.jwks_url);
+        issuer.clone_into(&mut config.auth.jwt.issuer);
+        CLIENT.clone_into(&mut config.auth.oidc.client_id);
         // A browser would be redirected here; these tests send the query to the node themselves.
-        config.auth.oidc.redirect_url = "http://127.0.0.1:1/auth/callback".to_owned();
+        "http://127.0.0.1:1/auth/callback".clone_into(&mut config.auth.oidc.redirect_url);
         change(config);
     })
     .await
@@ -41,8 +41,8 @@ async fn node(issuer: &str, jwks: &str, change: impl FnOnce(&mut orlog::Config))
 /// Returns the value of a cookie that a response sets, after a check of its attributes.
 #[track_caller]
 fn set_cookie(headers: &HeaderMap, name: &str, same_site: &str) -> String {
-    let texts = headers.get_all("set-cookie").iter().map(|value| value.to_str().unwrap());
-    let text = texts.filter_map(|text| text.strip_prefix(name)?.strip_prefix('=')).next().expect("it is set");
+    let mut texts = headers.get_all("set-cookie").iter().map(|value| value.to_str().unwrap());
+    let text = texts.find_map(|text| text.strip_prefix(name)?.strip_prefix('=')).expect("it is set");
     let (value, attributes) = text.split_once("; ").unwrap();
     for attribute in ["Path=/", "Secure", "HttpOnly", &format!("SameSite={same_site}")] {
         assert!(attributes.split("; ").any(|found| found == attribute), "{text}");
