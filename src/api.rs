@@ -41,6 +41,7 @@ mod overview;
 mod permissions;
 mod problem;
 mod query_limit;
+mod quotas;
 mod read_pool;
 mod replay;
 mod request_context;

@@ -31,7 +31,7 @@ pub use auth::{AdminTokenConfig, AuthConfig, AuthMode, JwtConfig, TrustedGateway
 pub use cluster::{ClusterConfig, ClusterMode, ordinal};
 pub use diagnostics::ConfigDiagnostic;
 pub(crate) use http_server::MIN_CONNECTIONS;
-pub use http_server::{HostPattern, HttpServerConfig};
+pub use http_server::{CallerQuotaConfig, HostPattern, HttpServerConfig};
 pub use layers::{Layers, Setting};
 pub use limits::LimitsConfig;
 pub use nats::{NatsConfig, NatsTlsConfig, StreamLimits};

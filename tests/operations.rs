@@ -30,6 +30,8 @@ mod node;
 mod permissions;
 #[path = "operations/process.rs"]
 mod process;
+#[path = "operations/quotas.rs"]
+mod quotas;
 #[path = "operations/rebuild.rs"]
 mod rebuild;
 #[path = "operations/route_table.rs"]

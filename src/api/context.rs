@@ -11,9 +11,12 @@ use super::health::bus_check::BusCheck;
 use super::overview::cache::OverviewCache;
 use super::problem::Problem;
 use super::query_limit::QueryLimit;
+use super::quotas::Quotas;
 use super::read_pool::ReadPool;
 use super::request_metrics::RequestMetrics;
 use crate::app::App;
+use crate::config::MIN_CONNECTIONS;
+use crate::descriptors;
 
 /// Path of the API description.
 pub(super) const OPENAPI_PATH: &str = "/openapi.json";
@@ -30,6 +33,7 @@ pub(super) struct ApiState {
     reads: ReadPool,
     pub(super) queries: QueryLimit,
     pub(super) bodies: BodyBudget,
+    pub(super) quotas: Quotas,
     /// HTTP client for requests to other pods.
     pub(super) forwarder: reqwest::Client,
 }
@@ -40,9 +44,12 @@ impl ApiState {
         let description = description.into();
         let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
-        let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight);
+        let connections = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
+        let quotas = Quotas::new(&app.config.http, connections);
+        let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight, quotas.clone());
         let hosts = Arc::new(AllowedHosts::new(&app.config));
-        let (requests, overview_cache, bus_check) = Default::default();
+        let requests = Arc::new(RequestMetrics::new(&quotas));
+        let (overview_cache, bus_check) = Default::default();
         Self {
             app,
             requests,
@@ -53,6 +60,7 @@ impl ApiState {
             reads,
             queries,
             bodies,
+            quotas,
             forwarder,
         }
     }

@@ -3,15 +3,17 @@
 //! The meaning of a code never changes. Its page, `docs/errors/<code>.md`, describes the error and the
 //! remedy. The binary serves the page at the `type` of the problem, so that it is available offline.
 
+use std::time::Duration;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 /// Default `Retry-After` in seconds.
-const RETRY_AFTER_SECONDS: u16 = 1;
+const RETRY_AFTER_SECONDS: u64 = 1;
 /// `Retry-After` in seconds while the process drains, because another process must take over first.
-const DRAINING_RETRY_AFTER_SECONDS: u16 = 5;
+const DRAINING_RETRY_AFTER_SECONDS: u64 = 5;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $title:literal;)+) => {
@@ -138,6 +140,8 @@ codes! {
     HostNotAllowed = "OR0045", FORBIDDEN, "Host not allowed";
     /// A page of another site sent the request.
     CrossSite = "OR0046", FORBIDDEN, "Cross-site request";
+    /// The caller exceeds a quota.
+    QuotaExceeded = "OR0047", TOO_MANY_REQUESTS, "Quota of the caller exceeded";
     /// The record of a change cannot be written.
     AuditUnavailable = "OR0049", SERVICE_UNAVAILABLE, "Audit trail unavailable";
     /// A backup is not possible on this node or at this time.
@@ -166,6 +170,10 @@ pub(crate) struct Problem {
     #[serde(skip)]
     #[schema(ignore)]
     source: Code,
+    /// Value of `Retry-After` in seconds; the default of the code if `None`.
+    #[serde(skip)]
+    #[schema(ignore)]
+    retry_after: Option<u64>,
 }
 
 /// One error and its location.
@@ -188,6 +196,7 @@ impl Problem {
             detail: detail.into(),
             errors: Vec::new(),
             source: code,
+            retry_after: None,
         }
     }
 
@@ -196,12 +205,19 @@ impl Problem {
         self
     }
 
-    fn retry_after(&self) -> Option<u16> {
-        match self.source {
+    /// Sets the time after which a retry can succeed, rounded up to whole seconds.
+    pub(super) fn with_retry_after(mut self, wait: Duration) -> Self {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        self.retry_after = Some(seconds.max(RETRY_AFTER_SECONDS));
+        self
+    }
+
+    fn retry_after(&self) -> Option<u64> {
+        self.retry_after.or(match self.source {
             Code::Draining => Some(DRAINING_RETRY_AFTER_SECONDS),
-            Code::Unavailable | Code::AuditUnavailable => Some(RETRY_AFTER_SECONDS),
+            Code::Unavailable | Code::AuditUnavailable | Code::QuotaExceeded => Some(RETRY_AFTER_SECONDS),
             _ => None,
-        }
+        })
     }
 }
 
