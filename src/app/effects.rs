@@ -36,7 +36,12 @@ impl EffectParts {
         let remote_dependencies = remote_dependencies(config, connection, clock).await?;
         let upstreams = UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), others)
             .in_role(config.role, remote_dependencies);
-        let catalog = Arc::new(Catalog::new(upstreams.read().map_err(DefinitionErrors)?, clock, observer)?);
+        let read = upstreams.read().map_err(DefinitionErrors)?;
+        for upstream in &read {
+            let checked = upstream.provider.check().await;
+            checked.map_err(|reason| anyhow::anyhow!("upstream {}: {reason}", upstream.name))?;
+        }
+        let catalog = Arc::new(Catalog::new(read, clock, observer)?);
         Ok(Self { upstreams, catalog })
     }
 }
