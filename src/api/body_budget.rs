@@ -12,10 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::blocking::run_blocking;
 use super::problem::{Code, Problem};
-use super::quotas::{self, Quotas};
+use super::quotas::{self, BYTES_PER_PERMIT as UNIT, Quotas};
 
-/// Bytes per permit.
-pub(super) const UNIT: usize = 4 << 10;
 /// Size above which a body is parsed on a thread that may block.
 const LARGE: usize = 64 << 10;
 
@@ -170,6 +168,28 @@ mod tests {
         assert!(second.add(&[0; 1]).is_err(), "a clone holds the bytes");
         drop(clone);
         second.add(&[0; UNIT]).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_bodies_of_one_caller_use_its_share_only() {
+        let mut config =
+            HttpServerConfig { max_bytes_in_flight: 64 * UNIT as u64, ..HttpServerConfig::default() };
+        (config.max_batch_size, config.max_body_size) = (UNIT as u64, UNIT as u64);
+        let quotas = Quotas::new(&config, 16);
+        let budget = BodyBudget::new(64 * UNIT as u64, quotas.clone());
+        let begin = |name: &str| {
+            let key = quotas::CallerKey::User(name.to_owned());
+            quotas.begin(key, std::time::Instant::now()).unwrap()
+        };
+        let first = begin("ada").run(async {
+            let mut body = budget.receive();
+            body.add(&[0; 32 * UNIT]).unwrap();
+            let rejection = format!("{:?}", body.add(&[0]).unwrap_err());
+            assert!(rejection.contains("http.per_caller.max_share"), "{rejection}");
+            body
+        });
+        let _held = first.await;
+        begin("bob").run(async { budget.receive().add(&[0; 32 * UNIT]).unwrap() }).await;
     }
 
     #[tokio::test]

@@ -17,11 +17,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use tokio::sync::Semaphore;
 
-use super::body_budget::UNIT;
 use super::problem::{Code, Problem};
 use crate::config::HttpServerConfig;
 use leaky_bucket::LeakyBucket;
 
+/// Bytes of a body per permit of a budget.
+pub(super) const BYTES_PER_PERMIT: usize = 4 << 10;
 /// Maximum number of callers that are counted apart.
 const MAX_CALLERS: usize = 10_000;
 /// Interval between two removals of callers from a full table.
@@ -122,7 +123,7 @@ impl Quotas {
         let quotas = &config.per_caller;
         let rate = f64::from(quotas.max_requests_per_second);
         let largest = config.max_batch_size.max(config.max_body_size);
-        let units = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(UNIT);
+        let units = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(BYTES_PER_PERMIT);
         let limits = QuotaLimits {
             rate: (rate > 0.0).then_some((rate, f64::from(quotas.request_burst))),
             requests: quotas.max_concurrent_requests.min(connections - connections / 4),

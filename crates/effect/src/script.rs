@@ -141,9 +141,9 @@ impl Provider for ScriptProvider {
             return Ok(());
         }
         let Ok(program) = self.program() else { return Ok(()) };
-        let probe = run::run(&program, job::probe(&self.options), |_| ());
+        let probe = run::run(&program, self.options.probe(), |_| ());
         match tokio::time::timeout(CHECK_TIMEOUT, probe).await {
-            Ok(Err(RunError::Confinement(reason))) if reason != spec::NO_COMMAND => Err(format!(
+            Ok(Err(RunError::Confinement(reason))) if !reason.starts_with(spec::NO_COMMAND) => Err(format!(
                 "{reason}; permit user namespaces, use Linux 6.12, or set isolation = \"best_effort\" \
                  (docs/providers/script.md#isolation)"
             )),

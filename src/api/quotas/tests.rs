@@ -1,3 +1,5 @@
+//! Tests of the quotas of one caller.
+
 use super::*;
 
 fn quotas(change: impl FnOnce(&mut HttpServerConfig)) -> Quotas {
@@ -153,31 +155,21 @@ fn a_caller_without_use_leaves_no_entry() {
 }
 
 #[tokio::test]
-async fn one_caller_uses_its_share_of_bytes_and_reads_only() {
+async fn one_caller_has_a_share_of_bytes_and_reads() {
     let quotas = quotas(|http| {
-        http.max_bytes_in_flight = 64 * UNIT as u64;
-        http.max_batch_size = UNIT as u64;
-        http.max_body_size = UNIT as u64;
+        http.max_bytes_in_flight = 64 << 20;
         http.max_concurrent_reads = 4;
     });
-    let bodies = super::super::body_budget::BodyBudget::new(64 * UNIT as u64, quotas.clone());
-    let reads = super::super::read_pool::ReadPool::new(4, Duration::from_millis(10));
+    assert!(share_of_bytes().is_none() && share_of_reads().is_none(), "no request is in progress");
     let now = Instant::now();
     let [first, other] = [user(1), user(2)].map(|key| quotas.begin(key, now).unwrap());
-    first
-        .run(async {
-            let mut body = bodies.receive();
-            body.add(&[0; 32 * UNIT]).unwrap();
-            let text = format!("{:?}", body.add(&[0]).unwrap_err());
-            assert!(text.contains("OR0020") && text.contains("http.per_caller.max_share"), "{text}");
-            assert_eq!(rejected(&quotas, Quota::Bytes), 1);
-            let _two = (reads.acquire().await.unwrap(), reads.acquire().await.unwrap());
-            assert!(reads.acquire().await.is_err(), "half of the reads belong to other callers");
-            let other = other.run(async {
-                bodies.receive().add(&[0; 32 * UNIT]).unwrap();
-                reads.acquire().await.unwrap();
-            });
-            other.await;
-        })
-        .await;
+    let shares =
+        |permit: RequestPermit| permit.run(async { (share_of_bytes().unwrap(), share_of_reads().unwrap()) });
+    let (bytes, reads) = shares(first).await;
+    assert_eq!(bytes.available_permits() * BYTES_PER_PERMIT, 32 << 20);
+    let held = (reads.try_acquire().unwrap(), reads.try_acquire().unwrap());
+    assert!(reads.try_acquire().is_err(), "half of the reads belong to other callers");
+    let (_, reads_of_other) = shares(other).await;
+    assert_eq!(reads_of_other.available_permits(), 2);
+    drop(held);
 }

@@ -67,20 +67,22 @@ impl ScriptOperation {
     }
 }
 
-/// Returns a job without a command, which ends when its sandbox is complete.
-pub(super) fn probe(options: &ScriptOptions) -> ScriptRun {
-    let confined = SandboxSpec {
-        command: Vec::new(),
-        env: Vec::new(),
-        limits: options.limits,
-        isolation: options.isolation,
-        network: options.network,
-        running: 0,
-        read: options.read.clone(),
-        write: options.write.clone(),
-    };
-    let source = ("probe".to_owned(), String::new());
-    ScriptRun { source, input: String::new(), user: options.user, confined, max_output: options.max_output }
+impl ScriptOptions {
+    /// Returns a job without a command, which ends when its sandbox is complete.
+    pub(super) fn probe(&self) -> ScriptRun {
+        let confined = SandboxSpec {
+            command: Vec::new(),
+            env: Vec::new(),
+            limits: self.limits,
+            isolation: self.isolation,
+            network: self.network,
+            running: 0,
+            read: self.read.clone(),
+            write: self.write.clone(),
+        };
+        let source = ("probe".to_owned(), String::new());
+        ScriptRun { source, input: String::new(), user: self.user, confined, max_output: self.max_output }
+    }
 }
 
 /// Returns the input of a job: the payload without the source and the environment.
