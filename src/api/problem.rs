@@ -11,9 +11,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// Default `Retry-After` in seconds.
-const RETRY_AFTER_SECONDS: u64 = 1;
+const RETRY_AFTER_SECONDS: u16 = 1;
 /// `Retry-After` in seconds while the process drains, because another process must take over first.
-const DRAINING_RETRY_AFTER_SECONDS: u64 = 5;
+const DRAINING_RETRY_AFTER_SECONDS: u16 = 5;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $title:literal;)+) => {
@@ -173,7 +173,7 @@ pub(crate) struct Problem {
     /// Value of `Retry-After` in seconds; the default of the code if `None`.
     #[serde(skip)]
     #[schema(ignore)]
-    retry_after: Option<u64>,
+    retry_after: Option<u16>,
 }
 
 /// One error and its location.
@@ -208,11 +208,11 @@ impl Problem {
     /// Sets the time after which a retry can succeed, rounded up to whole seconds.
     pub(super) fn with_retry_after(mut self, wait: Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        self.retry_after = Some(seconds.max(RETRY_AFTER_SECONDS));
+        self.retry_after = Some(u16::try_from(seconds).unwrap_or(u16::MAX).max(RETRY_AFTER_SECONDS));
         self
     }
 
-    fn retry_after(&self) -> Option<u64> {
+    fn retry_after(&self) -> Option<u16> {
         self.retry_after.or(match self.source {
             Code::Draining => Some(DRAINING_RETRY_AFTER_SECONDS),
             Code::Unavailable | Code::AuditUnavailable | Code::QuotaExceeded => Some(RETRY_AFTER_SECONDS),

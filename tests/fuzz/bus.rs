@@ -68,11 +68,11 @@ pub(super) fn make(random: &mut Random) -> Message {
         _ => valid,
     };
     if random.once_in(4) {
-        message.subject = text(mutate(random, message.subject.as_bytes(), other_subject.as_bytes()));
+        message.subject = text(&mutate(random, message.subject.as_bytes(), other_subject.as_bytes()));
     }
     for (_, value) in &mut message.headers {
         if random.once_in(6) {
-            *value = text(mutate(random, value.as_bytes(), other.as_bytes()));
+            *value = text(&mutate(random, value.as_bytes(), other.as_bytes()));
         }
     }
     message.payload = Bytes::from(mutate(random, &message.payload, other.as_bytes()));
@@ -86,8 +86,8 @@ fn signal() -> Message {
     workflow::encode_signal(&workflow::instance_of(SUBJECTS[2]).unwrap(), &event)
 }
 
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8_lossy(&bytes).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Decodes the message as each kind. Returns whether it is one of them.
@@ -110,16 +110,16 @@ pub(super) fn run(message: &Message) -> bool {
 
 pub(super) fn make_subject(random: &mut Random) -> String {
     let (subject, other) = (random.pick(&SUBJECTS), random.pick(&SUBJECTS));
-    text(mutate(random, subject.as_bytes(), other.as_bytes()))
+    text(&mutate(random, subject.as_bytes(), other.as_bytes()))
 }
 
-pub(super) fn run_subject(subject: &String) -> bool {
+pub(super) fn run_subject(subject: &str) -> bool {
     if let Ok(filter) = Filter::parse(subject) {
         assert_eq!(filter.as_str(), subject);
         assert_eq!(filter.matches(SUBJECTS[0]), filter.matches(SUBJECTS[0]));
     }
     let token = encode_token(subject);
-    assert_eq!(decode_token(&token).as_deref(), Ok(subject.as_str()), "{token}");
+    assert_eq!(decode_token(&token).as_deref(), Ok(subject), "{token}");
     drop((check_subject(subject), tenant_of(subject), workflow::instance_of(subject)));
     match Subject::parse(subject) {
         Ok(parsed) => {

@@ -34,7 +34,7 @@ pub(super) fn make(random: &mut Random) -> String {
 }
 
 /// Reads the file and creates the upstream. Returns whether both succeed.
-pub(super) fn run(text: &String) -> bool {
+pub(super) fn run(text: &str) -> bool {
     let Ok(header) = toml::from_str::<Header>(text) else { return false };
     let file = toml::Deserializer::parse(text).and_then(|file| UpstreamFile::read(header.kind, file));
     let Ok(file) = file else { return false };
