@@ -183,13 +183,13 @@ mod tests {
         };
         let first = begin("ada").run(async {
             let mut body = budget.receive();
-            body.add(&[0; 32 * UNIT]).unwrap();
+            body.add(&vec![0; 32 * UNIT]).unwrap();
             let rejection = format!("{:?}", body.add(&[0]).unwrap_err());
             assert!(rejection.contains("http.per_caller.max_share"), "{rejection}");
             body
         });
         let _held = first.await;
-        begin("bob").run(async { budget.receive().add(&[0; 32 * UNIT]).unwrap() }).await;
+        begin("bob").run(async { budget.receive().add(&vec![0; 32 * UNIT]).unwrap() }).await;
     }
 
     #[tokio::test]
