@@ -141,7 +141,7 @@ codes! {
     /// A page of another site sent the request.
     CrossSite = "OR0046", FORBIDDEN, "Cross-site request";
     /// The caller exceeds a quota.
-    QuotaExceeded = "OR0047", TOO_MANY_REQUESTS, "Quota of the caller exceeded";
+    QuotaExceeded = "OR0031", TOO_MANY_REQUESTS, "Quota of the caller exceeded";
     /// The record of a change cannot be written.
     AuditUnavailable = "OR0049", SERVICE_UNAVAILABLE, "Audit trail unavailable";
     /// A backup is not possible on this node or at this time.

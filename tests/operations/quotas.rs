@@ -43,7 +43,7 @@ async fn a_caller_above_its_rate_is_rejected_and_others_are_served() {
         (429, &"1".parse().unwrap())
     );
     let text = rejected.text().await.unwrap();
-    assert!(text.contains("\"code\":\"OR0047\""), "{text}");
+    assert!(text.contains("\"code\":\"OR0031\""), "{text}");
     assert_eq!(get(&second, &node, "/v1/sagas").await.status(), 200);
     for path in ["/health", "/ready"] {
         assert_eq!(get(&first, &node, path).await.status(), 200, "{path}");

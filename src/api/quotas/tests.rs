@@ -38,7 +38,7 @@ fn the_rate_of_one_caller_does_not_limit_another() {
     }
     let (retry_after, text) = rejection(quotas.begin(user(1), start));
     assert_eq!(retry_after, 1);
-    assert!(text.contains("OR0047") && text.contains("max_requests_per_second"), "{text}");
+    assert!(text.contains("OR0031") && text.contains("max_requests_per_second"), "{text}");
     assert_eq!(rejected(&quotas, Quota::RequestRate), 1);
     assert!(quotas.begin(user(2), start).is_ok());
     assert!(quotas.begin(user(1), start + Duration::from_millis(400)).is_err());
