@@ -76,8 +76,9 @@ bench: setup ## run the micro-benchmarks and a load test
 	$(CARGO) build --release --locked -p orlog
 	$(BENCH)
 
-fuzz: ## fuzz definitions, expressions and states, FUZZ_SECONDS each (60); a failure prints the command that reproduces it
-	ORLOG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test -p orlog-program --profile fuzz --locked --test fuzz -- --nocapture
+fuzz: ## fuzz all targets, FUZZ_SECONDS each (60); a failure prints the command that reproduces it
+	ORLOG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test -p orlog-program -p orlog --profile fuzz --locked --test fuzz -- --nocapture
+	ORLOG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test -p orlog-store --profile fuzz --locked --lib -- --nocapture fuzz_tests
 
 stress: setup nats ## run the long tests (marked `#[ignore]`), minutes to hours
 	timeout $(STRESS_LIMIT) $(CARGO) test -p orlog --release --locked -- --ignored --nocapture

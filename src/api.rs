@@ -44,6 +44,7 @@ mod permissions;
 mod pod_client;
 mod problem;
 mod query_limit;
+mod quotas;
 mod read_pool;
 mod replay;
 mod request_context;

@@ -33,7 +33,7 @@ pub use auth::{AdminTokenConfig, AuthConfig, AuthMode, JwtConfig, TrustedGateway
 pub use cluster::{ClusterConfig, ClusterMode, ClusterTlsConfig, ordinal};
 pub use diagnostics::ConfigDiagnostic;
 pub(crate) use http_server::MIN_CONNECTIONS;
-pub use http_server::{HostPattern, HttpServerConfig, HttpTlsConfig};
+pub use http_server::{CallerQuotaConfig, HostPattern, HttpServerConfig, HttpTlsConfig};
 pub use layers::{Layers, Setting};
 pub use limits::LimitsConfig;
 pub(crate) use loopback::{is_loopback_url, is_protected};

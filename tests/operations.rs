@@ -34,6 +34,8 @@ mod oidc;
 mod permissions;
 #[path = "operations/process.rs"]
 mod process;
+#[path = "operations/quotas.rs"]
+mod quotas;
 #[path = "operations/rebuild.rs"]
 mod rebuild;
 #[path = "operations/route_table.rs"]

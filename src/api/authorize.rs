@@ -1,11 +1,14 @@
 //! Authorization of requests: authenticates the caller, checks permissions, and starts the audit record.
 
+use std::time::Instant;
+
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use orlog_model::TenantId;
 
 use super::audit_guard::{self, AuditGuard};
+use super::connections::network;
 use super::context::ApiState;
 use super::extract::TENANT_HEADER;
 use super::login;
@@ -13,13 +16,18 @@ use super::origin;
 use super::permissions::{self, Permission};
 use super::pod_client;
 use super::problem::{Code, Problem};
+use super::quotas::CallerKey;
 use super::request_info::{NO_ROUTE, peer};
 use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Right, Role, TenantScope};
 
 /// Header of a response without authentication: the path that starts a log-in.
 const LOGIN_HEADER: HeaderName = HeaderName::from_static("x-orlog-login");
 
-/// Accepts or rejects a request, and audits it: changes, sensitive reads, and denials.
+/// Routes without quotas, so that health checks and metrics work while a caller exceeds its quotas.
+const UNLIMITED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
+
+/// Accepts or rejects a request, applies the quotas of its caller, and audits it: changes, sensitive reads, and
+/// denials.
 pub(super) async fn authorize<F>(
     api: &ApiState,
     (route, id): (&str, &HeaderValue),
@@ -37,11 +45,36 @@ where
         audit_guard::deny(api, route, &request, &response);
         return response;
     }
+    if UNLIMITED_ROUTES.contains(&route) {
+        return audit(api, (route, id), request, handler).await;
+    }
+    match api.quotas.begin(caller_key(&request), Instant::now()) {
+        Ok(permit) => permit.run(audit(api, (route, id), request, handler)).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn audit<F>(
+    api: &ApiState,
+    (route, id): (&str, &HeaderValue),
+    request: Request,
+    handler: impl FnOnce(Request) -> F,
+) -> Response
+where
+    F: Future<Output = Response>,
+{
     let Some(entry) = AuditGuard::of(api, route, id, &request) else { return handler(request).await };
     match entry.begin().await {
         Ok(entry) => entry.end(handler(request).await),
         Err(problem) => problem.into_response(),
     }
+}
+
+/// Returns the caller as quotas count it.
+fn caller_key(request: &Request) -> CallerKey {
+    let name = request.extensions().get::<Caller>().and_then(|caller| caller.name.clone());
+    let address = || peer(request).map_or(CallerKey::Others, |peer| CallerKey::Address(network(peer.ip())));
+    name.map_or_else(address, CallerKey::User)
 }
 
 async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(), Problem> {

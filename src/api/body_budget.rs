@@ -12,9 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::blocking::run_blocking;
 use super::problem::{Code, Problem};
+use super::quotas::{self, BYTES_PER_PERMIT as UNIT, Quotas};
 
-/// Bytes per permit.
-const UNIT: usize = 4 << 10;
 /// Size above which a body is parsed on a thread that may block.
 const LARGE: usize = 64 << 10;
 
@@ -23,22 +22,25 @@ const LARGE: usize = 64 << 10;
 pub(super) struct BodyBudget {
     free: Arc<Semaphore>,
     parsing: Arc<Semaphore>,
+    quotas: Quotas,
 }
 
 impl BodyBudget {
-    /// Creates a budget of this many bytes.
-    pub(super) fn new(bytes: u64) -> Self {
+    /// Creates a budget of this many bytes; one caller uses at most its share.
+    pub(super) fn new(bytes: u64, quotas: Quotas) -> Self {
         let units = usize::try_from(bytes).unwrap_or(usize::MAX) / UNIT;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             free: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
             parsing: Arc::new(Semaphore::new(threads)),
+            quotas,
         }
     }
 
-    /// Creates a body that is received piece by piece.
+    /// Creates a body of the current request that is received piece by piece.
     pub(super) fn receive(&self) -> PartialBody {
-        PartialBody { budget: self.clone(), bytes: Vec::new(), held: None }
+        let share = quotas::share_of_bytes();
+        PartialBody { budget: self.clone(), share, bytes: Vec::new(), held: HeldBytes::default() }
     }
 
     /// Parses a body: a large one on a thread that may block, at most as many at the same time as the machine has
@@ -65,8 +67,17 @@ impl BodyBudget {
 /// Body that is being received.
 pub(super) struct PartialBody {
     budget: BodyBudget,
+    /// Share of the caller; `None`: the whole budget.
+    share: Option<Arc<Semaphore>>,
     bytes: Vec<u8>,
-    held: Option<OwnedSemaphorePermit>,
+    held: HeldBytes,
+}
+
+/// Parts of the budget, and of the share of the caller, that belong to a body.
+#[derive(Debug, Default)]
+struct HeldBytes {
+    of_caller: Option<OwnedSemaphorePermit>,
+    of_all: Option<OwnedSemaphorePermit>,
 }
 
 impl PartialBody {
@@ -80,25 +91,33 @@ impl PartialBody {
     /// If the budget is used up.
     pub(super) fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
         let needed = (self.bytes.len() + piece.len()).div_ceil(UNIT);
-        let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let held = self.held.of_all.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         if needed > held {
             let more = u32::try_from(needed - held).unwrap_or(u32::MAX);
-            let more = Arc::clone(&self.budget.free).try_acquire_many_owned(more).map_err(|_| {
+            if let Some(share) = &self.share {
+                let of_caller = Arc::clone(share).try_acquire_many_owned(more);
+                merge(&mut self.held.of_caller, of_caller.map_err(|_| self.budget.quotas.reject_bytes())?);
+            }
+            let of_all = Arc::clone(&self.budget.free).try_acquire_many_owned(more).map_err(|_| {
                 let detail =
                     "too many request bodies are in flight; retry, or raise http.max_bytes_in_flight";
                 Problem::new(Code::Unavailable, detail)
             })?;
-            match &mut self.held {
-                Some(held) => held.merge(more),
-                none => *none = Some(more),
-            }
+            merge(&mut self.held.of_all, of_all);
         }
         self.bytes.extend_from_slice(piece);
         Ok(())
     }
 
     pub(super) fn finish(self) -> RequestBody {
-        RequestBody { bytes: self.bytes.into(), _held: self.held.map(Arc::new) }
+        RequestBody { bytes: self.bytes.into(), _held: Arc::new(self.held) }
+    }
+}
+
+fn merge(held: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
+    match held {
+        Some(held) => held.merge(more),
+        None => *held = Some(more),
     }
 }
 
@@ -106,7 +125,7 @@ impl PartialBody {
 #[derive(Clone, Debug)]
 pub(super) struct RequestBody {
     bytes: Bytes,
-    _held: Option<Arc<OwnedSemaphorePermit>>,
+    _held: Arc<HeldBytes>,
 }
 
 impl RequestBody {
@@ -127,10 +146,15 @@ impl Deref for RequestBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::HttpServerConfig;
+
+    fn budget(bytes: u64) -> BodyBudget {
+        BodyBudget::new(bytes, Quotas::new(&HttpServerConfig::default(), 16))
+    }
 
     #[test]
     fn bodies_share_one_budget() {
-        let budget = BodyBudget::new(4 * UNIT as u64);
+        let budget = budget(4 * UNIT as u64);
         let (mut first, mut second) = (budget.receive(), budget.receive());
         first.add(&[0; UNIT]).unwrap();
         first.add(&[0; UNIT + 1]).unwrap();
@@ -147,8 +171,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_bodies_of_one_caller_use_its_share_only() {
+        let mut config =
+            HttpServerConfig { max_bytes_in_flight: 64 * UNIT as u64, ..HttpServerConfig::default() };
+        (config.max_batch_size, config.max_body_size) = (UNIT as u64, UNIT as u64);
+        let quotas = Quotas::new(&config, 16);
+        let budget = BodyBudget::new(64 * UNIT as u64, quotas.clone());
+        let begin = |name: &str| {
+            let key = quotas::CallerKey::User(name.to_owned());
+            quotas.begin(key, std::time::Instant::now()).unwrap()
+        };
+        let first = begin("ada").run(async {
+            let mut body = budget.receive();
+            body.add(&vec![0; 32 * UNIT]).unwrap();
+            let rejection = format!("{:?}", body.add(&[0]).unwrap_err());
+            assert!(rejection.contains("http.per_caller.max_share"), "{rejection}");
+            body
+        });
+        let _held = first.await;
+        begin("bob").run(async { budget.receive().add(&vec![0; 32 * UNIT]).unwrap() }).await;
+    }
+
+    #[tokio::test]
     async fn large_bodies_are_parsed_on_another_thread() {
-        let budget = BodyBudget::new(1 << 20);
+        let budget = budget(1 << 20);
         let thread = |size: usize| {
             let mut body = budget.receive();
             body.add(&vec![0; size]).unwrap();

@@ -198,7 +198,7 @@ impl Drop for Place {
 }
 
 /// Returns the address that the limit counts: of IPv6, the network of 64 bits, which one host owns.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
         v4 @ IpAddr::V4(_) => v4,

@@ -14,9 +14,12 @@ use super::overview::cache::OverviewCache;
 use super::pod_client::{self, PodClient};
 use super::problem::Problem;
 use super::query_limit::QueryLimit;
+use super::quotas::Quotas;
 use super::read_pool::ReadPool;
 use super::request_metrics::RequestMetrics;
 use crate::app::App;
+use crate::config::MIN_CONNECTIONS;
+use crate::descriptors;
 
 /// Path of the API description.
 pub(super) const OPENAPI_PATH: &str = "/openapi.json";
@@ -35,6 +38,7 @@ pub(super) struct ApiState {
     pub(super) bodies: BodyBudget,
     /// Client for requests to other pods.
     pods: PodClient,
+    pub(super) quotas: Quotas,
 }
 
 impl ApiState {
@@ -43,10 +47,25 @@ impl ApiState {
         let description = description.into();
         let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
-        let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight);
+        let connections = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
+        let quotas = Quotas::new(&app.config.http, connections);
+        let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight, quotas.clone());
         let hosts = Arc::new(AllowedHosts::new(&app.config));
-        let (requests, overview_cache, bus_check) = Default::default();
-        Self { app, requests, description, overview_cache, hosts, bus_check, reads, queries, bodies, pods }
+        let requests = Arc::new(RequestMetrics::new(&quotas));
+        let (overview_cache, bus_check) = Default::default();
+        Self {
+            app,
+            requests,
+            description,
+            overview_cache,
+            hosts,
+            bus_check,
+            reads,
+            queries,
+            bodies,
+            quotas,
+            pods,
+        }
     }
 
     /// Creates a request to another pod.

@@ -75,6 +75,7 @@ pub(super) async fn export(
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let until = Instant::now() + query.timeout()?.min(api.app.config.http.request_timeout);
+    let _long_poll = query.wait.is_some().then(|| api.quotas.begin_long_poll()).transpose()?;
     let mut order = query.order(&api, (!query.all).then_some(tenant))?;
     loop {
         let shards = order.shards(&api.app)?;

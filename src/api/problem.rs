@@ -3,6 +3,8 @@
 //! The meaning of a code never changes. Its page, `docs/errors/<code>.md`, describes the error and the
 //! remedy. The binary serves the page at the `type` of the problem, so that it is available offline.
 
+use std::time::Duration;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -126,6 +128,8 @@ codes! {
     DataLoss = "OR0061", SERVICE_UNAVAILABLE, "Durable data is missing";
     /// A row of the tables does not match its checksum.
     DamagedTables = "OR0062", INTERNAL_SERVER_ERROR, "Damaged tables";
+    /// The caller exceeds a quota.
+    QuotaExceeded = "OR0031", TOO_MANY_REQUESTS, "Quota of the caller exceeded";
     /// The credentials are missing.
     Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
     /// The credentials are invalid.
@@ -170,6 +174,10 @@ pub(crate) struct Problem {
     #[serde(skip)]
     #[schema(ignore)]
     source: Code,
+    /// Value of `Retry-After` in seconds; the default of the code if `None`.
+    #[serde(skip)]
+    #[schema(ignore)]
+    retry_after: Option<u16>,
 }
 
 /// One error and its location.
@@ -192,6 +200,7 @@ impl Problem {
             detail: detail.into(),
             errors: Vec::new(),
             source: code,
+            retry_after: None,
         }
     }
 
@@ -200,12 +209,19 @@ impl Problem {
         self
     }
 
+    /// Sets the time after which a retry can succeed, rounded up to whole seconds.
+    pub(super) fn with_retry_after(mut self, wait: Duration) -> Self {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        self.retry_after = Some(u16::try_from(seconds).unwrap_or(u16::MAX).max(RETRY_AFTER_SECONDS));
+        self
+    }
+
     fn retry_after(&self) -> Option<u16> {
-        match self.source {
+        self.retry_after.or(match self.source {
             Code::Draining => Some(DRAINING_RETRY_AFTER_SECONDS),
-            Code::Unavailable | Code::AuditUnavailable => Some(RETRY_AFTER_SECONDS),
+            Code::Unavailable | Code::AuditUnavailable | Code::QuotaExceeded => Some(RETRY_AFTER_SECONDS),
             _ => None,
-        }
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::{Code, Problem};
+use super::quotas;
 
 /// Pool of concurrent reads.
 #[derive(Clone)]
@@ -17,15 +18,29 @@ pub(super) struct ReadPool {
     timeout: Duration,
 }
 
+/// Permit to read; free again when dropped.
+#[derive(Debug)]
+pub(super) struct ReadPermit {
+    _of_caller: Option<OwnedSemaphorePermit>,
+    _of_all: OwnedSemaphorePermit,
+}
+
 impl ReadPool {
     pub(super) fn new(reads: usize, timeout: Duration) -> Self {
         Self { permits: Arc::new(Semaphore::new(reads)), timeout }
     }
 
-    /// Waits for a permit to read.
-    pub(super) async fn acquire(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        let permit = tokio::time::timeout(self.timeout, Arc::clone(&self.permits).acquire_owned()).await;
-        permit.ok().and_then(Result::ok).ok_or_else(|| {
+    /// Waits for a permit to read. The caller of the current request uses at most its share of the pool.
+    pub(super) async fn acquire(&self) -> Result<ReadPermit, Problem> {
+        let permit = tokio::time::timeout(self.timeout, async {
+            let of_caller = match quotas::share_of_reads() {
+                Some(share) => Some(share.acquire_owned().await.ok()?),
+                None => None,
+            };
+            let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+            Some(ReadPermit { _of_caller: of_caller, _of_all: of_all })
+        });
+        permit.await.ok().flatten().ok_or_else(|| {
             Problem::new(
                 Code::Unavailable,
                 "too many requests read the stores; retry, or raise http.max_concurrent_reads",

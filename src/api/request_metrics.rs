@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
+use super::quotas::Quotas;
 use crate::telemetry::MetricsRegistry;
 
 /// Request counters. Labels are bounded: declared routes, not paths.
@@ -29,8 +30,9 @@ struct RouteLabels {
     route: String,
 }
 
-impl Default for RequestMetrics {
-    fn default() -> Self {
+impl RequestMetrics {
+    /// Creates the counters, with those of the quotas.
+    pub(super) fn new(quotas: &Quotas) -> Self {
         let mut metrics_registry = MetricsRegistry::default();
         let count = Family::<RequestLabels, Counter>::default();
         let seconds = Family::<RouteLabels, Histogram>::new_with_constructor(|| {
@@ -38,11 +40,10 @@ impl Default for RequestMetrics {
         });
         metrics_registry.register("http_requests_total", count.clone());
         metrics_registry.register("http_request_seconds", seconds.clone());
+        metrics_registry.register("http_quota_rejections_total", quotas.rejected());
         Self { registry: metrics_registry, count, seconds }
     }
-}
 
-impl RequestMetrics {
     /// Returns the metrics registry.
     pub(super) fn registry(&self) -> &MetricsRegistry {
         &self.registry

@@ -5,6 +5,8 @@ mod search;
 mod view;
 mod work;
 
+use std::time::Instant;
+
 use axum::Json;
 use axum::extract::State;
 use orlog_model::{InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem};
@@ -114,6 +116,7 @@ pub(super) async fn list(
     let limit = page_limit(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
     let permit = params.filter.is_some().then(|| api.queries.acquire(&tenant)).transpose()?;
+    let timer = params.filter.is_some().then(|| api.quotas.begin_query(Instant::now())).transpose()?;
     let query = InstanceQuery {
         tenant,
         saga: params.saga,
@@ -132,9 +135,11 @@ pub(super) async fn list(
     let (source, count) = (params.filter, params.count);
     let page = api.read(move |app| {
         let _permit = permit;
-        let filter = source.as_deref().map(search::compile_filter).transpose()?;
-        let search = InstanceSearch { query, start_shard: shard, filter, count, timeout };
-        Ok(InstancePage::of(app, search::search(app, search)?, count))
+        timer.unwrap_or_default().run(|| {
+            let filter = source.as_deref().map(search::compile_filter).transpose()?;
+            let search = InstanceSearch { query, start_shard: shard, filter, count, timeout };
+            Ok(InstancePage::of(app, search::search(app, search)?, count))
+        })
     });
     Ok(Json(page.await?))
 }

@@ -37,7 +37,12 @@ impl EffectParts {
         let upstreams = UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), others)
             .in_role(config.role, remote_dependencies)
             .reject_scripts(config.role == Role::Effect && !config.nats.permits_scripts());
-        let catalog = Arc::new(Catalog::new(upstreams.read().map_err(DefinitionErrors)?, clock, observer)?);
+        let read = upstreams.read().map_err(DefinitionErrors)?;
+        for upstream in &read {
+            let checked = upstream.provider.check().await;
+            checked.map_err(|reason| anyhow::anyhow!("upstream {}: {reason}", upstream.name))?;
+        }
+        let catalog = Arc::new(Catalog::new(read, clock, observer)?);
         Ok(Self { upstreams, catalog })
     }
 }

@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
 use serde::{Deserialize, Serialize};
 
-use super::oidc::OidcConfig;
 use super::loopback::is_protected;
+use super::oidc::OidcConfig;
 use super::units;
 
 /// Maximum clock difference between issuer and node.

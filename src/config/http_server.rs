@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 pub(crate) const MIN_CONNECTIONS: usize = 16;
 
 /// Configuration of `[http]`: limits of the HTTP API.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpServerConfig {
     /// Maximum body size with one event or control request, in bytes.
@@ -44,6 +44,8 @@ pub struct HttpServerConfig {
     pub max_connections_per_address: usize,
     /// TLS of the listener.
     pub tls: HttpTlsConfig,
+    /// Quotas of one caller.
+    pub per_caller: CallerQuotaConfig,
 }
 
 /// Configuration of `[http.tls]`: certificates in PEM. They are read again when they change.
@@ -99,7 +101,75 @@ impl Default for HttpServerConfig {
             max_connections: 4096,
             max_connections_per_address: 1024,
             tls: HttpTlsConfig::default(),
+            per_caller: CallerQuotaConfig::default(),
         }
+    }
+}
+
+/// Configuration of `[http.per_caller]`: quotas of one caller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CallerQuotaConfig {
+    /// Maximum rate of requests; zero: no limit.
+    pub max_requests_per_second: u32,
+    /// Maximum number of requests at once before the rate applies.
+    pub request_burst: u32,
+    /// Maximum number of requests in progress.
+    pub max_concurrent_requests: usize,
+    /// Maximum number of requests that wait for jobs or changes.
+    pub max_long_polls: usize,
+    /// Maximum CPU time of queries with a condition; zero: no limit.
+    #[serde(with = "units::duration")]
+    pub max_query_time_per_minute: Duration,
+    /// Maximum share of `max_bytes_in_flight` and `max_concurrent_reads`.
+    pub max_share: f64,
+}
+
+impl Default for CallerQuotaConfig {
+    fn default() -> Self {
+        Self {
+            max_requests_per_second: 0,
+            request_burst: 1000,
+            max_concurrent_requests: 2048,
+            max_long_polls: 1024,
+            max_query_time_per_minute: Duration::from_secs(30),
+            max_share: 0.5,
+        }
+    }
+}
+
+impl HttpServerConfig {
+    /// Validates the keys of this table. Returns the invalid keys and the reasons.
+    pub(super) fn validate(&self) -> Vec<(&'static str, String)> {
+        let mut errors = Vec::new();
+        let mut check = |is_valid: bool, key: &'static str, message: String| {
+            if !is_valid {
+                errors.push((key, message));
+            }
+        };
+        let (page, scan) = (self.max_page_size, self.scan_limit);
+        let message = format!("must be between 1 and http.scan_limit: {page}, {scan}");
+        check(page > 0 && scan >= page, "http.max_page_size", message);
+        let largest = self.max_batch_size.max(self.max_body_size);
+        let message = format!("must be at least http.max_batch_size and http.max_body_size: {largest} bytes");
+        check(self.max_bytes_in_flight >= largest, "http.max_bytes_in_flight", message);
+        let message = format!("must be at least {MIN_CONNECTIONS}");
+        check(self.max_connections >= MIN_CONNECTIONS, "http.max_connections", message);
+        let quotas = &self.per_caller;
+        for (key, value) in [
+            ("http.max_concurrent_reads", self.max_concurrent_reads),
+            ("http.max_concurrent_queries", self.max_concurrent_queries),
+            ("http.max_connections_per_address", self.max_connections_per_address),
+            ("http.per_caller.request_burst", quotas.request_burst as usize),
+            ("http.per_caller.max_concurrent_requests", quotas.max_concurrent_requests),
+            ("http.per_caller.max_long_polls", quotas.max_long_polls),
+        ] {
+            check(value > 0, key, "must be at least 1".to_owned());
+        }
+        let share = quotas.max_share;
+        let message = format!("{share} is not above 0.0 and at most 1.0");
+        check(share > 0.0 && share <= 1.0, "http.per_caller.max_share", message);
+        errors
     }
 }
 

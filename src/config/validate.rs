@@ -1,6 +1,6 @@
 //! Validation of rules that involve several keys of the configuration.
 
-use super::{BusConfig, BusKind, ClusterMode, Config, Error, MIN_CONNECTIONS, ReplicationMode, Role};
+use super::{BusConfig, BusKind, ClusterMode, Config, Error, ReplicationMode, Role};
 
 /// Key and reason.
 type KeyError = (String, String);
@@ -46,29 +46,8 @@ impl Config {
                 "must be at least 1; 0 drops every span and log record".to_owned(),
             );
         }
-        if self.http.max_page_size == 0 || self.http.scan_limit < self.http.max_page_size {
-            let (page, scan) = (self.http.max_page_size, self.http.scan_limit);
-            let message = format!("must be between 1 and http.scan_limit: {page}, {scan}");
-            report("http.max_page_size", message);
-        }
-        let largest = self.http.max_batch_size.max(self.http.max_body_size);
-        if self.http.max_bytes_in_flight < largest {
-            let message =
-                format!("must be at least http.max_batch_size and http.max_body_size: {largest} bytes");
-            report("http.max_bytes_in_flight", message);
-        }
-        if self.http.max_concurrent_reads == 0 {
-            report("http.max_concurrent_reads", "must be at least 1".to_owned());
-        }
-        if self.http.max_concurrent_queries == 0 {
-            report("http.max_concurrent_queries", "must be at least 1".to_owned());
-        }
-        if self.http.max_connections < MIN_CONNECTIONS {
-            let message = format!("must be at least {MIN_CONNECTIONS}");
-            report("http.max_connections", message);
-        }
-        if self.http.max_connections_per_address == 0 {
-            report("http.max_connections_per_address", "must be at least 1".to_owned());
+        for (key, message) in self.http.validate() {
+            report(key, message);
         }
         if self.bus.max_message_size > BusConfig::default().max_message_size {
             report("bus.max_message_size", "maximum event size is 1MiB".to_owned());

@@ -271,6 +271,12 @@ pub const ALL: &[MetricSpec] = &[
         &["route"],
         "Time from request headers to response headers",
     ),
+    spec(
+        "orlog_http_quota_rejections_total",
+        Counter,
+        &["quota"],
+        "Requests rejected by a quota of one caller",
+    ),
     spec("orlog_telemetry_spans_sent_total", Counter, &[], "Spans accepted by the collector"),
     spec(
         "orlog_telemetry_spans_dropped_total",

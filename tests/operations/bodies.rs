@@ -45,24 +45,56 @@ fn publish(address: &str) -> String {
 
 #[test]
 fn bodies_in_flight_have_a_limit_over_all_requests() {
+    let (node, address, _dir) = start(1.0);
+    let mut streams: Vec<_> = (0..REQUESTS).map(|_| hold(&address)).collect();
+    wait_for_rejections(&mut streams, REQUESTS - SPACE);
+    drop(streams);
+    let started = Instant::now();
+    while !publish(&address).starts_with("HTTP/1.1 202") {
+        assert!(started.elapsed() < TIMEOUT, "the space of ended requests is not free again");
+    }
+    node.stop();
+}
+
+#[tokio::test]
+async fn the_bodies_of_one_caller_leave_space_for_others() {
+    let (node, address, _dir) = start(0.5);
+    let mut streams: Vec<_> = (0..REQUESTS).map(|_| hold(&address)).collect();
+    wait_for_rejections(&mut streams, REQUESTS - SPACE / 2);
+    assert!(publish(&address).starts_with("HTTP/1.1 503"));
+    let other = std::net::IpAddr::from([127, 0, 0, 2]);
+    let other = orlog_effect::http::client().local_address(other).build().unwrap();
+    let event = r#"{"specversion":"1.0","id":"e-2","source":"t","type":"Nothing","data":{}}"#;
+    let request = other.post(format!("{}/v1/events", node.url)).body(event);
+    let accepted = request.header("content-type", "application/cloudevents+json").send().await.unwrap();
+    assert_eq!(accepted.status(), 202);
+    node.stop();
+}
+
+/// Starts a node with [`SPACE`] MiB for bodies, of which one caller has this share.
+fn start(share: f64) -> (Process, String, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("orlog.toml");
-    std::fs::write(
-        &config,
-        format!("http.max_batch_size = \"1MiB\"\nhttp.max_bytes_in_flight = \"{SPACE}MiB\"\n"),
-    )
-    .unwrap();
+    let text = format!(
+        "http.max_batch_size = \"1MiB\"\nhttp.max_bytes_in_flight = \"{SPACE}MiB\"\n\
+         http.per_caller.max_share = {share:?}\n"
+    );
+    std::fs::write(&config, text).unwrap();
     let data = dir.path().join("data");
     let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
     let node = Process::start(&["--data-dir", &path(&data), "--config", &path(&config)]);
     let address = node.url.strip_prefix("http://").unwrap().to_owned();
-    let mut streams: Vec<_> = (0..REQUESTS).map(|_| hold(&address)).collect();
-    // The rejected ones, in any order: the others receive nothing before their body is complete.
-    for stream in &mut streams {
+    (node, address, dir)
+}
+
+/// Waits until the node has rejected this number of requests, in any order: the others receive nothing before their
+/// body is complete.
+fn wait_for_rejections(streams: &mut [TcpStream], expected: usize) {
+    for stream in &mut *streams {
         stream.set_nonblocking(true).unwrap();
     }
-    let (mut rejected, started) = (vec![false; REQUESTS], Instant::now());
-    while rejected.iter().filter(|rejected| **rejected).count() < REQUESTS - SPACE {
+    let (mut rejected, started) = (vec![false; streams.len()], Instant::now());
+    while rejected.iter().filter(|rejected| **rejected).count() < expected {
         assert!(started.elapsed() < TIMEOUT, "not all are rejected: {rejected:?}");
         for (stream, rejected) in streams.iter_mut().zip(&mut rejected) {
             let mut response = [0; 4096];
@@ -79,10 +111,4 @@ fn bodies_in_flight_have_a_limit_over_all_requests() {
         }
         std::thread::yield_now();
     }
-    drop(streams);
-    let started = Instant::now();
-    while !publish(&address).starts_with("HTTP/1.1 202") {
-        assert!(started.elapsed() < TIMEOUT, "the space of ended requests is not free again");
-    }
-    node.stop();
 }

@@ -27,6 +27,14 @@ pub trait Provider: Send + Sync + 'static {
     /// nothing changed here.
     fn refresh(&self) {}
 
+    /// Checks at the start of a node whether the system supports what the configuration requires.
+    ///
+    /// # Errors
+    /// If the node must not start: the missing part and the remedy.
+    async fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Returns whether [`Provider::probe`] can determine the result of an earlier attempt.
     fn can_probe(&self) -> bool {
         false

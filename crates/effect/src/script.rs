@@ -8,16 +8,19 @@
 
 mod entry_point;
 mod job;
+mod mounts;
+mod namespaces;
 mod result;
 mod run;
 mod sandbox;
 mod spec;
 mod supervisor;
+mod system_calls;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use orlog_model::{Effect, EffectName, InstanceKey, TraceParent, Work, WorkItem};
@@ -36,6 +39,9 @@ use run::RunError;
 /// Maximum number of lines of one attempt in the log of the node; further lines are only in the job
 /// log.
 const LOGGED: usize = 1000;
+
+/// Maximum duration of the check of the sandbox at the start of a node.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interpreter of a script language.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +136,22 @@ impl ScriptProvider {
 
 #[async_trait]
 impl Provider for ScriptProvider {
+    async fn check(&self) -> Result<(), String> {
+        if self.options.isolation != Isolation::Required {
+            return Ok(());
+        }
+        let Ok(program) = self.program() else { return Ok(()) };
+        let probe = run::run(&program, self.options.probe(), |_| ());
+        match tokio::time::timeout(CHECK_TIMEOUT, probe).await {
+            Ok(Err(RunError::Confinement(reason))) if !reason.starts_with(spec::NO_COMMAND) => Err(format!(
+                "{reason}; permit user namespaces, use Linux 6.12, or set isolation = \"best_effort\" \
+                 (docs/providers/script.md#isolation)"
+            )),
+            // Another error does not concern the sandbox; each job reports it.
+            _ => Ok(()),
+        }
+    }
+
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let (effect, operation) = self.operation(item)?;
         let mut scrub = SecretScrubber::default();

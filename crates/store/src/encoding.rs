@@ -2,6 +2,8 @@
 
 pub(crate) mod checksum;
 pub(crate) mod definition_source;
+#[cfg(test)]
+mod fuzz_tests;
 pub(crate) mod keys;
 pub(crate) mod range;
 pub(crate) mod record;

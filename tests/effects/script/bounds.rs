@@ -162,12 +162,80 @@ async fn sandbox_blocks_network_foreign_files_and_processes() {
         orlog_testkit::servers::skipped("Landlock");
         return;
     }
-    let no = json!("PermissionError");
+    let result = result.unwrap().payload;
+    for (name, value) in result.as_object().unwrap() {
+        let expected: &[&str] = match name.as_str() {
+            "own" => &["fine"],
+            "etc" => &["done"],
+            // With namespaces, these do not exist for the job.
+            "outside" | "mkdir" | "secret" | "environ" | "kill" => {
+                &["PermissionError", "FileNotFoundError", "ProcessLookupError"]
+            }
+            _ => &["PermissionError"],
+        };
+        assert!(expected.contains(&value.as_str().unwrap()), "{name}: {result}");
+    }
+}
+
+/// Script that reports which processes, directories and privileges it sees.
+const LOOK: &str = r"
+import ctypes, json, os
+libc = ctypes.CDLL(None, use_errno=True)
+def denied(call, *arguments):
+    return libc.syscall(call, *arguments) == -1 and ctypes.get_errno() == 38
+capabilities = [line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff')]
+mounts = open('/proc/self/mountinfo').readlines()
+# The first process of the namespace ignores it.
+libc.kill(1, 9)
+print(json.dumps({
+    'processes': sorted(int(name) for name in os.listdir('/proc') if name.isdigit()),
+    'capabilities': int(capabilities[0], 16),
+    'root': os.path.exists('/root') or os.path.exists('/home') or os.path.exists('/var'),
+    'read_only': any(line.split()[4] == '/usr' and line.split()[5].startswith('ro') for line in mounts),
+    'interfaces': open('/proc/net/dev').read().count(':'),
+    'unshare': denied(272 if os.uname().machine == 'x86_64' else 97, 0x10000000),
+    'ptrace': denied(101 if os.uname().machine == 'x86_64' else 117, 0, 0, 0, 0),
+}))
+";
+
+/// Returns whether this system permits user namespaces, found out with another program.
+fn permits_namespaces() -> bool {
+    let arguments = ["--user", "--map-current-user", "--pid", "--fork", "--mount", "--mount-proc", "true"];
+    let status = std::process::Command::new("unshare").args(arguments).status();
+    status.is_ok_and(|status| status.success())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_sees_only_its_own_processes_paths_and_network() {
+    if !is_there("python3") {
+        return;
+    }
+    if !permits_namespaces() {
+        orlog_testkit::servers::skipped("user namespaces");
+        return;
+    }
+    let result = run("python", LOOK, &json!({})).await;
+    let processes: Vec<u64> = serde_json::from_value(result["processes"].clone()).unwrap();
+    assert!(processes.len() == 2 && processes[0] == 1, "{result}");
+    let mut rest = result;
+    rest.as_object_mut().unwrap().remove("processes");
     let expected = json!({
-        "own": "fine", "outside": no, "mkdir": no, "secret": no, "environ": no, "tcp": no, "udp": no, "unix": no,
-        "kill": no, "etc": "done", "config": no,
+        "capabilities": 0, "root": false, "read_only": true, "interfaces": 1, "unshare": true,
+        "ptrace": true,
     });
-    assert_eq!(result.unwrap().payload, expected);
+    assert_eq!(rest, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_cannot_make_the_node_read_another_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "canary").unwrap();
+    let path = secret.display().to_string();
+    let script = format!("ln -s {path} .orlog-failed; echo done");
+    let result = run("sh", &script, &json!({})).await;
+    assert_eq!(result, json!({ "text": "done" }));
+    assert_eq!(run("sh", "mkfifo .orlog-failed; echo done", &json!({})).await, json!({ "text": "done" }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,8 +6,8 @@
 
 use std::process::ExitCode;
 
-use super::spec::{SANDBOX_COMMAND, SUPERVISE_COMMAND};
-use super::{sandbox, supervisor};
+use super::spec::{INIT_COMMAND, NAMESPACES_COMMAND, SANDBOX_COMMAND, SUPERVISE_COMMAND};
+use super::{namespaces, sandbox, supervisor};
 
 /// Runs the helper if the process was started as one, and returns its exit code. Call it first in
 /// `main` of a program in which Orlog runs scripts.
@@ -15,6 +15,8 @@ use super::{sandbox, supervisor};
 pub fn run_if_helper() -> Option<ExitCode> {
     match std::env::args_os().nth(1)?.to_str()? {
         SUPERVISE_COMMAND => Some(supervisor::run()),
+        NAMESPACES_COMMAND => Some(namespaces::run()),
+        INIT_COMMAND => Some(namespaces::run_first()),
         SANDBOX_COMMAND => Some(sandbox::run()),
         _ => None,
     }

@@ -58,11 +58,30 @@ impl ScriptOperation {
             limits: options.limits,
             isolation: options.isolation,
             network: options.network,
+            running: 0,
             read: options.read.clone(),
             write: options.write.clone(),
         };
         let (source, input) = ((name, script), input.to_string());
         Ok(ScriptRun { source, input, user: options.user, confined, max_output: options.max_output })
+    }
+}
+
+impl ScriptOptions {
+    /// Returns a job without a command, which ends when its sandbox is complete.
+    pub(super) fn probe(&self) -> ScriptRun {
+        let confined = SandboxSpec {
+            command: Vec::new(),
+            env: Vec::new(),
+            limits: self.limits,
+            isolation: self.isolation,
+            network: self.network,
+            running: 0,
+            read: self.read.clone(),
+            write: self.write.clone(),
+        };
+        let source = ("probe".to_owned(), String::new());
+        ScriptRun { source, input: String::new(), user: self.user, confined, max_output: self.max_output }
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 
-use super::spec::{self, FAILED, REPORT, Report, SUPERVISE_COMMAND, SandboxSpec, Spec, WORK};
+use super::spec::{self, FAILED, REPORT, ROOT, Report, STATUS, SUPERVISE_COMMAND, SandboxSpec, Spec, WORK};
 use crate::job_logs::MAX_LINE_BYTES;
 
 /// Job that is ready to run.
@@ -91,7 +91,7 @@ pub(super) async fn run(
         lines(errors, line).await;
         Ok(())
     },)?;
-    let failed = tokio::fs::read_to_string(dir.join(WORK).join(FAILED)).await;
+    let failed = tokio::fs::read_to_string(dir.join(FAILED)).await;
     if let Ok(reason) = failed {
         return Err(RunError::Confinement(reason));
     }
@@ -115,7 +115,11 @@ fn prepare(job: &ScriptRun) -> io::Result<PathBuf> {
     let (name, source) = &job.source;
     let file = work.join(name);
     std::fs::write(&file, source)?;
+    std::fs::create_dir(dir.path().join(ROOT))?;
+    let status = dir.path().join(STATUS);
+    std::fs::write(&status, "")?;
     if let Some(user) = job.user {
+        chown(&status, Some(user), Some(user))?;
         chown(&file, Some(user), Some(user))?;
         chown(&work, Some(user), Some(user))?;
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))?;

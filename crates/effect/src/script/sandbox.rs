@@ -1,7 +1,7 @@
 //! Sandbox of a job: the process restricts itself and becomes the interpreter.
 //!
 //! Order: its own session and process group; Landlock, which makes the file system read-only except its
-//! directory; seccomp, which denies sockets; resource limits; `exec`. All child processes inherit the
+//! directory; seccomp, which permits the system calls of a list and denies sockets; resource limits; `exec`. All child processes inherit the
 //! restrictions, which cannot be removed.
 
 use std::collections::BTreeMap;
@@ -18,16 +18,20 @@ use landlock::{
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-use super::spec::{self, FAILED, Isolation, ResourceLimits, SandboxSpec};
+use super::spec::{self, FAILED, IN_NAMESPACES, Isolation, NO_COMMAND, ResourceLimits, SandboxSpec};
+use super::system_calls;
 
 /// Requested Landlock ABI, of Linux 6.12; an older kernel applies what it supports.
 const REQUESTED_ABI: ABI = ABI::V6;
 
+/// Processes that are in the namespaces of a job and do not belong to it.
+const OF_NAMESPACES: u64 = 2;
+
 /// Files that every program may write.
-const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+pub(super) const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 pub(super) fn run() -> ExitCode {
-    let error = match rustix::io::dup(rustix::stdio::stdin()) {
+    let error = match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
         Ok(input) => confine(File::from(input)),
         Err(error) => error.to_string(),
     };
@@ -47,20 +51,29 @@ fn confine(input: File) -> String {
     {
         return format!("cannot create a session: {error}");
     }
+    let in_namespaces = std::env::args_os().nth(2).is_some_and(|argument| argument == IN_NAMESPACES);
     if confined.isolation != Isolation::None {
-        let fenced = fence(&confined).and_then(|()| if confined.network { Ok(()) } else { mute() });
-        if let Err(error) = fenced
+        let fenced = match fence(&confined) {
+            // The namespaces restrict files, processes and the network without Landlock.
+            Err(_) if in_namespaces => Ok(()),
+            fenced => fenced,
+        };
+        let restricted = fenced
+            .and_then(|()| system_calls::restrict())
+            .and_then(|()| if confined.network { Ok(()) } else { mute() });
+        if let Err(error) = restricted
             && confined.isolation == Isolation::Required
         {
-            return format!("isolation = \"required\", and {error}");
+            return format!("isolation = \"required\" is not possible: {error}");
         }
     }
     let [program, arguments @ ..] = confined.command.as_slice() else {
-        return "the interpreter has no command".to_owned();
+        return NO_COMMAND.to_owned();
     };
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(confined.env.iter().map(|(name, value)| (name, value)));
-    if let Err(error) = limit(confined.limits) {
+    let others = if in_namespaces { OF_NAMESPACES } else { confined.running };
+    if let Err(error) = limit(confined.limits, others) {
         return format!("cannot set a resource limit: {error}");
     }
     let error = command.exec();
@@ -91,7 +104,7 @@ fn fence(confined: &SandboxSpec) -> Result<(), String> {
     match restrict() {
         Ok(RulesetStatus::FullyEnforced) => Ok(()),
         Ok(RulesetStatus::PartiallyEnforced) => {
-            Err("the kernel supports a part of Landlock only; Linux 6.12 supports all".to_owned())
+            Err("the kernel supports only a part of Landlock (Linux 6.12 supports all)".to_owned())
         }
         Ok(RulesetStatus::NotEnforced) => Err("the kernel does not support Landlock".to_owned()),
         Err(error) => Err(format!("Landlock: {error}")),
@@ -141,7 +154,7 @@ const X32: i64 = 0x4000_0000;
 #[cfg(not(target_arch = "x86_64"))]
 const SILENCED: [i64; 2] = [198, 425];
 
-fn limit(limits: ResourceLimits) -> io::Result<()> {
+fn limit(limits: ResourceLimits, others: u64) -> io::Result<()> {
     let set = |resource, max_value| {
         let allowed = rustix::process::getrlimit(resource).maximum;
         let max_value = Some(allowed.map_or(max_value, |allowed: u64| allowed.min(max_value)));
@@ -154,7 +167,7 @@ fn limit(limits: ResourceLimits) -> io::Result<()> {
     set(Resource::Core, 0)?;
     set(Resource::Fsize, limits.file_bytes)?;
     set(Resource::Nofile, limits.open_files)?;
-    set(Resource::Nproc, limits.processes)?;
+    set(Resource::Nproc, limits.processes.saturating_add(others))?;
     set(Resource::Data, limits.memory_bytes)?;
     Ok(())
 }

@@ -1,19 +1,43 @@
 //! Messages between Orlog and the supervisor of a job.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Maximum size of a message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
+/// Maximum length of a reason for which a job was not started, in bytes.
+const MAX_FAILURE_BYTES: u64 = 4096;
+
 /// Argument that makes this program a supervisor.
 pub(super) const SUPERVISE_COMMAND: &str = "__supervise-script";
 
 /// Argument that makes this program sandbox itself and become an interpreter.
 pub(super) const SANDBOX_COMMAND: &str = "__sandbox-script";
+
+/// Argument that makes this program create the namespaces of a job.
+pub(super) const NAMESPACES_COMMAND: &str = "__isolate-script";
+
+/// Argument that makes this program the first process in the namespaces of a job.
+pub(super) const INIT_COMMAND: &str = "__init-script";
+
+/// Second argument of [`SANDBOX_COMMAND`] in the namespaces of a job.
+pub(super) const IN_NAMESPACES: &str = "in-namespaces";
+
+/// Empty directory beside the directory of the job, on which its root is mounted.
+pub(super) const ROOT: &str = "root";
+
+/// File beside the directory of the job with its [`JobEnd`].
+pub(super) const STATUS: &str = "status";
+
+/// Error of a job without a command: its sandbox is complete.
+pub(super) const NO_COMMAND: &str = "the interpreter has no command";
 
 /// File in the directory of the job with the error of the sandbox.
 pub(super) const FAILED: &str = ".orlog-failed";
@@ -45,6 +69,8 @@ pub(super) struct SandboxSpec {
     pub(super) isolation: Isolation,
     /// Whether it may use the network.
     pub(super) network: bool,
+    /// Number of processes and threads that the user of the job has outside its namespaces.
+    pub(super) running: u64,
     /// Readable directories and files.
     pub(super) read: Vec<PathBuf>,
     /// Readable and writable directories and files.
@@ -85,6 +111,30 @@ pub enum Isolation {
 pub(super) enum Report {
     Exit(i32),
     Signal(i32),
+}
+
+/// End of a job in namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum JobEnd {
+    Ended(Report),
+    /// The job was not started, for this reason.
+    Failed(String),
+    /// The system does not permit the namespaces; the job was not started.
+    NoNamespaces(String),
+}
+
+/// Returns the reason for which a job was not started, from a file that the job can replace: neither a link nor a pipe
+/// is read.
+pub(super) fn read_failure(path: &Path) -> Option<String> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    file.take(MAX_FAILURE_BYTES).read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Writes a message with a length prefix.

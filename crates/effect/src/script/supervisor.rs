@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -18,13 +18,16 @@ use rustix::process::{
     Pid, Signal, WaitOptions, geteuid, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
 
-use super::spec::{self, REPORT, Report, SANDBOX_COMMAND, Spec, WORK};
+use super::spec::{
+    self, FAILED, Isolation, JobEnd, NAMESPACES_COMMAND, REPORT, Report, SANDBOX_COMMAND, STATUS, Spec, WORK,
+    read_failure,
+};
 
 /// Delay before the process table is scanned again for running processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(super) fn run() -> ExitCode {
-    let Ok(mut control) = rustix::io::dup(rustix::stdio::stdin()).map(File::from) else {
+    let Ok(mut control) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map(File::from) else {
         return ExitCode::FAILURE;
     };
     match spec::read::<Spec>(&mut control).and_then(|spec| supervise(spec, control)) {
@@ -39,67 +42,114 @@ pub(super) fn run() -> ExitCode {
 fn supervise(mut spec: Spec, mut control: File) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     let user = spec.user.unwrap_or_else(|| geteuid().as_raw());
-    // The limit counts all processes of this user, so the running ones are added.
-    spec.confined.limits.processes += threads_of(user);
-    let mut job = start(&spec)?;
-    let group = Pid::from_child(&job);
-    let (dir, report) = (spec.dir.clone(), spec.dir.join(REPORT));
-    let end = Arc::new(Mutex::new(()));
-    let cancelled = Arc::clone(&end);
+    // Outside namespaces, the limit counts all processes of this user, so the running ones are added.
+    spec.confined.running = threads_of(user);
+    let spec = Arc::new(spec);
+    let dir = spec.dir.clone();
+    // Locked while a process starts and while all are killed; it contains the process group.
+    let group = Arc::new(Mutex::new(None));
+    let cancelled = Arc::clone(&group);
     let waiting = std::thread::spawn(move || {
         // No data is ever sent; it closes after the report was read, or when the job is cancelled.
         control.read_to_end(&mut Vec::new()).ok();
-        let _mine = cancelled.lock();
-        kill_all(group);
+        let group = cancelled.lock();
+        kill_all(group.ok().and_then(|group| *group));
         std::fs::remove_dir_all(dir).ok();
         std::process::exit(0);
     });
-    feed(&mut job, spec);
-    let status = job.wait();
-    {
-        // Never acquired after a cancellation.
-        let _mine = end.lock();
-        kill_all(group);
-        let status = status?;
-        let ended =
-            status.code().map_or_else(|| Report::Signal(status.signal().unwrap_or_default()), Report::Exit);
-        std::fs::write(report, serde_json::to_vec(&ended)?)?;
-        // The result is complete: no other process has the pipe open.
-        rustix::stdio::dup2_stdout(nowhere()?)?;
-    }
+    let ended = match in_namespaces(&spec, &group)? {
+        JobEnd::NoNamespaces(reason) => directly(&spec, &group, &reason)?,
+        ended => ended,
+    };
+    let report = match ended {
+        JobEnd::Ended(report) => report,
+        JobEnd::Failed(reason) | JobEnd::NoNamespaces(reason) => {
+            std::fs::write(spec.dir.join(FAILED), reason)?;
+            Report::Exit(1)
+        }
+    };
+    std::fs::write(spec.dir.join(REPORT), serde_json::to_vec(&report)?)?;
+    // The result is complete: no other process has the pipe open.
+    rustix::stdio::dup2_stdout(nowhere()?)?;
+    rustix::stdio::dup2_stderr(nowhere()?)?;
     waiting.join().map_err(|_| io::Error::other("the control thread panicked"))
+}
+
+/// Runs the job in its own namespaces, unless it runs without a sandbox.
+fn in_namespaces(spec: &Arc<Spec>, group: &Mutex<Option<Pid>>) -> io::Result<JobEnd> {
+    if spec.confined.isolation == Isolation::None {
+        return Ok(JobEnd::NoNamespaces(String::new()));
+    }
+    let ended = run_to_end(spec, NAMESPACES_COMMAND, group)?;
+    let status = std::fs::read(spec.dir.join(STATUS))?;
+    // Empty if the process was killed before it could report.
+    Ok(serde_json::from_slice(&status).unwrap_or(JobEnd::Ended(ended)))
+}
+
+/// Runs the job without namespaces, which are not available for this reason.
+fn directly(spec: &Arc<Spec>, group: &Mutex<Option<Pid>>, unavailable: &str) -> io::Result<JobEnd> {
+    let ended = run_to_end(spec, SANDBOX_COMMAND, group)?;
+    Ok(match read_failure(&spec.dir.join(WORK).join(FAILED)) {
+        Some(reason) if unavailable.is_empty() => JobEnd::Failed(reason),
+        Some(reason) => JobEnd::Failed(format!("{reason}; namespaces: {unavailable}")),
+        None => JobEnd::Ended(ended),
+    })
+}
+
+/// Runs a process with the job to its end, and kills all processes that it leaves.
+fn run_to_end(spec: &Arc<Spec>, command: &str, group: &Mutex<Option<Pid>>) -> io::Result<Report> {
+    let lock = || group.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut job = {
+        let mut group = lock();
+        let job = start(spec, command)?;
+        *group = Some(Pid::from_child(&job));
+        job
+    };
+    feed(&mut job, Arc::clone(spec), if command == NAMESPACES_COMMAND { 3 } else { 1 });
+    let status = job.wait();
+    // Never acquired after a cancellation.
+    kill_all(lock().take());
+    let status = status?;
+    Ok(status.code().map_or_else(|| Report::Signal(status.signal().unwrap_or_default()), Report::Exit))
 }
 
 fn nowhere() -> io::Result<File> {
     File::options().write(true).open("/dev/null")
 }
 
-fn start(spec: &Spec) -> io::Result<Child> {
+fn start(spec: &Spec, argument: &str) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(SANDBOX_COMMAND).env_clear().current_dir(spec.dir.join(WORK)).stdin(Stdio::piped());
+    command.arg(argument).env_clear().current_dir(spec.dir.join(WORK)).stdin(Stdio::piped());
     // Libraries with fork handlers (such as libmdbx) may write to standard error in between; it is reserved
     // for the job.
-    let errors = rustix::io::dup(rustix::stdio::stderr())?;
+    let errors = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?;
+    let own = rustix::io::fcntl_dupfd_cloexec(&errors, 3)?;
     rustix::stdio::dup2_stderr(nowhere()?)?;
     command.stderr(errors);
     if let Some(user) = spec.user {
         command.uid(user).gid(user);
     }
-    command.spawn()
+    let job = command.spawn();
+    rustix::stdio::dup2_stderr(own)?;
+    job
 }
 
-/// Writes the input. A job may ignore it; the broken pipe is not an error.
-fn feed(job: &mut Child, spec: Spec) {
+/// Writes the specification once for each process before the job, then the input. A job may ignore it; the broken pipe
+/// is not an error.
+fn feed(job: &mut Child, spec: Arc<Spec>, copies: usize) {
     let Some(mut stdin) = job.stdin.take() else { return };
     std::thread::spawn(move || {
-        spec::write(&mut stdin, &spec.confined).and_then(|()| stdin.write_all(spec.input.as_bytes())).ok();
+        let specifications = (0..copies).try_for_each(|_| spec::write(&mut stdin, &spec.confined));
+        specifications.and_then(|()| stdin.write_all(spec.input.as_bytes())).ok();
     });
 }
 
 /// Kills the process group of the job and all processes outside it, until none is left.
-fn kill_all(group: Pid) {
+fn kill_all(group: Option<Pid>) {
     loop {
-        kill_process_group(group, Signal::KILL).ok();
+        if let Some(group) = group {
+            kill_process_group(group, Signal::KILL).ok();
+        }
         for process in descendants() {
             kill_process(process, Signal::KILL).ok();
         }

@@ -1,9 +1,8 @@
 //! Expressions: generated from the grammar with mostly matching types, then corrupted.
 
 use orlog_program::{MAX_PAYLOAD_BYTES, check_payload, evaluate};
+use orlog_testkit::fuzz::Random;
 use serde_json::{Map, Value, json};
-
-use super::random::Random;
 
 const TOKENS: [&str; 28] = [
     "(", ")", "[", "]", "{", "}", ".", ",", "?", ":", "+", "-", "*", "/", "%", "!", "==", "in", "&&", "||",

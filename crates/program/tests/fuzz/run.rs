@@ -8,9 +8,8 @@ use orlog_program::{CompiledDefinition, Program as _, ProgramInput};
 use orlog_testkit::definition_suite::{
     InstanceDriver, PayloadSamples, confirm_compensation, failed, pending_tags, respond_ok, succeeded,
 };
+use orlog_testkit::fuzz::Random;
 use serde_json::{Value, json};
-
-use super::random::Random;
 
 /// Applies random inputs to an instance and passes each state to `seen`.
 pub(super) fn random_run(random: &mut Random, saga: &CompiledDefinition, mut seen: impl FnMut(&[u8])) {

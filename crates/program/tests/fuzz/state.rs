@@ -3,9 +3,9 @@
 use orlog_model::{CorrelationId, InstanceKey, TenantId, Timestamp};
 use orlog_program::{CompiledDefinition, Context, Program as _, ProgramError, ProgramInput};
 use orlog_testkit::definition_suite::{failed, succeeded};
+use orlog_testkit::fuzz::Random;
 use serde_json::Value;
 
-use super::random::Random;
 use super::run::random_run;
 
 /// Corrupt state of one of the sagas.

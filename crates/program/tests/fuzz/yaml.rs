@@ -1,8 +1,8 @@
 //! Definitions: valid ones with injected errors, and arbitrary bytes.
 
 use orlog_program::{Program as _, compile_yaml, load};
+use orlog_testkit::fuzz::Random;
 
-use super::random::Random;
 use super::run::random_run;
 
 /// Characters and names with a meaning in the language.
