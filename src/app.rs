@@ -173,6 +173,10 @@ impl App {
     /// # Errors
     /// Same as [`App::start`].
     pub async fn start_with(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
+        Box::pin(Self::build(config, overrides)).await
+    }
+
+    async fn build(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
         let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
         let keys = KeyFiles::load(&config)?;

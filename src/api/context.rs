@@ -63,8 +63,8 @@ impl ApiState {
             reads,
             queries,
             bodies,
-            quotas,
             pods,
+            quotas,
         }
     }
 

@@ -39,11 +39,11 @@ pub async fn run(bench: &BenchArgs) -> anyhow::Result<BenchReport> {
     };
     let config = bench.config(dir.path())?;
     match bench.workload {
-        Workload::A | Workload::B => client::run(bench, config).await,
-        Workload::C => idle_instances::workload_c(bench, config).await,
-        Workload::D => idle_instances::workload_d(bench, config).await,
-        Workload::E => recover::run(bench, config).await,
-        Workload::F => neighbors::run(bench, config).await,
+        Workload::A | Workload::B => Box::pin(client::run(bench, config)).await,
+        Workload::C => Box::pin(idle_instances::workload_c(bench, config)).await,
+        Workload::D => Box::pin(idle_instances::workload_d(bench, config)).await,
+        Workload::E => Box::pin(recover::run(bench, config)).await,
+        Workload::F => Box::pin(neighbors::run(bench, config)).await,
     }
 }
 

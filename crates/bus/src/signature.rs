@@ -288,9 +288,9 @@ mod tests {
     #[test]
     fn every_interpreted_part_is_signed() {
         let signer = signer(&[OLD]);
-        let signed = signer.sign(message());
+        let original = signer.sign(message());
         let changed = |change: &dyn Fn(&mut Message)| {
-            let mut message = signed.clone();
+            let mut message = original.clone();
             change(&mut message);
             signer.verify(&message)
         };
@@ -303,7 +303,7 @@ mod tests {
             &|message: &mut Message| "tenant.evil.effect.pay%2Echarge.7".clone_into(&mut message.subject),
             &|message: &mut Message| "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut message.subject),
             &|message: &mut Message| {
-                "tenant.acme.effect_result.pay%2Echarge.7".clone_into(&mut message.subject)
+                "tenant.acme.effect_result.pay%2Echarge.7".clone_into(&mut message.subject);
             },
             &|message: &mut Message| message.headers[0].1.push('x'),
             &|message: &mut Message| drop(message.headers.remove(1)),
