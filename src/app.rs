@@ -162,8 +162,7 @@ impl App {
     /// Starts a node.
     ///
     /// # Errors
-    /// Fails if the data directory is in use or damaged, or if definitions or upstreams are invalid. The
-    /// text names the remedy.
+    /// If the data directory is in use or damaged, or if definitions or upstreams are invalid.
     pub async fn start(config: Config) -> anyhow::Result<Arc<Self>> {
         Self::start_with(config, AppOverrides::default()).await
     }

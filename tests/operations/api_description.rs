@@ -18,10 +18,17 @@ fn schemathesis() -> PathBuf {
 }
 
 /// Tests a node with a number of requests for each operation and kind. Returns the output if a check fails.
-fn test_description(node: &Process, token: Option<&str>, requests: u32) -> Result<String, String> {
+fn test_description(
+    dir: &Path,
+    node: &Process,
+    token: Option<&str>,
+    requests: u32,
+) -> Result<String, String> {
     let tools = schemathesis();
     assert!(tools.join("bin/st").is_file(), "schemathesis is not installed; run: make test-tools");
     let mut command = Command::new("python3");
+    // The working directory receives temporary files.
+    command.current_dir(dir);
     command.env("PYTHONPATH", &tools).arg(tools.join("bin/st")).arg("run");
     command.arg(format!("{}/openapi.json", node.url)).args(["--checks", CHECKS]);
     command.args(["--phases", "examples,coverage,fuzzing", "--max-examples", &requests.to_string()]);
@@ -51,7 +58,8 @@ fn responses_conform_to_the_api_description() {
     let node = Process::start_with_session(&arguments);
     let token = std::fs::read_to_string(data.join("session-token")).expect("the node writes its token");
     for (token, requests) in [(Some(token.trim()), 5), (None, 2)] {
-        let report = test_description(&node, token, requests).unwrap_or_else(|report| panic!("{report}"));
+        let report =
+            test_description(dir.path(), &node, token, requests).unwrap_or_else(|report| panic!("{report}"));
         println!("{}", &report[report.find("Test cases:").expect("a summary")..]);
     }
 }

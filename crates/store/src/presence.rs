@@ -13,6 +13,9 @@ use orlog_journal::{Disk, DurablePosition, Error as JournalError, Journal, hex};
 use crate::error::Error;
 use crate::options::Options;
 
+/// Directory of the new tables, in the directory of the store.
+pub(crate) const REBUILD_DIR: &str = "rebuild";
+
 /// Checks that the tables exist if the store existed before.
 pub(crate) fn check_tables(dir: &Path, expected: Option<DurablePosition>) -> Result<(), Error> {
     if dir.join("tables/mdbx.dat").exists() {
@@ -63,7 +66,7 @@ fn expected_last(expected: Option<DurablePosition>, identity: [u8; 16], flushed:
 pub(crate) fn admit(dir: &Path, options: &Options) -> Result<(), Error> {
     match check_tables(dir, options.expected) {
         // The journal and the new tables exist: nothing is lost.
-        Err(Error::Lost { path, .. }) if crate::rebuild::is_interrupted(dir) => {
+        Err(Error::Lost { path, .. }) if is_rebuild_interrupted(dir) => {
             let reason = "the rebuild of its tables was interrupted; run `orlog rebuild` again".to_owned();
             Err(Error::Lost { path, reason })
         }
@@ -73,6 +76,11 @@ pub(crate) fn admit(dir: &Path, options: &Options) -> Result<(), Error> {
         }
         checked => checked,
     }
+}
+
+/// Returns whether a rebuild ended before the new tables were in place.
+fn is_rebuild_interrupted(dir: &Path) -> bool {
+    dir.join(REBUILD_DIR).join("tables").exists()
 }
 
 /// Opens the journal of the tables with this identity and position, or creates it for a new store.

@@ -26,9 +26,6 @@ use crate::replication::follower::{EntryId, RecordPosition};
 use crate::store_dir::StoreDir;
 use crate::table::Table;
 
-/// Directory of the new tables, in the directory of the store.
-const WORK_DIR: &str = "rebuild";
-
 /// State of the store before the first journal record that a rebuild applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RebuildBase {
@@ -71,7 +68,7 @@ pub fn rebuild_tables<E: From<Error>>(
     let options = Options { expected: Some(expected), accept_data_loss: false, ..options.clone() };
     // Locks the store until the end.
     let journal = open_journal(dir, expected, &options)?;
-    let work = dir.join(WORK_DIR);
+    let work = dir.join(presence::REBUILD_DIR);
     remove(&work)?;
     let built = base(&work).and_then(|base| Ok(build(&work, base, expected.identity, &journal, &options)?));
     let rows = built.inspect_err(|_| drop(fs::remove_dir_all(&work)))?;
@@ -210,11 +207,6 @@ fn damaged_copy(table: &str, reason: &str) -> Error {
     Error::Corrupt { location, reason: format!("{reason}; use another backup") }
 }
 
-/// Returns whether a rebuild ended before the new tables were in place.
-pub(crate) fn is_interrupted(dir: &Path) -> bool {
-    dir.join(WORK_DIR).join("tables").exists()
-}
-
 /// Step of the replacement of the old tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SwapStep {
@@ -229,7 +221,7 @@ impl SwapStep {
 
     /// Runs the step durably. Returns the new name of the old tables.
     pub(crate) fn run(self, dir: &Path) -> Result<Option<PathBuf>, Error> {
-        let (work, tables) = (dir.join(WORK_DIR), dir.join("tables"));
+        let (work, tables) = (dir.join(presence::REBUILD_DIR), dir.join("tables"));
         let mut aside = None;
         match self {
             Self::MoveOldAside => aside = orlog_journal::move_aside(&tables)?,
