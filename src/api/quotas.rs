@@ -133,7 +133,11 @@ impl Quotas {
             reads: share(config.max_concurrent_reads, quotas.max_share),
         };
         let table = Table { callers: HashMap::new(), swept: None };
-        Self { limits: Arc::new(limits), table: Arc::new(Mutex::new(table)), rejected: Family::default() }
+        let rejected: Family<QuotaLabels, Counter> = Family::default();
+        for quota in Quota::ALL {
+            let _zero = rejected.get_or_create(&QuotaLabels { quota: quota.as_str() });
+        }
+        Self { limits: Arc::new(limits), table: Arc::new(Mutex::new(table)), rejected }
     }
 
     /// Returns the rejected requests by quota.
@@ -237,6 +241,8 @@ impl Quotas {
 }
 
 impl Quota {
+    const ALL: [Self; 5] = [Self::RequestRate, Self::Requests, Self::LongPolls, Self::QueryTime, Self::Bytes];
+
     fn as_str(self) -> &'static str {
         match self {
             Quota::RequestRate => "request_rate",

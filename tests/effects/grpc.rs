@@ -413,7 +413,7 @@ async fn mutual_tls_is_supported() {
     );
     assert!(perform(&at(&format!("tls = {{ ca = \"file:{ca}\" }}")), Value::Null).await.is_err());
     let missing = perform(&at("tls = { ca = \"file:/nowhere/ca.pem\" }"), Value::Null).await;
-    assert!(failure(&missing).0 == "tls" && failure(&missing).1.contains("/nowhere/ca.pem"), "{missing:?}");
+    assert!(failure(&missing).0 == "tls" && !failure(&missing).1.contains("/nowhere"), "{missing:?}");
 }
 
 #[tokio::test]

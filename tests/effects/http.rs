@@ -405,7 +405,7 @@ async fn missing_certificate_is_retried() {
         "base_url = \"https://127.0.0.1:9\"\ntls = { cert = \"file:/nowhere/cert.pem\", key = \"file:/nowhere/key.pem\" }\n[effects.\"pay.charge\"]\npath = \"/c\"",
     );
     let (code, message) = failure(&perform(&upstream, Value::Null).await);
-    assert!(code == "tls" && message.contains("file:/nowhere/cert.pem"), "{code}: {message}");
+    assert!(code == "tls" && !message.contains("/nowhere"), "{code}: {message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -100,7 +100,7 @@ async fn administrator_token_outlasts_restarts() {
     let mut command = orlog(&["run", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()]);
     command.env("ORLOG_AUTH__MODE", "token");
     let (code, _, error) = run(command).await;
-    assert!(code != 0 && error.contains("admin-token contains no token of at least 32"), "{error}");
+    assert!(code != 0 && error.contains("admin-token: no token of at least 32"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

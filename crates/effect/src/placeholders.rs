@@ -275,7 +275,10 @@ mod tests {
             ("{@tenant} {@correlation} {@effect}", "acme o-1 pay.charge"),
             ("{zzz}", "! the payload has no field \"zzz\""),
             ("{a}", "! the field \"a\" is not a string, number or boolean"),
-            ("{env:ORLOG_NOT_SET_7F3A}", "! cannot read secret env:ORLOG_NOT_SET_7F3A: it is not set"),
+            (
+                "{env:ORLOG_NOT_SET_7F3A}",
+                "! a credential is unavailable; the log of the node contains the reason",
+            ),
             ("{", "! a { has no }; use {{ for a literal brace"),
             ("}", "! a } has no {; write }} for a literal brace"),
             (

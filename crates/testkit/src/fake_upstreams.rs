@@ -95,7 +95,25 @@ pub struct FakeUpstreams {
 #[derive(Default)]
 struct ExecutionLog {
     attempts: BTreeMap<Uuid, u32>,
+    total_attempts: u64,
     executed: Vec<ExecutedAction>,
+    /// Positions of the actions of each instance.
+    by_instance: BTreeMap<InstanceKey, Vec<usize>>,
+}
+
+impl ExecutionLog {
+    fn of<'a>(&'a self, instance: &InstanceKey) -> impl Iterator<Item = &'a ExecutedAction> {
+        let positions = self.by_instance.get(instance).map(Vec::as_slice).unwrap_or_default();
+        positions.iter().map(|position| &self.executed[*position])
+    }
+
+    /// Adds an action, unless its key was executed. The key of an action belongs to one instance.
+    fn execute(&mut self, action: ExecutedAction) {
+        if self.of(&action.instance).all(|executed| executed.key != action.key) {
+            self.by_instance.entry(action.instance.clone()).or_default().push(self.executed.len());
+            self.executed.push(action);
+        }
+    }
 }
 
 impl FakeUpstreams {
@@ -171,18 +189,13 @@ impl FakeUpstreams {
     /// Returns the tags of the actions executed for an instance, in order.
     #[must_use]
     pub fn executed_for(&self, instance: &InstanceKey) -> Vec<String> {
-        let log = self.log();
-        log.executed
-            .iter()
-            .filter(|action| action.instance == *instance)
-            .map(|action| action.tag.clone())
-            .collect()
+        self.log().of(instance).map(|action| action.tag.clone()).collect()
     }
 
     /// Returns the number of attempts under all keys.
     #[must_use]
     pub fn attempts(&self) -> u64 {
-        self.log().attempts.values().map(|count| u64::from(*count)).sum()
+        self.log().total_attempts
     }
 
     /// Publishes an event with the configured number of duplicates.
@@ -231,6 +244,7 @@ impl FakeUpstreams {
             self.clock.sleep_until(self.clock.steady().saturating_add(SLOW)).await;
         }
         let mut log = self.log();
+        log.total_attempts += 1;
         let attempts = log.attempts.entry(key).or_default();
         *attempts += 1;
         let attempts = *attempts;
@@ -251,9 +265,7 @@ impl FakeUpstreams {
             | FakeBehavior::FailureEvent
             | FakeBehavior::NoEvent => {}
         }
-        if log.executed.iter().all(|action| action.key != key) {
-            log.executed.push(ExecutedAction { key, instance: instance.clone(), tag: tag.to_owned() });
-        }
+        log.execute(ExecutedAction { key, instance: instance.clone(), tag: tag.to_owned() });
         if behavior == FakeBehavior::ResponseLost && attempts == 1 {
             return Err(ProviderError::response_lost(
                 "response_lost",
