@@ -67,10 +67,14 @@ async fn waiting_workers_of_one_caller_leave_the_others_their_polls() {
         client.post(format!("{}/v1/work/claim", node.url)).json(&body).send()
     };
     let (first, second) = (client(1), client(2));
-    let waiting = tokio::spawn(claim(&first, 25));
-    // The node serves the waiting request first or this one: until then, this one claims nothing at once.
+    let mut waiting = tokio::spawn(claim(&first, 25));
+    // The node serves the waiting request first or this one, which claims nothing at once. It rejects the waiting
+    // request if it comes during this one.
     let rejected = tokio::time::timeout(TIMEOUT, async {
         loop {
+            if waiting.is_finished() {
+                waiting = tokio::spawn(claim(&first, 25));
+            }
             let response = claim(&first, 0).await.unwrap();
             if response.status() == 429 {
                 break response;
