@@ -41,6 +41,9 @@ const FAULTS: usize = 6;
 const SETTLE: Duration = Duration::from_mins(10);
 /// Time in which the orders of a tenant end while the upstreams of the other tenant are down.
 const ISOLATED: Duration = Duration::from_mins(1);
+/// Minimum of the real time before a wait fails: a disk can delay the threads of a store for seconds, in which
+/// minutes of the simulated time pass.
+const REAL_LIMIT: Duration = Duration::from_secs(15);
 /// Step of the simulated time while the stores work, and otherwise.
 const STEP: Duration = Duration::from_millis(20);
 const IDLE_STEP: Duration = Duration::from_millis(100);
@@ -333,14 +336,21 @@ impl Run {
         readers.iter().map(count).sum()
     }
 
-    /// Waits until a condition is true; adds a violation if it is not true within `limit`.
+    /// Waits until a condition is true; adds a violation if it is not true within `limit`, and within
+    /// [`REAL_LIMIT`] of the real clock.
     async fn until(&self, limit: Duration, text: &str, condition: impl Fn(&Self) -> bool) -> bool {
-        let waiting = async {
-            while !condition(self) {
-                tokio::time::sleep(STEP * 10).await;
+        let started_at = RealInstant::now();
+        let is_reached = loop {
+            let waiting = async {
+                while !condition(self) {
+                    tokio::time::sleep(STEP * 10).await;
+                }
+            };
+            let is_reached = tokio::time::timeout(limit, waiting).await.is_ok();
+            if is_reached || started_at.elapsed() > REAL_LIMIT {
+                break is_reached;
             }
         };
-        let is_reached = tokio::time::timeout(limit, waiting).await.is_ok();
         if !is_reached {
             let pods: Vec<String> = self.pods.iter().map(SimNode::state).collect();
             let open = self.orders.iter().filter(|order| !self.is_idle(order, false));
