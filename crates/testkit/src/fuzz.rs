@@ -1,6 +1,6 @@
 //! Fuzzing without coverage: random inputs that are derived from valid ones.
 //!
-//! An input fails if it panics, takes longer than [`TIMEOUT`], or needs more memory than [`MAX_GROWTH`]. After a timeout
+//! An input fails if it panics, takes longer than 1 min, or needs more than 512 MiB of memory. After a timeout
 //! the process exits, because a running parser cannot be stopped in any other way.
 //!
 //! Each target runs for `ORLOG_FUZZ_SECONDS` from a random seed (`make fuzz` sets 60). Without the variable, the inputs
