@@ -164,12 +164,14 @@ impl LaggingServer {
         Some(Self { cluster, pods, leads, behind })
     }
 
-    /// Resumes the server when the cluster has assigned it some of the consumers that match.
-    async fn resume(&self, wanted: usize, matches: impl Fn(&str) -> bool) {
+    /// Resumes the server when each reader has ended or waits for a consumer, whose name contains `kind`.
+    /// A consumer that the cluster has assigned to the paused server exists until that server is resumed.
+    async fn resume<T>(&self, readers: &[JoinHandle<T>], kind: &str) {
         let port = self.cluster.nodes[self.leads].port;
         until("the consumers", || {
-            let found = consumers(port).iter().filter(|name| matches(name)).count();
-            async move { (found >= wanted).then_some(()) }
+            let ended = readers.iter().filter(|reader| reader.is_finished()).count();
+            let found = consumers(port).iter().filter(|name| name.contains(kind)).count();
+            async move { (ended + found >= readers.len()).then_some(()) }
         })
         .await;
         self.cluster.nodes[self.behind].resume();
@@ -184,7 +186,6 @@ async fn subscription_on_a_lagging_server_skips_nothing() {
     let after = checkpoint(&*reading);
     drop(reading);
     let pods = lagging.pods.split_off(0);
-    let count = pods.len();
     let read = pods.into_iter().enumerate().map(|(number, pod)| {
         let name = format!("late-{number}");
         tokio::spawn(async move {
@@ -193,7 +194,7 @@ async fn subscription_on_a_lagging_server_skips_nothing() {
         })
     });
     let read: Vec<_> = read.collect();
-    lagging.resume(count, |name| name.contains("hub")).await;
+    lagging.resume(&read, "hub").await;
     for reading in read {
         assert_eq!(within("all messages", reading).await.unwrap(), (100..600).collect::<Vec<_>>());
     }
@@ -203,7 +204,6 @@ async fn subscription_on_a_lagging_server_skips_nothing() {
 async fn scan_on_a_lagging_server_is_complete() {
     let Some(mut lagging) = LaggingServer::start().await else { return };
     let pods = lagging.pods.split_off(0);
-    let count = pods.len();
     let read = pods.into_iter().map(|pod| {
         tokio::spawn(async move {
             let mut scan = until("a scan", || {
@@ -222,7 +222,7 @@ async fn scan_on_a_lagging_server_is_complete() {
         })
     });
     let read: Vec<_> = read.collect();
-    lagging.resume(count, |name| name.contains("past")).await;
+    lagging.resume(&read, "past").await;
     for reading in read {
         assert_eq!(within("all messages", reading).await.unwrap(), (100..600).collect::<Vec<_>>());
     }
