@@ -1,8 +1,8 @@
 //! Authentication of API callers: user, roles and tenants.
 //!
 //! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`),
-//! by a trusted gateway (`gateway`), or not at all. The token of the monitoring (`metrics_token`) applies beside them, and so do the sessions
-//! of users who logged in (`oidc`). The permissions of routes are in
+//! by a trusted gateway (`gateway`), or not at all. The sessions of users who logged in (`oidc`) and the
+//! token of the monitoring (`metrics_token`) apply beside them. The permissions of routes are in
 //! `src/api/permissions.rs`; this module depends on neither routes nor HTTP.
 
 mod admin_token;
@@ -52,8 +52,8 @@ impl Authenticator {
     /// of the session, if there is one; they have all permissions.
     ///
     /// # Errors
-    /// If the configured keys, the key file, the token of the administrator or the metrics token are invalid. An unavailable
-    /// URL is not an error; it is retried.
+    /// If the configured keys, the key file, the token of the administrator or the metrics token are invalid.
+    /// An unavailable URL is not an error; it is retried.
     pub async fn new(config: &Config, session: Option<SessionToken>) -> anyhow::Result<Self> {
         let auth = &config.auth;
         let mut oidc = None;
@@ -89,9 +89,11 @@ impl Authenticator {
     /// # Errors
     /// If the credentials are missing or invalid.
     pub async fn authenticate(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
-        if let Some(monitor) = self.metrics.as_ref().and_then(|token| token.caller(credentials)) {
-            return Ok(monitor);
-        }
+        let found = self.find_caller(credentials).await;
+        found.or_else(|error| self.metrics.as_ref().and_then(|token| token.caller(credentials)).ok_or(error))
+    }
+
+    async fn find_caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
         if let Some(oidc) = &self.oidc
             && let Some(user) = oidc.caller(credentials)?
         {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::str::FromStr as _;
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, Method, Uri};
+use axum::http::{HeaderValue, Uri};
 use axum::response::Response;
 use orlog_bus::membership::Pod;
 use orlog_model::{Clock as _, TenantId};
@@ -36,7 +36,7 @@ pub(super) struct AuditGuard {
 impl AuditGuard {
     /// Creates the record of a request; `None` if the request is not recorded.
     pub(super) fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> Option<Self> {
-        let is_change = ![Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
+        let is_change = !request.method().is_safe();
         let is_login = route == LOGIN_ROUTE;
         let is_recorded = route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
         is_recorded.then(|| {

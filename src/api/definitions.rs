@@ -15,7 +15,6 @@ use super::context::ApiState;
 use super::errors::invalid_parameter;
 use super::extract::{LastSegment, NodeAccess, QueryParams, Tenant};
 use super::problem::{Code, Problem};
-use super::sagas::hex;
 use crate::app::App;
 
 /// All definitions.
@@ -140,7 +139,7 @@ impl DefinitionContext {
         DefinitionView {
             saga: reference.saga.to_string(),
             version: reference.version,
-            hash: hex(&reference.hash),
+            hash: hex::encode(reference.hash),
             active,
             file: deployed.filter(|_| self.sees_node).map(|deployed| deployed.file.clone()),
             deployed_at: deployed.map(|deployed| deployed.at.to_string()),

@@ -18,7 +18,6 @@ use super::context::ApiState;
 use super::extract::QueryParams;
 use super::forward;
 use super::problem::{Code, Problem, ProblemDetail};
-use super::sagas::hex;
 use crate::app::{DeployError, DeployRequest};
 use crate::auth::Caller;
 use crate::definitions::{DeploymentPlan, SUFFIXES, SourceFile, is_definition};
@@ -196,7 +195,7 @@ pub(super) async fn collect(State(api): State<ApiState>) -> Result<Json<CollectR
     let dropped = collected.dropped.iter().map(|program| DroppedDefinition {
         saga: program.saga.to_string(),
         version: program.version,
-        hash: hex(&program.hash),
+        hash: hex::encode(program.hash),
     });
     Ok(Json(CollectResponse { dropped: dropped.collect(), kept: collected.retained }))
 }

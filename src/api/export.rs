@@ -140,8 +140,7 @@ fn kinds(text: &str) -> Result<Vec<FeedEntityKind>, Problem> {
 }
 
 fn response(part: &ExportPart) -> Response {
-    let headers = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];
     let mut body = part.lines.clone();
     body.push_str(&line::end_line(&part.cursor, part.more));
-    (headers, body).into_response()
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
 }

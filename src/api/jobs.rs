@@ -187,9 +187,9 @@ pub(super) async fn claim(
         return Err(invalid_parameter("effects", "no single upstream of kind worker executes these effects"));
     };
     let max_jobs = claim_body.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
-    let _long_poll = api.quotas.begin_long_poll()?;
     let clock = api.app.clock.as_ref();
     let wait = Duration::from_secs(claim_body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS).min(MAX_WAIT_SECONDS));
+    let _long_poll = (!wait.is_zero()).then(|| api.quotas.begin_long_poll()).transpose()?;
     let claimed = tokio::select! {
         biased;
         claimed = board.claim(clock, &request, max_jobs, terms, wait) => claimed,

@@ -1,7 +1,7 @@
 //! `/auth/login`, `/auth/callback`, `/auth/logout`: log-in of users to the web UI by OpenID Connect.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -119,12 +119,7 @@ fn set_cookie(name: &str, value: &str, same_site: &str, max_age: u32) -> HeaderV
 
 fn redirect<const N: usize>(url: &str, cookies: [HeaderValue; N]) -> Response {
     let location = HeaderValue::try_from(url).expect("a URL is ASCII");
-    let headers: [(HeaderName, HeaderValue); 3] = [
-        (header::LOCATION, location),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-    ];
-    let mut response = (StatusCode::SEE_OTHER, headers).into_response();
+    let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response();
     for cookie in cookies {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }

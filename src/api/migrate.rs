@@ -20,7 +20,7 @@ use super::deploy::user_name;
 use super::errors::invalid_parameter;
 use super::extract::{LastSegment, Tenant, page_limit};
 use super::problem::{Code, Problem};
-use super::sagas::{find, hex, parse_cursor};
+use super::sagas::{find, parse_cursor};
 use crate::app::{App, MigrateRequest, MigrateResult};
 use crate::auth::Caller;
 
@@ -124,7 +124,7 @@ pub(super) async fn migrate(
     let moved = api.app.migrate(instances, MigrateRequest { to, user: by, dry_run }).await?;
     Ok(Json(MigratePage {
         to_version: reference.version,
-        to_hash: hex(&reference.hash),
+        to_hash: hex::encode(reference.hash),
         items: moved.into_iter().map(MigratedInstance::of).collect(),
         next_cursor: next,
     }))
@@ -191,7 +191,8 @@ fn target(app: &App, saga: &SagaName, named: Option<&str>) -> Result<Arc<dyn Pro
         [program] => Ok(Arc::clone(program)),
         [] => Err(missing(format!("no definition {named} of saga {saga}"))),
         several => {
-            let hashes: Vec<_> = several.iter().map(|program| hex(&program.definition_ref().hash)).collect();
+            let hashes: Vec<_> =
+                several.iter().map(|program| hex::encode(program.definition_ref().hash)).collect();
             Err(invalid_parameter("to", format!("{named} is ambiguous; matches: {}", hashes.join(", "))))
         }
     }
@@ -221,7 +222,7 @@ impl DefinitionSelector {
     fn names(&self, program: &DefinitionRef) -> bool {
         match self {
             DefinitionSelector::Version(version) => program.version == *version,
-            DefinitionSelector::Hash(beginning) => hex(&program.hash).starts_with(beginning),
+            DefinitionSelector::Hash(beginning) => hex::encode(program.hash).starts_with(beginning),
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn check(
     (route, method, uri): (&str, &Method, &Uri),
     headers: &HeaderMap,
 ) -> Result<(), Problem> {
-    let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(method);
+    let is_safe = method.is_safe();
     if is_safe && PROBE_ROUTES.contains(&route) {
         return Ok(());
     }
@@ -42,7 +42,7 @@ pub(super) fn check(
 /// Checks a request whose credentials the browser sends by itself: a change requires the header `Origin`, which every
 /// browser sends and which [`check`] compares with the host.
 pub(super) fn check_session(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
-    let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(method);
+    let is_safe = method.is_safe();
     if is_safe || headers.contains_key(header::ORIGIN) {
         return Ok(());
     }

@@ -14,7 +14,6 @@ use utoipa::ToSchema;
 use super::context::ApiState;
 use super::extract::{NodeAccess, Tenant};
 use super::problem::Problem;
-use super::sagas::hex;
 use crate::app::App;
 use cache::TenantCounts;
 
@@ -279,7 +278,7 @@ impl InstanceGroupView {
         Self {
             saga: group.saga.to_string(),
             version: group.version,
-            hash: hex(&group.hash),
+            hash: hex::encode(group.hash),
             status: group.status.as_str(),
             paused: group.paused,
             count,

@@ -1,5 +1,6 @@
-//! Client for requests to other pods. The lease bucket contains their addresses, which are not trusted: with TLS, only a
-//! verified pod receives a request; without TLS, only loopback addresses do, unless the configuration allows others.
+//! Client for requests to other pods. The lease bucket contains their addresses, which are not trusted:
+//! with TLS, only a verified pod receives a request; without TLS, only loopback addresses do, unless the
+//! configuration allows others.
 
 use axum::extract::Request;
 use axum::http::Method;
@@ -34,13 +35,13 @@ pub(super) enum Error {
     #[error(transparent)]
     Tls(#[from] pods::Error),
     /// The pod did not respond, or its identity is not the expected one.
-    #[error("{}", chain(.0))]
-    Request(reqwest::Error),
+    #[error("{0:#}")]
+    Request(anyhow::Error),
 }
 
 impl From<reqwest::Error> for Error {
     fn from(error: reqwest::Error) -> Self {
-        Self::Request(error.without_url())
+        Self::Request(error.without_url().into())
     }
 }
 
@@ -91,11 +92,6 @@ pub(super) fn check_sender(app: &App, request: &Request) -> Result<(), Problem> 
     let detail =
         format!("{FORWARDED_BY} requires the client certificate of a pod; only pods send this header");
     Err(Problem::new(Code::UnverifiedPod, detail))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

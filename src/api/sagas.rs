@@ -24,7 +24,7 @@ use page::InstancePage;
 use search::InstanceSearch;
 use view::InstanceDetail;
 pub(super) use view::{
-    HistoryEntryView, InstanceSummary, ParentView, displayed_state, hex, hidden_values, stored_hidden_values,
+    HistoryEntryView, InstanceSummary, ParentView, displayed_state, hidden_values, stored_hidden_values,
 };
 use work::{AttemptView, OutboxView};
 

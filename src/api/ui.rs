@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 
 use super::problem::{Code, Problem};
-use super::sagas::hex;
 
 /// Content security policy: only resources of this server; no inline scripts and styles.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -61,7 +60,7 @@ files! {
 
 impl UiFile {
     fn of(path: &'static str, text: &'static str) -> Self {
-        let etag = format!("\"{}\"", hex(&Sha256::digest(text.as_bytes())[..12]));
+        let etag = format!("\"{}\"", hex::encode(&Sha256::digest(text.as_bytes())[..12]));
         Self { path, text, etag }
     }
 }

@@ -41,8 +41,7 @@ impl LineHash {
     }
 
     pub(super) fn to_hex(self) -> String {
-        let half = |bytes: &[u8]| u128::from_be_bytes(bytes.try_into().expect("half of a hash has 16 bytes"));
-        format!("{:032x}{:032x}", half(&self.0[..16]), half(&self.0[16..]))
+        hex::encode(self.0)
     }
 }
 

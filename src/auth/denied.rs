@@ -3,11 +3,11 @@
 //! A changed file applies to the next request. If it becomes unreadable or invalid, the last valid list stays in effect.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
+use orlog_effect::secret::FileVersion;
 use serde::Deserialize;
 
 /// Maximum size of the file in bytes.
@@ -36,9 +36,6 @@ impl DeniedTokens {
             || self.sub.contains(token.sub)
     }
 }
-
-/// Version of a file. A replaced file has another inode.
-type FileVersion = (u64, u64, i64, i64);
 
 pub(super) struct DeniedFile {
     path: PathBuf,
@@ -80,7 +77,7 @@ impl DeniedFile {
 fn version(path: &Path) -> anyhow::Result<FileVersion> {
     let data = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     ensure!(data.len() <= MAX_BYTES, "{} has more than {MAX_BYTES} bytes", path.display());
-    Ok((data.ino(), data.len(), data.mtime(), data.mtime_nsec()))
+    Ok(FileVersion::of(&data))
 }
 
 fn read(path: &Path) -> anyhow::Result<DeniedTokens> {

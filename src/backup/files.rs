@@ -132,17 +132,7 @@ pub(super) fn checksum(path: &Path) -> Result<FileChecksum, BackupFailure> {
         path: path.display().to_string(),
         bytes,
         length: bytes,
-        sha256: hex(&digest.finalize()),
-    })
-}
-
-/// Encodes bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        write!(text, "{byte:02x}").ok();
-        text
+        sha256: hex::encode(digest.finalize()),
     })
 }
 

@@ -76,7 +76,7 @@ impl DeploymentPlan {
                 Some(old) => plan.changed.push(DefinitionChange {
                     to,
                     from_version: old.program.version,
-                    from_hash: hex(&old.program.hash),
+                    from_hash: hex::encode(old.program.hash),
                 }),
             }
         }
@@ -96,7 +96,7 @@ impl DeploymentPlan {
 
 impl DefinitionSummary {
     fn of(program: &DefinitionRef, file: &str) -> Self {
-        let hash = hex(&program.hash);
+        let hash = hex::encode(program.hash);
         Self { saga: program.saga.to_string(), version: program.version, hash, file: file.to_owned() }
     }
 }
@@ -159,10 +159,6 @@ fn deployable(definitions: &[LoadedDefinition]) -> impl Iterator<Item = (&Defini
             name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
         )
     })
-}
-
-pub(super) fn hex(hash: &[u8; 16]) -> String {
-    uuid::Uuid::from_bytes(*hash).simple().to_string()
 }
 
 #[cfg(test)]

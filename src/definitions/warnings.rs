@@ -9,7 +9,7 @@ use orlog_program::{Action, Program};
 use orlog_store::PinCounts;
 
 use super::files::LoadedDefinition;
-use super::plan::{DefinitionChange, DefinitionSummary, DeploymentPlan, hex};
+use super::plan::{DefinitionChange, DefinitionSummary, DeploymentPlan};
 
 /// Context of the warnings for the new definitions.
 #[derive(Clone, Copy)]
@@ -66,7 +66,7 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
         if live == 0 {
             continue;
         }
-        let (saga, version, hash) = (&reference.saga, reference.version, &hex(&reference.hash)[..8]);
+        let (saga, version, hash) = (&reference.saga, reference.version, &hex::encode(reference.hash)[..8]);
         let instances =
             if live == 1 { "1 live instance".to_owned() } else { format!("{live} live instances") };
         warnings.extend(missing(program.as_ref(), context).map(|(requirement, remedy)| {

@@ -68,14 +68,14 @@ async fn waiting_workers_of_one_caller_leave_the_others_their_polls() {
     };
     let (first, second) = (client(1), client(2));
     let mut waiting = tokio::spawn(claim(&first, 25));
-    // The node serves the waiting request first or this one, which claims nothing at once. It rejects the waiting
+    // The node serves the waiting request first or this one, which waits for a second. It rejects the waiting
     // request if it comes during this one.
     let rejected = tokio::time::timeout(TIMEOUT, async {
         loop {
             if waiting.is_finished() {
                 waiting = tokio::spawn(claim(&first, 25));
             }
-            let response = claim(&first, 0).await.unwrap();
+            let response = claim(&first, 1).await.unwrap();
             if response.status() == 429 {
                 break response;
             }
@@ -84,10 +84,10 @@ async fn waiting_workers_of_one_caller_leave_the_others_their_polls() {
     });
     let text = rejected.await.expect("the second poll is rejected").text().await.unwrap();
     assert!(text.contains("max_long_polls"), "{text}");
-    assert_eq!(claim(&second, 0).await.unwrap().status(), 200);
+    assert_eq!(claim(&second, 1).await.unwrap().status(), 200);
     waiting.abort();
     let free = tokio::time::timeout(Duration::from_secs(20), async {
-        while claim(&first, 0).await.unwrap().status() != 200 {}
+        while claim(&first, 1).await.unwrap().status() != 200 {}
     });
     free.await.expect("the place of a client that left is free again");
     node.stop();

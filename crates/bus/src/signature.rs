@@ -106,7 +106,7 @@ impl Signer {
         };
         message.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(SIGNATURE));
         let code = key.derive(&context).code(&message).finalize().into_bytes();
-        message.headers.push((SIGNATURE.to_owned(), format!("{VERSION}={}", hex(&code))));
+        message.headers.push((SIGNATURE.to_owned(), format!("{VERSION}={}", hex::encode(code))));
         message
     }
 
@@ -166,7 +166,7 @@ impl Key {
     fn derive(&self, context: &str) -> Self {
         let mut mac = self.0.clone();
         mac.update(context.as_bytes());
-        Self::of(hex(&mac.finalize().into_bytes()).as_bytes())
+        Self::of(hex::encode(mac.finalize().into_bytes()).as_bytes())
     }
 
     /// Returns the authentication code of a message, not finalized. Each part is preceded by its length.
@@ -199,7 +199,10 @@ fn verify(keys: &[Key], context: &str, message: &Message) -> Result<(), Signatur
     let mut found = message.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(SIGNATURE));
     let (_, value) = found.next().ok_or(SignatureError::Missing)?;
     let code = value.trim().strip_prefix(VERSION).and_then(|value| value.strip_prefix('='));
-    let code = code.filter(|_| found.next().is_none()).and_then(bytes).ok_or(SignatureError::Invalid)?;
+    let code = code
+        .filter(|_| found.next().is_none())
+        .and_then(|code| hex::decode(code).ok())
+        .ok_or(SignatureError::Invalid)?;
     // In constant time for each key.
     let is_valid = keys.iter().any(|key| key.derive(context).code(message).verify_slice(&code).is_ok());
     if is_valid { Ok(()) } else { Err(SignatureError::Invalid) }
@@ -219,18 +222,6 @@ fn context(subject: &str) -> Option<(SubjectKind, String)> {
 /// Returns whether a header, in lower case, is interpreted and therefore signed.
 fn is_signed(name: &str) -> bool {
     name.starts_with("ce-") || name == "content-type" || name == "traceparent"
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
-fn bytes(hex: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> =
-        hex.chars().map(|digit| digit.to_digit(16).and_then(|value| u8::try_from(value).ok())).collect();
-    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
-    Some(digits.chunks(2).map(|pair| (pair[0] << 4) | pair[1]).collect())
 }
 
 #[cfg(test)]
@@ -325,10 +316,10 @@ mod tests {
     fn worker_of_one_effect_needs_its_derived_key_only() {
         let mut mac = Hmac::<Sha256>::new_from_slice(OLD.as_bytes()).unwrap();
         mac.update(b"orlog.effect.pay.charge");
-        let derived = hex(&mac.finalize().into_bytes());
+        let derived = hex::encode(mac.finalize().into_bytes());
         let code = Key::of(derived.as_bytes()).code(&message()).finalize().into_bytes();
         let mut signed = message();
-        signed.headers.push((SIGNATURE.to_owned(), format!("v1={}", hex(&code))));
+        signed.headers.push((SIGNATURE.to_owned(), format!("v1={}", hex::encode(code))));
         assert_eq!(signer(&[OLD]).verify(&signed), Ok(()));
         "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut signed.subject);
         assert_eq!(signer(&[OLD]).verify(&signed), Err(SignatureError::Invalid));

@@ -9,6 +9,7 @@ mod value;
 
 use std::env::VarError;
 use std::fmt;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -36,8 +37,8 @@ enum SecretSource {
 }
 
 /// Version of a file that was read. A replaced file has another inode.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct FileVersion {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileVersion {
     inode: u64,
     size: u64,
     modified: (i64, i64),
@@ -79,21 +80,24 @@ impl SecretRef {
     }
 
     fn file(&self, path: &PathBuf) -> std::io::Result<Secret> {
-        let stamp = stamp(path)?;
+        let version = FileVersion::of(&std::fs::metadata(path)?);
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, secret)) = read.as_ref().filter(|(known, _)| *known == stamp) {
+        if let Some((_, secret)) = read.as_ref().filter(|(known, _)| *known == version) {
             return Ok(secret.clone());
         }
         let text = std::fs::read_to_string(path)?;
         let secret = Secret::new(text.trim_end_matches(['\n', '\r']));
-        *read = Some((stamp, secret.clone()));
+        *read = Some((version, secret.clone()));
         Ok(secret)
     }
 }
 
-fn stamp(path: &PathBuf) -> std::io::Result<FileVersion> {
-    let data = std::fs::metadata(path)?;
-    Ok(FileVersion { inode: data.ino(), size: data.len(), modified: (data.mtime(), data.mtime_nsec()) })
+impl FileVersion {
+    /// Returns the version of the file with this metadata.
+    #[must_use]
+    pub fn of(data: &Metadata) -> Self {
+        Self { inode: data.ino(), size: data.len(), modified: (data.mtime(), data.mtime_nsec()) }
+    }
 }
 
 impl FromStr for SecretRef {

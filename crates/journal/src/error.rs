@@ -46,7 +46,7 @@ pub enum Error {
         supported: u16,
     },
     /// The directory contains a journal with another identity.
-    #[error("{} belongs to journal {}, not to {}", path.display(), hex(found), hex(expected))]
+    #[error("{} belongs to journal {}, not to {}", path.display(), hex::encode(found), hex::encode(expected))]
     WrongIdentity {
         /// Segment file.
         path: PathBuf,
@@ -139,10 +139,4 @@ impl Error {
     pub(crate) fn corrupt(path: &Path, offset: u64, reason: &'static str) -> Self {
         Self::Corrupt { path: path.to_owned(), offset, reason }
     }
-}
-
-/// Returns the bytes of an identity as 32 hexadecimal digits.
-#[must_use]
-pub fn hex(identity: &[u8; 16]) -> String {
-    format!("{:032x}", u128::from_be_bytes(*identity))
 }

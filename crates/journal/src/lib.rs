@@ -31,7 +31,7 @@ mod segment;
 
 pub use dir::{has_segments, move_aside};
 pub use disk::{Disk, LocalDisk};
-pub use error::{Error, Result, hex};
+pub use error::{Error, Result};
 pub use format::MAX_PAYLOAD_BYTES;
 pub use journal::{Journal, Syncer};
 pub use options::{DurablePosition, Options};

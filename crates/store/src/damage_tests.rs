@@ -68,7 +68,7 @@ fn every_flipped_bit_of_every_table_is_noticed() {
             check_tables(dir.path(), |problem| found.push(problem)).unwrap();
             assert_eq!(found.len(), 1, "{found:?}");
             assert_eq!(found[0].table, table.name());
-            assert!(found[0].reason.contains(&crate::encoding::tuple::hex(key)), "{found:?}");
+            assert!(found[0].reason.contains(&hex::encode(key)), "{found:?}");
             tables(dir.path()).store_row(table, key, row);
             checked += 1;
         }

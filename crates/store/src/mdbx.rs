@@ -19,8 +19,8 @@ use libmdbx::{
     SyncMode, TableFlags, Transaction, WriteFlags,
 };
 
+use crate::encoding::checksum;
 use crate::encoding::range::RowVisitor;
-use crate::encoding::{checksum, tuple};
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::stats::{PageStats, TableStats};
@@ -300,7 +300,7 @@ pub(crate) fn verified<'a>(path: &Path, table: Table, key: &[u8], row: &'a [u8])
     checksum::verify(table, key, row).ok_or_else(|| Error::Damaged {
         path: path.to_owned(),
         table: table.name(),
-        key: tuple::hex(key),
+        key: hex::encode(key),
     })
 }
 

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use orlog_journal::{Disk, DurablePosition, Error as JournalError, Journal, hex};
+use orlog_journal::{Disk, DurablePosition, Error as JournalError, Journal};
 
 use crate::error::Error;
 use crate::options::Options;
@@ -49,7 +49,8 @@ pub(crate) fn check_journal(
 fn check_identity(dir: &Path, expected: Option<DurablePosition>, found: [u8; 16]) -> Result<(), Error> {
     match expected {
         Some(DurablePosition { identity, .. }) if identity != found => {
-            let reason = format!("it is store {}, but store {} was here", hex(&found), hex(&identity));
+            let reason =
+                format!("it is store {}, but store {} was here", hex::encode(found), hex::encode(identity));
             Err(Error::Lost { path: dir.to_owned(), reason })
         }
         _ => Ok(()),

@@ -12,10 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use orlog_journal::{DurablePosition, Journal, LocalDisk, Reader, hex};
+use orlog_journal::{DurablePosition, Journal, LocalDisk, Reader};
 
 use crate::encoding::record::StoreState;
-use crate::encoding::tuple;
 use crate::error::Error;
 use crate::mdbx::inspect::{TableProblem, check_tables};
 use crate::memtable::Memtable;
@@ -125,8 +124,8 @@ fn open_copy(work: &Path, identity: [u8; 16], options: &Options) -> Result<Arc<S
     if copy.identity() != identity {
         let reason = format!(
             "it is a copy of store {}, not of store {}; use a backup of this store",
-            hex(&copy.identity()),
-            hex(&identity)
+            hex::encode(copy.identity()),
+            hex::encode(identity)
         );
         return Err(Error::Mismatch { path: work.to_owned(), reason });
     }
@@ -175,7 +174,7 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
                 error => error,
             })?;
             if !equal.unwrap_or(row.is_none()) {
-                let key = tuple::hex(key);
+                let key = hex::encode(key);
                 return Err(other_history(path, &format!("the row {key} of table {} differs", table.name())));
             }
         }

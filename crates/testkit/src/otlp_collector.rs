@@ -2,7 +2,6 @@
 //! them to tests.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -216,13 +215,13 @@ fn take(path: &str, body: &[u8], shared: &Shared) -> Option<()> {
 fn seen(span: Span, node: &str) -> ReceivedSpan {
     let link = |link: opentelemetry_proto::tonic::trace::v1::span::Link| {
         let kind = attributes(link.attributes).remove("orlog.link").unwrap_or_default();
-        (hex(&link.trace_id), hex(&link.span_id), kind)
+        (hex::encode(&link.trace_id), hex::encode(&link.span_id), kind)
     };
     let failed = span.status.filter(|status| status.code == StatusCode::Error as i32);
     ReceivedSpan {
-        trace: hex(&span.trace_id),
-        span: hex(&span.span_id),
-        parent: hex(&span.parent_span_id),
+        trace: hex::encode(&span.trace_id),
+        span: hex::encode(&span.span_id),
+        parent: hex::encode(&span.parent_span_id),
         name: span.name,
         kind: span.kind,
         node: node.to_owned(),
@@ -236,7 +235,7 @@ fn seen(span: Span, node: &str) -> ReceivedSpan {
 
 fn line(record: LogRecord, resource: BTreeMap<String, String>) -> ReceivedLog {
     ReceivedLog {
-        trace: hex(&record.trace_id),
+        trace: hex::encode(&record.trace_id),
         level: record.severity_text,
         body: record.body.map(text).unwrap_or_default(),
         attributes: attributes(record.attributes),
@@ -260,11 +259,4 @@ fn text(value: AnyValue) -> String {
         Some(Any::DoubleValue(number)) => number.to_string(),
         other => format!("{other:?}"),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String never fails");
-        text
-    })
 }

@@ -315,7 +315,7 @@ impl HistoryEntryView {
 
 impl DefinitionRefView {
     pub(super) fn of(program: &DefinitionRef) -> Self {
-        Self { version: program.version, hash: hex(&program.hash) }
+        Self { version: program.version, hash: hex::encode(program.hash) }
     }
 }
 
@@ -367,15 +367,6 @@ pub(in crate::api) fn state(bytes: &[u8]) -> Value {
     readable.unwrap_or_else(|| json!({ "base64": STANDARD.encode(bytes) }))
 }
 
-/// Encodes bytes in hexadecimal.
-pub(in crate::api) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a string does not fail");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -390,6 +381,6 @@ mod tests {
 
     #[test]
     fn bytes_are_rendered_in_hexadecimal() {
-        assert_eq!(hex(&[0, 255, 16]), "00ff10");
+        assert_eq!(hex::encode([0, 255, 16]), "00ff10");
     }
 }

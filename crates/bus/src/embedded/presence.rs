@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use orlog_journal::{Disk, DurablePosition, Error as JournalError, Journal, RecoveryReport, hex};
+use orlog_journal::{Disk, DurablePosition, Error as JournalError, Journal, RecoveryReport};
 use uuid::Uuid;
 
 use super::cursors::Cursors;
@@ -73,7 +73,7 @@ fn missing(stored: Option<Uuid>, has_log: bool, expected: Option<DurablePosition
         (None, _) if has_log => Some("the log exists, but the file stream-id is missing".to_owned()),
         (None, Some(_)) => Some("it is missing".to_owned()),
         (Some(found), Some(expected)) if expected.identity != found.into_bytes() => {
-            let expected = hex(&expected.identity);
+            let expected = hex::encode(expected.identity);
             Some(format!("it is log {}, but log {expected} was here", found.simple()))
         }
         _ => None,

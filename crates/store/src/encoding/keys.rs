@@ -314,7 +314,6 @@ pub(crate) fn read_dedupe(key: &[u8]) -> Result<(i64, InstanceKey, DedupeKey), E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encoding::tuple::hex;
 
     fn key() -> InstanceKey {
         InstanceKey {
@@ -330,7 +329,7 @@ mod tests {
 
     #[track_caller]
     fn check(key: &[u8], expected: &str) {
-        assert_eq!(hex(key), expected.replace(' ', ""));
+        assert_eq!(hex::encode(key), expected.replace(' ', ""));
     }
 
     #[test]
@@ -363,7 +362,7 @@ mod tests {
     }
 
     fn slot() -> String {
-        hex(&keys().slots.slot_of(&key()).0.to_be_bytes())
+        hex::encode(keys().slots.slot_of(&key()).0.to_be_bytes())
     }
 
     #[test]

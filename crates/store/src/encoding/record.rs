@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn record_format_is_stable() {
-        let text = crate::encoding::tuple::hex(&written()[HEADER_BYTES..]);
+        let text = hex::encode(&written()[HEADER_BYTES..]);
         assert_eq!(text, "0201006b020000007676".to_owned() + "4001006900000000" + "83010074");
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
-use crate::encoding::tuple::{KeyWriter, hex, unhex};
+use crate::encoding::tuple::KeyWriter;
 use crate::encoding::value::readable;
 use crate::error::Error;
 use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
@@ -100,7 +100,7 @@ impl FeedEntityKind {
 
 impl From<FeedScanCursor> for String {
     fn from(cursor: FeedScanCursor) -> Self {
-        format!("{:02x}{}", cursor.table as u8, hex(&cursor.key))
+        format!("{:02x}{}", cursor.table as u8, hex::encode(&cursor.key))
     }
 }
 
@@ -108,7 +108,7 @@ impl TryFrom<String> for FeedScanCursor {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let bytes = unhex(&text);
+        let bytes = hex::decode(&text).ok();
         let (table, key) = bytes.as_deref().and_then(<[u8]>::split_first).ok_or("invalid scan cursor")?;
         let table = Table::from_number(*table)
             .filter(|table| FEED_TABLES.contains(table))

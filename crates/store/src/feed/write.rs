@@ -195,7 +195,6 @@ pub(crate) fn read(key: &[u8], bytes: &[u8]) -> Result<FeedRow, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encoding::tuple::hex;
 
     const OFFSET: FeedOffset = FeedOffset { position: 7, part: 1, writer_id: 9 };
 
@@ -207,10 +206,10 @@ mod tests {
             (Table::Task, b"b".to_vec()),
         ];
         let (key, row) = (keys::feed(7, 1), written(9, Timestamp::from_millis(-2), &touched));
-        assert_eq!(hex(&key), "000000000000000700000001");
+        assert_eq!(hex::encode(&key), "000000000000000700000001");
         let text =
             "01 0000000000000009 fffffffffffffffe 0000000006 61636d652d31 0100060002 2d38 0a00000001 62";
-        assert_eq!(hex(&row), text.replace(' ', ""));
+        assert_eq!(hex::encode(&row), text.replace(' ', ""));
         assert_eq!(
             read(&key, &row).unwrap(),
             FeedRow { offset: OFFSET, at: Timestamp::from_millis(-2), touched }

@@ -6,7 +6,6 @@ use std::path::Path;
 use libmdbx::{Database, DatabaseOptions, Error as MdbxError, Mode, NoWriteMap, RO, Transaction};
 
 use super::{translated, verified};
-use crate::encoding::tuple;
 use crate::error::Error;
 use crate::table::Table;
 
@@ -122,7 +121,7 @@ fn walk_table(
         let in_order = last.as_ref().is_none_or(|last: &Vec<u8>| **last < *key);
         let damaged = verified(path, table, &key, &value).err();
         let is_continued = match damaged {
-            _ if !in_order => problem(format!("the key {} is not in order", tuple::hex(&key)), false),
+            _ if !in_order => problem(format!("the key {} is not in order", hex::encode(&key)), false),
             Some(error) => problem(error.to_string(), !table.is_required()),
             None => true,
         };

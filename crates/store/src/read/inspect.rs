@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::encoding::definition_source::DefinitionSourceBytes;
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
-use crate::encoding::tuple::{KeyReader, hex};
+use crate::encoding::tuple::KeyReader;
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::feed::write;
@@ -171,7 +171,7 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
                 Ok(text) => value["source"] = text.into(),
                 Err(module) => value["source_bytes"] = module.as_bytes().len().into(),
             }
-            (None, format!("definition:{}", hex(key)), value)
+            (None, format!("definition:{}", hex::encode(key)), value)
         }
         Table::Meta if key == keys::DEPLOYMENT => {
             (None, "meta:deployment".to_owned(), json::<Deployment>(table, bytes)?)
@@ -186,7 +186,9 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
             (Some(tenant), name, json::<TaskEvent>(table, bytes)?)
         }
         Table::Feed => feed(key, bytes)?,
-        Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), Value::String(hex(bytes))),
+        Table::Meta => {
+            (None, format!("meta:{}", String::from_utf8_lossy(key)), Value::String(hex::encode(bytes)))
+        }
     };
     Ok((owner, InspectRow { key, value }))
 }
@@ -218,8 +220,8 @@ fn instance(instance: &Instance) -> Value {
         let mut rest = state.as_slice();
         rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())
     });
-    value["state"] = readable.unwrap_or_else(|| json!({ "hex": hex(state) }));
-    value["definition"]["hash"] = Value::String(hex(&instance.definition.hash));
+    value["state"] = readable.unwrap_or_else(|| json!({ "hex": hex::encode(state) }));
+    value["definition"]["hash"] = Value::String(hex::encode(instance.definition.hash));
     value
 }
 
@@ -227,7 +229,8 @@ fn instance(instance: &Instance) -> Value {
 fn dead_letter(record: &DeadLetter) -> Value {
     let mut value = to_value(record);
     if let DeadLetterOriginal::Message { payload, .. } = &record.original {
-        let readable = serde_json::from_slice(payload).unwrap_or_else(|_| json!({ "hex": hex(payload) }));
+        let readable =
+            serde_json::from_slice(payload).unwrap_or_else(|_| json!({ "hex": hex::encode(payload) }));
         value["original"]["Message"]["payload"] = readable;
     }
     value

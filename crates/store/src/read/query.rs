@@ -6,7 +6,7 @@ use orlog_model::{Instance, InstanceKey, SagaName, Status, TenantId, Timer, Time
 
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
-use crate::encoding::tuple::{KeyReader, hex, unhex};
+use crate::encoding::tuple::KeyReader;
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::read::reader::Reader;
@@ -104,7 +104,7 @@ impl InstanceQuery {
     fn resumed(&self) -> Result<Option<Vec<u8>>, Error> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         let invalid_cursor = || Error::InvalidCursor { cursor: cursor.chars().take(64).collect() };
-        let key = unhex(cursor).ok_or_else(invalid_cursor)?;
+        let key = hex::decode(cursor).map_err(|_| invalid_cursor())?;
         let (_, instance) = keys::read_instance(&mut KeyReader::of(&key)).map_err(|_| invalid_cursor())?;
         if instance.tenant == self.tenant { Ok(Some(key)) } else { Err(invalid_cursor()) }
     }
@@ -114,7 +114,7 @@ impl Reader {
     /// Returns the cursor of a query whose last page ended with this instance.
     #[must_use]
     pub fn cursor(&self, key: &InstanceKey) -> String {
-        hex(&self.keys().instance(key))
+        hex::encode(self.keys().instance(key))
     }
 
     /// Returns the instances that match a query, ordered by slot, saga and correlation id.
@@ -141,7 +141,7 @@ impl Reader {
                 if page.items.len() < limit && page.scanned < scan_limit {
                     return Ok(ControlFlow::Continue(()));
                 }
-                page.next = Some(hex(row));
+                page.next = Some(hex::encode(row));
                 Ok(ControlFlow::Break(()))
             })?;
             if page.next.is_some() {
@@ -158,18 +158,18 @@ impl Reader {
     pub fn timers(&self, query: &TimerQuery) -> Result<Page<FoundTimer>, Error> {
         let invalid_cursor =
             |cursor: &String| Error::InvalidCursor { cursor: cursor.chars().take(64).collect() };
-        let start = |cursor: &String| unhex(cursor).ok_or_else(|| invalid_cursor(cursor));
+        let start = |cursor: &String| hex::decode(cursor).map_err(|_| invalid_cursor(cursor));
         let start = query.cursor.as_ref().map(start).transpose()?.unwrap_or_default();
         let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
         self.shared.scan(Table::Timer, &KeyRange { start, end: None }, |row, _| {
             if page.items.len() == query.limit || page.scanned == query.scan_limit {
-                page.next = Some(hex(&keys::timer_cursor(&query.tenant, row)?));
+                page.next = Some(hex::encode(&keys::timer_cursor(&query.tenant, row)?));
                 return Ok(ControlFlow::Break(()));
             }
             let (key, timer) = keys::read_timer(row)?;
             page.scanned += 1;
             if key.tenant == query.tenant {
-                page.items.push(FoundTimer { position: hex(row), key, timer });
+                page.items.push(FoundTimer { position: hex::encode(row), key, timer });
             }
             Ok(ControlFlow::Continue(()))
         })?;

@@ -209,7 +209,7 @@ mod tests {
             match follower.take(&LogEntry { number, bytes: bytes.clone() }) {
                 Ok(FollowStep::Nothing) => {}
                 Ok(FollowStep::Record(at, record)) => {
-                    found.push(format!("{}:{}", at.position, crate::encoding::tuple::hex(&record)));
+                    found.push(format!("{}:{}", at.position, hex::encode(&record)));
                 }
                 Ok(FollowStep::Diverged(_)) => found.push("?".to_owned()),
                 Err(_) => found.push("!".to_owned()),

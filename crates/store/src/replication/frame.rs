@@ -103,7 +103,7 @@ mod tests {
         let entry = header.encode(b"body");
         assert_eq!(read(&entry).unwrap(), (header, Bytes::from_static(b"body")));
         let text = "01000100020003000000000000000201000000000000070000000000000".to_owned() + "0626f6479";
-        assert_eq!(crate::encoding::tuple::hex(&entry), text);
+        assert_eq!(hex::encode(&entry), text);
         let claim = EntryHeader::claim(OWNER, 9, Duration::from_secs(10));
         let (header, body) = read(&claim).unwrap();
         assert_eq!(

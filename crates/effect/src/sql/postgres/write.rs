@@ -21,7 +21,7 @@ pub(super) fn text(value: &Value, kind: &PgTypeInfo) -> Result<Option<String>, S
         (_, PgTypeKind::Array(element), Value::Array(items)) => Ok(Some(array(items, element)?)),
         ("BYTEA", _, Value::String(text)) => {
             let bytes = BASE64_STANDARD.decode(text).map_err(|_| "bytes must be base64".to_owned())?;
-            Ok(Some(format!("\\x{}", hex(&bytes))))
+            Ok(Some(format!("\\x{}", hex::encode(&bytes))))
         }
         _ => Ok(database::text(value)),
     }
@@ -49,12 +49,4 @@ fn array(items: &[Value], element: &PgTypeInfo) -> Result<String, String> {
 
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a string never fails");
-        text
-    })
 }
