@@ -65,6 +65,12 @@ pub struct Definition {
 /// Default time to live of early events.
 pub const DEFAULT_EARLY_EVENT_TTL: Duration = Duration::from_hours(24);
 
+impl Definition {
+    pub(crate) fn early_event_ttl(&self) -> Duration {
+        self.early_event_ttl.unwrap_or(DEFAULT_EARLY_EVENT_TTL)
+    }
+}
+
 /// Location of the correlation id in an event. If the location is empty, the correlation id of the
 /// envelope applies. A location is a path (`order.id`) or, with a leading `=`, an expression over
 /// `event`.

@@ -40,6 +40,7 @@ mod advance;
 mod apply_outcome;
 mod compensate;
 mod compiled;
+mod early_event;
 mod foreach;
 mod handler;
 mod human_task;

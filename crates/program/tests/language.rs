@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 #[path = "language/attempts.rs"]
 mod attempts;
+#[path = "language/early_events.rs"]
+mod early_events;
 #[path = "language/events.rs"]
 mod events;
 #[path = "language/foreach.rs"]

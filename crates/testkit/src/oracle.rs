@@ -3,50 +3,12 @@
 //! It shares no code with engine, machine or store. A test applies the same operations to both and
 //! compares the results.
 
+mod operation;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sagas::STEPS;
-
-/// Outcome of work in the oracle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OracleOutcome {
-    /// The gateway accepted the command.
-    Accepted,
-    /// The work was executed.
-    Succeeded,
-    /// The work was rejected.
-    Failed,
-    /// The outcome is unknown.
-    TimedOut,
-}
-
-/// Input of an instance.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OracleOp {
-    /// Event with this type and id.
-    Event(&'static str, String),
-    /// Outcome of the n-th work item that was requested under a tag.
-    Outcome(String, usize, OracleOutcome),
-    /// Timer of this run of the instance; 0: expiry of early events.
-    Timer(u64),
-    /// Control request (`cancel`, `pause`, `resume`, `retry`) with this id.
-    Control(&'static str, String),
-}
-
-/// Result of an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OracleResult {
-    /// The input caused a transition.
-    Applied,
-    /// The input changed nothing.
-    Ignored,
-    /// The input is buffered until the instance starts or is resumed.
-    Buffered,
-    /// The status forbids the input.
-    Rejected,
-    /// The input was applied before.
-    Duplicate,
-}
+pub use operation::{OracleOp, OracleOutcome, OracleResult};
 
 /// Instance.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +34,8 @@ pub struct OracleInstance {
     cancelled: bool,
     emitted: bool,
     applied: BTreeSet<String>,
+    /// Expiry times of `StockReleased` events that came before the compensation.
+    released: Vec<i64>,
 }
 
 /// All instances and the outbox.
@@ -248,7 +212,9 @@ impl Oracle {
         let changed = match op {
             OracleOp::Event("StockReserved", _) => self.step(of, saga, "reserve", "ok"),
             OracleOp::Event("StockRejected", _) => self.step(of, saga, "reserve", "failed"),
-            OracleOp::Event("StockReleased", _) => self.compensated(of, saga, "reserve", true),
+            OracleOp::Event("StockReleased", _) => {
+                self.compensated(of, saga, "reserve", true) || self.keep_released(saga)
+            }
             OracleOp::Event(..) | OracleOp::Control(..) => false,
             OracleOp::Outcome(tag, nth, _) if saga.open.get(tag) != Some(nth) => false,
             OracleOp::Outcome(tag, _, result) => self.outcome(of, saga, tag, *result),
@@ -258,9 +224,18 @@ impl Oracle {
         if changed { Self::applied(saga) } else { OracleResult::Ignored }
     }
 
+    /// Keeps the confirmation of a compensation that has not started.
+    fn keep_released(&self, saga: &mut OracleInstance) -> bool {
+        let may_start = matches!(saga.status, "running" | "compensating" | "stuck")
+            && matches!(saga.steps["reserve"], "open" | "done" | "failed" | "abandoned");
+        saga.released.extend(may_start.then_some(self.now + 24 * 3_600_000));
+        may_start
+    }
+
     fn applied(saga: &mut OracleInstance) -> OracleResult {
         saga.version += 1;
         if matches!(saga.status, "completed" | "failed" | "cancelled") {
+            saga.released.clear();
             saga.open.retain(|tag, _| !tag.ends_with("reserve"));
         }
         OracleResult::Applied
@@ -366,6 +341,9 @@ impl Oracle {
     fn request_compensation(&mut self, of: &str, saga: &mut OracleInstance, step: &'static str) {
         saga.steps.insert(step, "compensating");
         self.request(of, saga, &format!("compensate:{step}"), true);
+        if step == "reserve" && std::mem::take(&mut saga.released).iter().any(|until| *until > self.now) {
+            self.compensated(of, saga, step, true);
+        }
     }
 
     fn request(&mut self, of: &str, saga: &mut OracleInstance, name: &str, awaited: bool) {

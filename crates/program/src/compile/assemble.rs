@@ -123,6 +123,7 @@ impl<'a> Assembler<'a> {
                 .as_ref()
                 .map(|reference| self.template("reference", reference, ExpressionScope::Forward, None)),
             timeout: definition.timeout,
+            early_event_ttl: definition.early_event_ttl(),
             steps,
             sorted: Vec::new(),
             completed: self.fact("completed", definition.completed.as_ref(), ExpressionScope::Forward),

@@ -3,7 +3,7 @@
 use orlog_model::{EffectName, EventType, SagaName};
 
 use crate::contract::{EventSubscription, Manifest};
-use crate::definition::{Action, DEFAULT_EARLY_EVENT_TTL, Definition};
+use crate::definition::{Action, Definition};
 
 pub(super) fn of(definition: &Definition, result_events: &[EventType]) -> Manifest {
     Manifest {
@@ -11,7 +11,7 @@ pub(super) fn of(definition: &Definition, result_events: &[EventType]) -> Manife
         effects: sorted(actions(definition).filter_map(effect)),
         commands: sorted(actions(definition).filter_map(command)),
         sagas: sorted(actions(definition).filter_map(saga)),
-        early_event_ttl: definition.early_event_ttl.unwrap_or(DEFAULT_EARLY_EVENT_TTL),
+        early_event_ttl: definition.early_event_ttl(),
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct CompiledSaga {
     pub(crate) env: Vec<(String, Template)>,
     pub(crate) reference: Option<Template>,
     pub(crate) timeout: Option<Duration>,
+    /// Time for which events are kept until their step starts.
+    pub(crate) early_event_ttl: Duration,
     pub(crate) steps: Vec<CompiledStep>,
     /// Step indices in topological order.
     pub(crate) sorted: Vec<usize>,

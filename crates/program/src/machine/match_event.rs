@@ -1,6 +1,6 @@
 //! Event matching: resolves the step, compensation or element that awaits an event, and its meaning.
 
-use orlog_model::{Event, Failure};
+use orlog_model::{EventType, Failure};
 use serde_json::Value;
 
 use super::compiled::EventBinding;
@@ -14,8 +14,12 @@ use crate::expression::{EvalError, Expression};
 impl Execution<'_> {
     /// Returns the first match, in the order of the definition, that awaits this event and whose condition
     /// holds. Without one, returns the first abandoned step that the event would have completed.
-    pub(super) fn match_event<'e>(&self, event: &'e Event) -> Result<StepInput<'e>, &'static str> {
-        let entries = self.saga.entries.get(&event.kind).ok_or("the saga does not consume this event")?;
+    pub(super) fn match_event<'e>(
+        &self,
+        kind: &EventType,
+        data: &'e Value,
+    ) -> Result<StepInput<'e>, &'static str> {
+        let entries = self.saga.entries.get(kind).ok_or("the saga does not consume this event")?;
         let mut last_reason = "no condition of the steps that await this event holds";
         for late in [false, true] {
             for entry in entries {
@@ -32,7 +36,7 @@ impl Execution<'_> {
                         | StepUpdate::OpenInDoubtTask(_)
                         | StepUpdate::RequestAgain
                         | StepUpdate::Discard => {
-                            if let Some(step_input) = self.read(at, *entry, event, late) {
+                            if let Some(step_input) = self.read(at, *entry, (kind, data), late) {
                                 return Ok(step_input);
                             }
                         }
@@ -49,7 +53,7 @@ impl Execution<'_> {
         &self,
         at: StepIndex,
         entry: EventBinding,
-        event: &'e Event,
+        (kind, data): (&EventType, &'e Value),
         late: bool,
     ) -> Option<StepInput<'e>> {
         let action = self.action_of(at, entry.is_compensation);
@@ -57,17 +61,17 @@ impl Execution<'_> {
         let step_input = |result, failure| StepInput {
             at,
             result,
-            data: &event.data,
+            data,
             named: None,
             failure,
             certainty: Certainty::Known,
         };
-        match self.holds(at, matchers[entry.index].when.as_ref(), &event.data) {
+        match self.holds(at, matchers[entry.index].when.as_ref(), data) {
             Ok(false) => None,
             Ok(true) if entry.is_success => Some(step_input(result(entry), None)),
             Ok(true) => {
-                let message = failure_message(&event.kind, &event.data);
-                Some(step_input(result(entry), Some(Failure { code: event.kind.to_string(), message })))
+                let message = failure_message(kind, data);
+                Some(step_input(result(entry), Some(Failure { code: kind.to_string(), message })))
             }
             // A late or duplicate result, or one during a retry delay, must not fail the step.
             Err(_)

@@ -222,6 +222,11 @@ impl StateMigrator<'_> {
         let runs_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
         let timeout = self.to.timeout.filter(|_| runs_forward || old.until.is_some());
         new.until = timeout.map(|timeout| old.until.unwrap_or_else(|| context.now.saturating_add(timeout)));
+        if let Some(extra) = &old.extra
+            && !extra.early.is_empty()
+        {
+            new.extra_mut().early.clone_from(&extra.early);
+        }
         self.migrate_vars(&mut new, context);
         new
     }
@@ -241,6 +246,11 @@ impl StateMigrator<'_> {
         for (tag, child) in &extra.children {
             if let Some(tag) = renamed(tag, from, to) {
                 new.extra_mut().children.push((tag, child.clone()));
+            }
+        }
+        for (tag, round) in &extra.rounds {
+            if let Some(tag) = renamed(tag, from, to) {
+                new.extra_mut().rounds.push((tag, *round));
             }
         }
         for (tag, due) in &extra.escalations {

@@ -6,7 +6,7 @@
 mod format1;
 mod step_entry;
 
-use orlog_model::{CorrelationId, Name, Timestamp};
+use orlog_model::{CorrelationId, EventType, Name, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -84,6 +84,17 @@ pub(super) struct OptionalState {
     /// Rounds by tag, for tags that are not in their first round.
     #[serde(default)]
     pub(super) rounds: Vec<(Name, u64)>,
+    /// Events whose steps have not started, in the order of arrival.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) early: Vec<EarlyEvent>,
+}
+
+/// Event that is kept until its step starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct EarlyEvent {
+    pub(super) kind: EventType,
+    pub(super) data: Value,
+    pub(super) expires_at: Timestamp,
 }
 
 /// Elements of a step: their values at its start, and their states.

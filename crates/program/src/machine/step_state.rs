@@ -120,6 +120,12 @@ impl StepState {
         )
     }
 
+    /// Returns true if its compensation has not started, but may start.
+    pub(super) fn may_be_compensated(self) -> bool {
+        !self.is_compensation()
+            && !matches!(self, StepState::Compensated | StepState::Skipped | StepState::Bypassed)
+    }
+
     /// Returns true if the step is in progress.
     pub(super) fn is_in_progress(self) -> bool {
         matches!(self, StepState::Running | StepState::Retrying | StepState::InDoubt)

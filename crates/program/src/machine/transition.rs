@@ -105,10 +105,11 @@ impl<'a> Execution<'a> {
         match input {
             ProgramInput::Event(event) => {
                 let handled = self.run_handlers(event)?;
-                match self.match_event(event) {
+                match self.match_event(&event.kind, &event.data) {
                     Ok(step_input) => {
                         self.apply_step_input(&step_input).or_else(|reason| reject_unless(handled, reason))
                     }
+                    Err(_) if self.keep_early(event)? => Ok(()),
                     Err(reason) => reject_unless(handled, NoTransition::Ignored(reason)),
                 }
             }
@@ -127,10 +128,20 @@ impl<'a> Execution<'a> {
         }
     }
 
+    /// Executes all possible actions, and applies the early events of the steps that they start.
+    fn advance_to_rest(&mut self) -> Result<(), ProgramError> {
+        self.advance_once()?;
+        while self.apply_early() {
+            self.advance_once()?;
+        }
+        self.drop_stale_early();
+        Ok(())
+    }
+
     /// Executes all possible actions, forward or backward, and determines the resulting phase.
     ///
     /// While the instance is stuck, no step starts.
-    pub(super) fn advance_to_rest(&mut self) -> Result<(), ProgramError> {
+    fn advance_once(&mut self) -> Result<(), ProgramError> {
         if self.state.flags.has(Flags::FORCED) || self.enter_stuck_if_blocked() {
             return Ok(());
         }

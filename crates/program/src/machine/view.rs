@@ -28,6 +28,10 @@ pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
     if let Some(stuck) = stuck(saga, &state) {
         fields.insert("stuck".to_owned(), stuck);
     }
+    if let Some(extra) = state.extra.as_ref().filter(|extra| !extra.early.is_empty()) {
+        let kinds: Vec<_> = extra.early.iter().map(|event| event.kind.as_str()).collect();
+        fields.insert("early_events".to_owned(), json!(kinds));
+    }
     if let Some(flow) = flow::of(saga, &state, |index| effective_state(&state, &saga.steps[index], index)) {
         fields.insert("flow".to_owned(), flow);
     }

@@ -170,3 +170,26 @@ fn invalid_migrations_are_rejected() {
         assert!(found.contains(expected), "{expected} is missing in\n{found}");
     }
 }
+
+/// The next request of a repeated step has the key of its round, also after a migration.
+#[test]
+fn rounds_and_early_events_migrate() {
+    let steps = |id: &str| {
+        format!(
+            "steps:\n  - {{ id: {id}, do: {{ command: x.Pay }}, ok: Done, fail: Not, retry: {{ max_attempts: 3, initial_backoff: 1m }} }}\n  - {{ id: paid, do: {{ event: Paid }} }}\n"
+        )
+    };
+    let old = version(1, &steps("pay"));
+    let new = version(
+        2,
+        &format!("{}migrations:\n  - {{ from: [1], steps: {{ pay: charge }} }}\n", steps("charge")),
+    );
+    let mut run = start_run(&old, json!({}));
+    run.event("Paid", json!({})).unwrap();
+    run.event("Not", json!({})).unwrap();
+    run.migrate(&new).unwrap();
+    run.advance(Duration::from_mins(1)).unwrap();
+    let Some(orlog_model::Work::Command(command)) = run.work().last() else { panic!("a command") };
+    assert_eq!((command.tag.as_str(), command.round), ("charge", 1));
+    assert_eq!(run.event("Done", json!({})).unwrap(), "charge: ok, paid: ok, completed");
+}

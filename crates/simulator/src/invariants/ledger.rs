@@ -195,7 +195,9 @@ impl WorkLedger {
         let mut report =
             |message| violations.push(Violation { rule: Invariant::CompensatedInReverse, message });
         let other = view.after.iter().find(|(other, state)| {
+            // One that is requested later in the same transition is checked then.
             *other != tag
+                && self.requested.contains(*other)
                 && is_compensation(state)
                 && !view.after.has_elements(other)
                 && view.has_compensation(other)

@@ -32,6 +32,10 @@ fn full_state_round_trips() {
     extra.children.push((Name::new("child").unwrap(), CorrelationId::new("c1").unwrap()));
     extra.escalations.push((Name::new("ask").unwrap(), Timestamp::from_millis(9)));
     assert_eq!(State::decode(&state.encode().unwrap(), 2).unwrap(), state);
+    let expires_at = Timestamp::from_millis(3);
+    let kind = "Paid".parse().unwrap();
+    state.extra_mut().early.push(EarlyEvent { kind, data: json!({ "amount": 1 }), expires_at });
+    assert_eq!(State::decode(&state.encode().unwrap(), 2).unwrap(), state);
 }
 
 #[test]

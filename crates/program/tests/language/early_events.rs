@@ -1,0 +1,165 @@
+//! Early events: events that arrive before the step that awaits them has started.
+
+use std::time::Duration;
+
+use orlog_model::{Status, Work};
+use serde_json::json;
+
+use super::{fail, ok, saga, start_run, step_state};
+
+const ORDER: &str = "steps:
+  - { id: check, do: { effect: e.check } }
+  - { id: paid, do: { event: Paid }, fail: Rejected, save: { amount: =event.amount } }
+  - { id: ship, do: { effect: e.ship } }
+";
+
+#[test]
+fn event_is_kept_until_its_step_starts() {
+    let saga = saga(ORDER);
+    let mut run = start_run(&saga, json!({}));
+    assert_eq!(run.event("Paid", json!({ "amount": 7 })).unwrap(), "Paid kept until its step starts");
+    assert_eq!(run.state_view()["early_events"], json!(["Paid"]));
+    assert_eq!(ok(&mut run, "check"), "check: ok, paid: ok");
+    assert_eq!(run.state_view()["vars"]["amount"], 7);
+    assert!(run.state_view().get("early_events").is_none());
+    assert_eq!(run.event("Paid", json!({ "amount": 8 })).unwrap_err(), "the step is completed");
+    assert_eq!(ok(&mut run, "ship"), "ship: ok, completed");
+
+    let mut run = start_run(&saga, json!({}));
+    run.event("Rejected", json!({ "reason": "no money" })).unwrap();
+    ok(&mut run, "check");
+    assert_eq!((run.status(), run.failure().unwrap().message.as_str()), (Status::Failed, "no money"));
+}
+
+#[test]
+fn events_are_applied_in_the_order_of_arrival() {
+    let saga = saga(ORDER);
+    let mut run = start_run(&saga, json!({}));
+    run.event("Paid", json!({ "amount": 1 })).unwrap();
+    run.event("Rejected", json!({})).unwrap();
+    run.event("Paid", json!({ "amount": 2 })).unwrap();
+    ok(&mut run, "check");
+    assert_eq!(run.state_view()["vars"]["amount"], 1);
+    assert_eq!(step_state(&run, "ship"), "running");
+    assert!(run.state_view().get("early_events").is_none(), "the others are late");
+}
+
+/// The loss of commits can lead to this order: the event is read again before the earlier steps are repeated.
+#[test]
+fn confirmation_of_a_compensation_is_kept_until_it_starts() {
+    let saga = saga(
+        "steps:
+  - { id: a, do: { command: x.A }, ok: Done, undo: { command: x.U, ok: Released } }
+  - { id: b, do: { effect: e.b }, undo: { effect: u.b } }
+  - { id: c, do: { effect: e.c } }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    run.event("Done", json!({})).unwrap();
+    ok(&mut run, "b");
+    fail(&mut run, "c");
+    assert_eq!(run.event("Released", json!({})).unwrap(), "Released kept until its step starts");
+    ok(&mut run, "compensate:b");
+    assert_eq!(run.status(), Status::Failed);
+    assert_eq!(step_state(&run, "a"), "compensated");
+    assert!(matches!(run.work().last(), Some(Work::Fact(_))));
+}
+
+#[test]
+fn late_and_repeated_results_are_not_kept() {
+    let saga = saga(
+        "steps:
+  - { id: a, do: { command: x.A }, ok: Done }
+  - { id: b, do: { effect: e.b } }
+  - { id: c, do: { command: x.C }, ok: Done }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    run.event("Done", json!({})).unwrap();
+    assert!(run.event("Done", json!({})).is_err(), "`a` would have consumed it");
+    ok(&mut run, "b");
+    assert_eq!(step_state(&run, "c"), "running");
+    assert_eq!(run.event("Done", json!({})).unwrap(), "c: ok, completed");
+}
+
+#[test]
+fn condition_selects_the_step_that_has_not_started() {
+    let saga = saga(
+        "steps:
+  - { id: a, do: { command: x.A }, ok: { event: Done, when: event.n == 1 } }
+  - { id: b, do: { effect: e.b } }
+  - { id: c, do: { command: x.C }, ok: { event: Done, when: event.n == 2 } }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    run.event("Done", json!({ "n": 2 })).unwrap();
+    run.event("Done", json!({ "n": 1 })).unwrap();
+    assert!(run.event("Done", json!({ "n": 1 })).is_err(), "it repeats the result of `a`");
+    run.event("Done", json!({ "n": 3 })).unwrap();
+    assert_eq!(ok(&mut run, "b"), "b: ok, c: ok, completed");
+}
+
+#[test]
+fn element_that_has_not_started_keeps_its_event() {
+    let saga = saga(
+        "vars: { items: =event.items }
+steps:
+  - id: lines
+    foreach: { in: =vars.items, as: item, max_concurrency: 1 }
+    do: { command: stock.Reserve }
+    ok: { event: Reserved, when: =event.sku == item }
+",
+    );
+    let mut run = start_run(&saga, json!({ "items": ["a", "b"] }));
+    run.event("Reserved", json!({ "sku": "b" })).unwrap();
+    assert!(run.event("Reserved", json!({ "sku": "x" })).is_err(), "no element has this value");
+    run.event("Reserved", json!({ "sku": "a" })).unwrap();
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn events_expire_are_bounded_and_can_be_disabled() {
+    let limited = saga(&format!("early_event_ttl: 1h\n{ORDER}"));
+    let mut run = start_run(&limited, json!({}));
+    for _ in 0..100 {
+        run.event("Paid", json!({ "amount": 1 })).unwrap();
+    }
+    let rejected = run.event("Paid", json!({ "amount": 1 })).unwrap_err();
+    assert!(
+        rejected.contains("Paid: its step has not started, and 100 events are already kept"),
+        "{rejected}"
+    );
+    run.advance(Duration::from_hours(1)).unwrap();
+    ok(&mut run, "check");
+    assert_eq!(step_state(&run, "paid"), "running");
+
+    let disabled = saga(&format!("early_event_ttl: 0s\n{ORDER}"));
+    let mut run = start_run(&disabled, json!({}));
+    assert_eq!(run.event("Paid", json!({ "amount": 1 })).unwrap_err(), "the step has not started");
+}
+
+#[test]
+fn early_event_without_a_saved_value_fails_its_step() {
+    let saga = saga(ORDER);
+    let mut run = start_run(&saga, json!({}));
+    run.event("Paid", json!({})).unwrap();
+    ok(&mut run, "check");
+    assert_eq!((run.status(), run.failure().unwrap().code.as_str()), (Status::Failed, "expression_error"));
+}
+
+#[test]
+fn event_of_a_bypassed_step_is_dropped() {
+    let saga = saga(
+        "steps:
+  - { id: a, do: { effect: e.a } }
+  - { id: paid, when: =vars.total > 9, do: { event: Paid } }
+  - { id: end, do: { effect: e.end } }
+vars: { total: =event.total }
+",
+    );
+    let mut run = start_run(&saga, json!({ "total": 1 }));
+    run.event("Paid", json!({})).unwrap();
+    ok(&mut run, "a");
+    assert!(run.state_view().get("early_events").is_none());
+    assert_eq!(ok(&mut run, "end"), "end: ok, completed");
+}
