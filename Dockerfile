@@ -1,5 +1,8 @@
 # Builds the `orlog` binary and a minimal image without a shell and without root.
-FROM rust:1.95-bookworm AS builder
+# To pin the base images, pass their digests: --build-arg BUILDER=rust:1.95-bookworm@sha256:…
+ARG BUILDER=rust:1.95-bookworm
+ARG RUNTIME=gcr.io/distroless/cc-debian12
+FROM ${BUILDER} AS builder
 # bindgen requires libclang for the headers of libmdbx. The base image contains the C compiler.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends libclang-dev \
@@ -13,7 +16,7 @@ RUN cargo build --release --locked -p orlog \
 
 # Contains the linked libraries (glibc and libgcc of the same Debian release) and CA certificates. Script effects require interpreters:
 # copy the binary into an image that has them.
-FROM gcr.io/distroless/cc-debian12
+FROM ${RUNTIME}
 COPY --from=builder /orlog /usr/local/bin/orlog
 COPY --from=builder --chown=10001:10001 /empty /var/lib/orlog
 COPY LICENSE /usr/share/doc/orlog/LICENSE

@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny advisories docs demo bench examples fuzz stress clean-data
+.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs demo bench examples fuzz stress clean-data
 
 CARGO ?= cargo
 # Command that `make demo` runs after the build. With the flag `--kill`, the node is killed twice during the run.
@@ -39,7 +39,7 @@ test: test-tools ## run all tests
 	$(CARGO) test --workspace --locked
 
 # The tests run last, so that the log ends with their output.
-check: test-tools fmt tidy k8s deny clippy docs examples test ## run all checks of CI
+check: test-tools fmt tidy k8s deny sbom clippy docs examples test ## run all checks of CI
 
 fmt: ## check the formatting
 	$(CARGO) fmt --all --check
@@ -55,6 +55,9 @@ clippy: setup ## run the lints; warnings are errors
 
 deny: ## check licenses, bans, duplicates and sources of the dependencies (deny.toml), offline
 	$(CARGO) xtask deny
+
+sbom: test-tools ## write the bill of materials target/orlog.cdx.json (CycloneDX; syft by pip, by hash)
+	@tools/sbom.sh
 
 advisories: ## check the dependencies for known vulnerabilities (installs cargo-deny, downloads the database from GitHub)
 	[ -x .tools/bin/cargo-deny ] || $(CARGO) install cargo-deny --version 0.20.2 --locked --root .tools

@@ -188,10 +188,10 @@ mod tests {
     async fn an_unverified_pod_receives_no_token() {
         // Another name of the same CA, the expected name of another CA, and a server for clients only.
         for (certificate, reason) in
-            [("stranger", "NotValidForName"), ("other", "UnknownIssuer"), ("server", "NotValidForName")]
+            [("stranger", "not valid for name"), ("other", "UnknownIssuer"), ("server", "not valid for name")]
         {
             let (response, (received, _)) = send(Some(load(&config(certificate, None)).unwrap())).await;
-            let error = format!("{:?}", response.unwrap_err());
+            let error = response.unwrap_err().to_string();
             assert!(error.contains(reason), "{certificate}: {error}");
             assert_eq!(received, "", "{certificate}");
         }

@@ -1,29 +1,13 @@
-//! Certificates and signing keys of a node. Changed ones are replaced, periodically and on reload.
+//! Replaces changed certificates and signing keys, periodically and on reload.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::{App, component_config};
-use crate::config::Config;
-use crate::tls::{self, NodeTls, Reload};
+use crate::tls::{NodeTls, Reload};
 
 /// Interval between two reads of the files.
 const INTERVAL: Duration = Duration::from_secs(10);
-
-/// Certificates and signing keys of a node.
-pub(super) struct KeyFiles {
-    /// Certificates; `None` if the node serves HTTP.
-    pub(super) tls: Option<Arc<NodeTls>>,
-    /// Error of the last attempt to read the signing keys.
-    pub(super) signing_failure: Mutex<String>,
-}
-
-impl KeyFiles {
-    /// Reads the certificates. The connection to NATS has the signing keys.
-    pub(super) fn load(config: &Config) -> Result<Self, tls::Error> {
-        Ok(Self { tls: NodeTls::load(config)?, signing_failure: Mutex::default() })
-    }
-}
 
 impl App {
     /// Returns the certificates; `None` if the node serves HTTP.

@@ -155,24 +155,15 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
         }
         Table::DeadLetterOutbox => {
             let record: DeadLetter = decode(table, bytes)?;
-            let name =
-                format!("dead_letter_outbox:{}:{}", record.tenant, keys::read_dead_letter_outbox(key)?);
+            let id = keys::read_dead_letter_outbox(key)?;
+            let name = format!("dead_letter_outbox:{}:{id}", record.tenant);
             (Some(record.tenant.clone()), name, dead_letter(&record))
         }
         Table::BufferedInput => {
             let (of, number) = keys::read_numbered(key)?;
             (Some(of.tenant.clone()), format!("buffered_input:{of}:{number}"), json::<Input>(table, bytes)?)
         }
-        Table::Definition => {
-            let (definition, DefinitionSourceBytes(source)): (DefinitionRef, DefinitionSourceBytes) =
-                decode(table, bytes)?;
-            let mut value = json!({ "saga": definition.saga, "version": definition.version });
-            match String::from_utf8(source) {
-                Ok(text) => value["source"] = text.into(),
-                Err(module) => value["source_bytes"] = module.as_bytes().len().into(),
-            }
-            (None, format!("definition:{}", hex::encode(key)), value)
-        }
+        Table::Definition => (None, format!("definition:{}", hex::encode(key)), definition(bytes)?),
         Table::Meta if key == keys::DEPLOYMENT => {
             (None, "meta:deployment".to_owned(), json::<Deployment>(table, bytes)?)
         }
@@ -186,11 +177,19 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
             (Some(tenant), name, json::<TaskEvent>(table, bytes)?)
         }
         Table::Feed => feed(key, bytes)?,
-        Table::Meta => {
-            (None, format!("meta:{}", String::from_utf8_lossy(key)), Value::String(hex::encode(bytes)))
-        }
+        Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), hex::encode(bytes).into()),
     };
     Ok((owner, InspectRow { key, value }))
+}
+
+fn definition(bytes: &[u8]) -> Result<Value, Error> {
+    let (definition, DefinitionSourceBytes(source)): (DefinitionRef, _) = decode(Table::Definition, bytes)?;
+    let mut value = json!({ "saga": definition.saga, "version": definition.version });
+    match String::from_utf8(source) {
+        Ok(text) => value["source"] = text.into(),
+        Err(module) => value["source_bytes"] = module.as_bytes().len().into(),
+    }
+    Ok(value)
 }
 
 fn feed(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {

@@ -2,8 +2,9 @@
 //! runtime of the product. Memberships, bus, shard logs, snapshots, clocks and upstreams are simulated, and fail.
 //!
 //! The stores commit on threads of their own. Simulated time advances in small steps with a pause of the real
-//! clock between them, so a commit takes some steps. The steps are longer while no store works. A seed determines the faults, but not the exact order of the
-//! commits: a failed run prints its seed, and `ORLOG_SEED` repeats its faults.
+//! clock between them, so a commit takes some steps. The steps are longer while no store works. A seed determines
+//! the faults, but not the exact order of the commits: a failed run prints its seed, and `ORLOG_SEED` repeats
+//! its faults.
 
 mod links;
 mod node;

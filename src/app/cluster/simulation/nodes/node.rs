@@ -280,7 +280,8 @@ async fn start_runtime(world: &World, host: &Arc<Host>, clock: &Arc<PodClock>, s
     let config = RuntimeConfig {
         node: host.name.clone(),
         limits: Limits { max_live_instances: 8, max_group_commit: 16, ..Limits::default() },
-        intensity: RestartIntensity::default(),
+        // No fault of this simulation may restart a shard.
+        intensity: RestartIntensity { max_restarts: 0, ..RestartIntensity::default() },
         slots: slots(),
         ..RuntimeConfig::default()
     };
