@@ -6,6 +6,7 @@ use anyhow::Context as _;
 
 use async_trait::async_trait;
 use orlog_actors::{ReleasedShard, ShardDependencies};
+use orlog_effect::LeaseEnd;
 use orlog_model::Change;
 use orlog_store::{Reader, Writer};
 use tokio::sync::watch;
@@ -40,6 +41,10 @@ impl ShardHost for App {
         self.runtime.acquire_shard(ShardDependencies { index: shard, slots, writer, reader }).await?;
         drop(alone);
         Ok(())
+    }
+
+    fn lease(&self) -> LeaseEnd {
+        self.runtime.lease()
     }
 
     async fn stop_shard(&self, shard: u16, grace: Duration) -> Option<ReleasedShard> {

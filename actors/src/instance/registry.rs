@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use dashmap::{DashMap, Entry};
+use orlog_effect::LeaseEnd;
 use orlog_model::{Change, Clock, DeadLetter, DeadLetterOriginal, InstanceKey, SlotAssigner, TraceParent};
 use orlog_store::Reader;
 use ractor::{ActorId, ActorRef};
@@ -70,6 +71,8 @@ pub(crate) struct ShardContext {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     /// Whether streams that lost messages are read.
     pub(crate) accept_data_loss: bool,
+    /// End of the lease of this process.
+    pub(crate) lease: LeaseEnd,
 }
 
 /// One run of the shard, from start to failure.
@@ -89,7 +92,7 @@ impl InstanceRegistry {
             live: AtomicUsize::new(0),
             idle: Mutex::default(),
             open: RwLock::new(None),
-            epoch: RwLock::default(),
+            epoch: RwLock::new(Arc::new(ShardEpoch::new(context.lease.clone()))),
             lost: AtomicBool::new(false),
             released: AtomicBool::new(false),
             incarnations: AtomicU64::new(0),
@@ -105,7 +108,8 @@ impl InstanceRegistry {
         self.close();
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         self.incarnations.fetch_add(1, Ordering::AcqRel);
-        *self.epoch.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        *self.epoch.write().unwrap_or_else(PoisonError::into_inner) =
+            Arc::new(ShardEpoch::new(self.context.lease.clone()));
         *open = (!self.is_released()).then(|| Arc::new(incarnation));
     }
 

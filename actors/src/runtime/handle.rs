@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orlog_bus::Bus;
 use orlog_bus::subject::SubjectKind;
-use orlog_effect::{Catalog, CatalogChange};
+use orlog_effect::{Catalog, CatalogChange, LeaseEnd};
 use orlog_model::{Change, Clock, ControlRequest, Input, InstanceKey, SlotAssigner, Timestamp};
 use orlog_store::Reader;
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
@@ -112,6 +112,7 @@ pub struct Runtime {
     pub(crate) making: ShardTemplate,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lease: LeaseEnd,
     accepting: std::sync::atomic::AtomicBool,
 }
 
@@ -168,6 +169,7 @@ impl Runtime {
             making,
             bus: dependencies.bus,
             metrics,
+            lease: LeaseEnd::default(),
             accepting: true.into(),
         };
         for shard in dependencies.shards {

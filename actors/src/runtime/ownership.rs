@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use orlog_effect::LeaseEnd;
 use tokio::sync::{Mutex, Notify, oneshot};
 
 use crate::instance::registry::{InstanceRegistry, ShardContext};
@@ -50,6 +51,7 @@ impl Runtime {
             dead_letters_added: Notify::new(),
             tracer: tracer.clone(),
             accept_data_loss: config.accept_data_loss,
+            lease: self.lease.clone(),
         }));
         let writer = Arc::new(Mutex::new(WriterState { writer: dependencies.writer, failed: false }));
         let arguments = actor::Arguments {
@@ -108,6 +110,12 @@ impl Runtime {
         // The shard may have crashed and restarted meanwhile.
         shard.instances.epoch().cancel();
         Some(ReleasedShard(shard))
+    }
+
+    /// Returns the lease of this process, after whose end no attempt starts.
+    #[must_use]
+    pub fn lease(&self) -> LeaseEnd {
+        self.lease.clone()
     }
 
     /// Waits for the next shard that is lost to another process and returns its number. The shard is

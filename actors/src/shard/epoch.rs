@@ -1,11 +1,11 @@
 //! Epoch of a shard in this process: from its start until it is released, fenced or restarted.
 //!
-//! Guarantees: after [`ShardEpoch::end`], no attempt starts for a work item that was dispatched in the
-//! epoch. After [`ShardEpoch::cancel`], no attempt runs.
+//! Guarantees: after [`ShardEpoch::end`], and after the end of the lease of the process, no attempt starts
+//! for a work item that was dispatched in the epoch. After [`ShardEpoch::cancel`], no attempt runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use orlog_effect::StopToken;
+use orlog_effect::{LeaseEnd, StopToken};
 
 /// Epoch of a shard; see the module documentation.
 #[derive(Default)]
@@ -17,6 +17,10 @@ pub(crate) struct ShardEpoch {
 }
 
 impl ShardEpoch {
+    pub(crate) fn new(lease: LeaseEnd) -> Self {
+        Self { ended: StopToken::until(lease), ..Self::default() }
+    }
+
     /// Ends the epoch: items without a running attempt are dropped.
     pub(crate) fn end(&self) {
         self.ended.stop();

@@ -1,29 +1,74 @@
 //! Interface between an execution and the component that dispatched it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// End of the lease of this process. A process that was suspended reads it before any message about its
+/// end arrives. Without a begin, it does not end.
+#[derive(Clone, Debug, Default)]
+pub struct LeaseEnd(Arc<Mutex<Option<Instant>>>);
+
+impl LeaseEnd {
+    /// Begins a lease.
+    pub fn begin(&self, end: Instant) {
+        *self.lock() = Some(end);
+    }
+
+    /// Extends the lease unless its end has passed; returns whether it was extended.
+    #[must_use]
+    pub fn extend(&self, end: Instant) -> bool {
+        let mut current = self.lock();
+        // No other thread sees the end pass between the check and the change.
+        let is_valid = current.is_some_and(|current| Instant::now() < current);
+        if is_valid {
+            *current = Some(end);
+        }
+        is_valid
+    }
+
+    fn has_passed(&self) -> bool {
+        self.lock().is_some_and(|end| end <= Instant::now())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Signal to all executions of a dispatcher. It is permanent.
 #[derive(Clone, Debug, Default)]
-pub struct StopToken(Arc<watch::Sender<bool>>);
+pub struct StopToken {
+    sender: Arc<watch::Sender<bool>>,
+    lease: LeaseEnd,
+}
 
 impl StopToken {
-    /// Sends the signal.
-    pub fn stop(&self) {
-        self.0.send_replace(true);
+    /// Creates a token that is stopped after the end of a lease.
+    #[must_use]
+    pub fn until(lease: LeaseEnd) -> Self {
+        Self { lease, ..Self::default() }
     }
 
-    /// Returns whether the signal was sent.
+    /// Sends the signal.
+    pub fn stop(&self) {
+        self.sender.send_replace(true);
+    }
+
+    /// Returns whether the signal was sent. The end of the lease sends it.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        *self.0.borrow()
+        if self.lease.has_passed() {
+            self.stop();
+        }
+        *self.sender.borrow()
     }
 
     /// Waits for the signal.
     pub async fn stopped(&self) {
         // No error is possible: `self` owns the sender.
-        drop(self.0.subscribe().wait_for(|stopped| *stopped).await);
+        drop(self.sender.subscribe().wait_for(|stopped| *stopped).await);
     }
 }
 

@@ -33,7 +33,7 @@ pub mod worker;
 
 pub use catalog::{Catalog, CatalogChange};
 pub use config::{EffectsConfig, GatewayConfig, HttpConfig};
-pub use dispatcher::{Dispatcher, StopToken};
+pub use dispatcher::{Dispatcher, LeaseEnd, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
 pub use executor::EffectExecutor;
 pub use function::{FunctionCall, FunctionProvider, SyncFunctionCall};

@@ -11,14 +11,15 @@ use orlog_effect::limits::rate::RateLimit;
 use orlog_effect::retry::Backoff;
 use orlog_effect::retry_budget;
 use orlog_effect::{
-    Attempt, AttemptOutcome, AttemptReport, Catalog, EffectExecutor, EffectObserver, ExecutionProgress,
-    ExecutionResult, FunctionProvider, NoopObserver, Policy, ProbeResult, Provider, ProviderError, Reply,
-    SyncFunctionCall, Upstream,
+    Attempt, AttemptOutcome, AttemptReport, Catalog, Dispatcher, EffectExecutor, EffectObserver,
+    ExecutionProgress, ExecutionResult, FunctionProvider, LeaseEnd, NoopObserver, Policy, ProbeResult,
+    Provider, ProviderError, Reply, StopToken, SyncFunctionCall, Upstream,
 };
 use orlog_model::{Clock, EffectName, InDoubtPolicy, RetryPolicy, Work, WorkItem, WorkOutcome};
 use orlog_testkit::SimClock;
 use orlog_testkit::provider_suite::{START, item};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// Provider that responds to each attempt with the result of a function of its number.
 struct FakeProvider<F> {
@@ -456,6 +457,48 @@ async fn retired_executor_returns_queued_work_and_finishes_running_work() {
     let progress = ExecutionProgress { attempts: 4, ..ExecutionProgress::default() };
     let late = executor.continue_from(&mut item.clone(), progress, &()).await;
     assert_eq!(late.map_err(|progress| (progress.attempts, progress.in_doubt)), Err((4, false)));
+}
+
+/// Dispatcher of a process with a lease.
+struct Leased(StopToken);
+
+impl Dispatcher for Leased {
+    fn wait_started(&self) {}
+
+    fn wait_ended(&self) {}
+
+    fn stop_token(&self) -> Option<&StopToken> {
+        Some(&self.0)
+    }
+}
+
+/// A process that was suspended can continue with an attempt before any message about the end of its lease.
+#[tokio::test(start_paused = true)]
+async fn no_attempt_starts_after_the_end_of_the_lease() {
+    let ttl = Duration::from_secs(3);
+    let lease = LeaseEnd::default();
+    let dispatcher = Leased(StopToken::until(lease.clone()));
+    let (clock, executor, calls) = stage(
+        Policy { max_attempts: None, deadline: None, ..Policy::default() },
+        ProbeResult::Unknown,
+        unhealthy,
+    );
+    lease.begin(Instant::now() + ttl);
+    let mut item = item(&name(), 1);
+    let mut running =
+        std::pin::pin!(executor.continue_from(&mut item, ExecutionProgress::default(), &dispatcher));
+    assert!(futures::poll!(&mut running).is_pending());
+    assert_eq!(calls(), 1);
+    tokio::time::advance(ttl / 2).await;
+    assert!(lease.extend(Instant::now() + ttl), "its end has not passed");
+    tokio::time::advance(ttl).await;
+    assert!(!lease.extend(Instant::now() + ttl), "its end has passed");
+    clock.advance(Duration::from_hours(1));
+    let ended = tokio::time::timeout(ttl, running).await.expect("no further attempt");
+    let progress = ended.expect_err("the item is dropped");
+    assert_eq!((progress.attempts, calls()), (1, 1));
+    lease.begin(Instant::now() + ttl);
+    assert!(dispatcher.0.is_stopped(), "the next lease is that of another epoch");
 }
 
 #[tokio::test]

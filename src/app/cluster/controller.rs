@@ -7,7 +7,8 @@
 //!
 //! The lease ends one time to live after the start of the last successful heartbeat. Then the pod stops
 //! its shards, because other pods may run them. The shard log fences commits of a previous owner;
-//! stopping the shards also stops their effects.
+//! stopping the shards also stops their effects. Each attempt of an effect checks the end of the lease
+//! itself: after a suspension of the process it may start before the shards are stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use orlog_actors::placement::{self, PlacementPolicy, PlacementStep};
 use orlog_bus::membership::{ClusterView, Membership, Pod, ShardLease};
+use orlog_effect::LeaseEnd;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -74,6 +76,8 @@ pub(super) struct ShardController {
     retry: BTreeMap<u16, Instant>,
     /// End of the lease; `None`: this pod has none.
     lease_end: Option<Instant>,
+    /// The end of the lease as the attempts of effects see it.
+    lease: LeaseEnd,
     /// The heartbeat without a response; at most one.
     heartbeats: JoinSet<Heartbeat>,
     orders: watch::Receiver<ControllerCommand>,
@@ -100,6 +104,7 @@ impl ShardController {
             stops: BTreeMap::new(),
             retry: BTreeMap::new(),
             lease_end: None,
+            lease: host.lease(),
             heartbeats: JoinSet::new(),
             orders,
             status,
@@ -160,7 +165,15 @@ impl ShardController {
     fn announced(&mut self, Heartbeat { started_at, result }: Heartbeat) -> Result<bool, ()> {
         match result {
             Ok(true) => {
-                self.lease_end = Some(started_at + self.ttl());
+                let end = started_at + self.ttl();
+                if self.lease_end.is_none() {
+                    self.lease.begin(end);
+                } else if !self.lease.extend(end) {
+                    // Attempts may have been dropped after the end.
+                    self.suspend();
+                    return Ok(true);
+                }
+                self.lease_end = Some(end);
                 Ok(true)
             }
             Ok(false) => Ok(false),
@@ -386,6 +399,10 @@ mod tests {
     impl ShardHost for CountingHost {
         fn config(&self) -> &Config {
             &self.config
+        }
+
+        fn lease(&self) -> LeaseEnd {
+            LeaseEnd::default()
         }
 
         async fn run_shard(&self, _: u16, _: u64, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {

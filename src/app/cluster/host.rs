@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use orlog_actors::ReleasedShard;
 use orlog_actors::placement::PlacementPolicy;
 
+use orlog_effect::LeaseEnd;
 use tokio::sync::watch;
 
 use crate::config::{ClusterMode, Config};
@@ -22,6 +23,10 @@ pub(in crate::app) trait ShardHost: Send + Sync + 'static {
     /// # Errors
     /// Fails if another pod has a later lease, the store is not available, or the shard does not start.
     async fn run_shard(&self, shard: u16, epoch: u64, stopped: watch::Receiver<bool>) -> anyhow::Result<()>;
+
+    /// Returns the lease of this pod, which the controller begins and extends. After its end, no attempt of
+    /// an effect may start.
+    fn lease(&self) -> LeaseEnd;
 
     /// Stops a shard after up to `grace` for its in-flight work; returns `None` if it does not run here.
     async fn stop_shard(&self, shard: u16, grace: Duration) -> Option<ReleasedShard>;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orlog_actors::ReleasedShard;
 use orlog_bus::membership::Pod;
+use orlog_effect::LeaseEnd;
 use orlog_store::Error as StoreError;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -121,6 +122,10 @@ async fn apply_events(
 impl ShardHost for Host {
     fn config(&self) -> &Config {
         &self.config
+    }
+
+    fn lease(&self) -> LeaseEnd {
+        LeaseEnd::default()
     }
 
     async fn run_shard(

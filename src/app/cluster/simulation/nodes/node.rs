@@ -17,7 +17,7 @@ use orlog_actors::{
 use orlog_bus::Bus;
 use orlog_bus::membership::Pod;
 use orlog_bus::subject::SubjectKind;
-use orlog_effect::{Catalog, EffectObserver, NoopObserver, Upstream, UpstreamScope};
+use orlog_effect::{Catalog, EffectObserver, LeaseEnd, NoopObserver, Upstream, UpstreamScope};
 use orlog_model::{Clock, InstanceKey, TenantId};
 use orlog_store::{
     Durability, Error as StoreError, Options as StoreOptions, Reader, ReplicationOptions, Writer,
@@ -139,6 +139,16 @@ impl ShardHost for Host {
         let slots = component_config::ranges(SHARDS).nth(usize::from(shard)).context("no such shard")?;
         self.runtime().acquire_shard(ShardDependencies { index: shard, slots, writer, reader }).await?;
         Ok(())
+    }
+
+    fn lease(&self) -> LeaseEnd {
+        match self.defect {
+            // Attempts check the lease, also of a shard that is not stopped.
+            NodeDefect::StopsLate | NodeDefect::NeverStops => LeaseEnd::default(),
+            NodeDefect::None | NodeDefect::EpochsFallBack | NodeDefect::FailsWithTheBus => {
+                self.runtime().lease()
+            }
+        }
     }
 
     async fn stop_shard(&self, shard: u16, grace: Duration) -> Option<ReleasedShard> {
