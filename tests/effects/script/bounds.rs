@@ -226,6 +226,27 @@ async fn job_sees_only_its_own_processes_paths_and_network() {
     assert_eq!(rest, expected);
 }
 
+/// The test of the restrictions passes in a user namespace that permits no other namespaces.
+#[test]
+fn without_namespaces_landlock_restricts_the_job() {
+    if !is_there("python3") {
+        return;
+    }
+    if !permits_namespaces() {
+        orlog_testkit::servers::skipped("user namespaces");
+        return;
+    }
+    let repeat = "echo 0 > /proc/sys/user/max_user_namespaces && ! unshare --user true 2> /dev/null && \
+                  exec setpriv --inh-caps=-all --ambient-caps=-all \"$0\" sandbox_blocks_network_foreign_files_and_processes";
+    let mut command = std::process::Command::new("unshare");
+    command
+        .args(["--user", "--map-user=1000", "--keep-caps", "sh", "-c", repeat])
+        .arg(std::env::current_exe().unwrap());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn job_cannot_make_the_node_read_another_file() {
     let dir = tempfile::tempdir().unwrap();
