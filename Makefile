@@ -6,12 +6,13 @@ SHELL := bash
 .PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs demo bench examples fuzz stress clean-data
 
 CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Command that `make demo` runs after the build. With the flag `--kill`, the node is killed twice during the run.
-DEMO ?= target/release/orlog-example-shop demo
+DEMO ?= $(TARGET)/demo/orlog-example-shop demo
 # Time limit of `make stress`.
 STRESS_LIMIT ?= 2h
 # Load test that `make bench` runs after the micro-benchmarks.
-BENCH ?= target/release/orlog bench --workload A --concurrency 1024
+BENCH ?= $(TARGET)/release/orlog bench --workload A --concurrency 1024
 # Duration of each target of `make fuzz`, in seconds.
 FUZZ_SECONDS ?= 60
 DATA ?= data
@@ -67,11 +68,13 @@ docs: setup ## build the Rust documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 examples: setup ## test and explore the example definitions
-	$(CARGO) run --locked -p orlog -- test examples
-	$(CARGO) run --locked -p orlog -- explore --runs 100 $$(find examples -name '*.saga.yaml' | sort)
+# The binary of the tests: another selection of packages would compile most dependencies again.
+	$(CARGO) test --workspace --locked --no-run
+	$(TARGET)/debug/orlog test examples
+	$(TARGET)/debug/orlog explore --runs 100 $$(find examples -name '*.saga.yaml' | sort)
 
 demo: setup ## run 400 orders with failures, timeouts and an outage, then reconcile the results
-	$(CARGO) build --release --locked -p orlog -p orlog-example-shop
+	$(CARGO) build --profile demo --locked -p orlog -p orlog-example-shop
 	$(DEMO)
 
 bench: setup ## run the micro-benchmarks and a load test

@@ -47,6 +47,7 @@ struct ClientState {
     appends: usize,
     partitioned: Option<(usize, bool)>,
     down: bool,
+    ended: bool,
 }
 
 impl MemoryLog {
@@ -91,6 +92,11 @@ impl MemoryLog {
     /// Sets whether the log is unavailable to this client.
     pub fn set_down(&self, down: bool) {
         self.end().down = down;
+    }
+
+    /// Ends the process of this client: its threads that still run save no snapshot.
+    pub fn end_process(&self) {
+        self.end().ended = true;
     }
 
     /// Returns the number of append attempts of this client.
@@ -240,7 +246,12 @@ impl CommitLog for MemoryLog {
 
     fn save(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
         let bytes = std::fs::read(file).map_err(|error| CommitLogError::Unavailable(error.to_string()))?;
-        self.up()?.snapshots.insert(*log_position, bytes);
+        let mut log = self.up()?;
+        // Checked while the log is locked: the log may lose its tail after the end of the process.
+        if self.end().ended {
+            return Err(no_response());
+        }
+        log.snapshots.insert(*log_position, bytes);
         Ok(())
     }
 

@@ -47,12 +47,16 @@ pub struct Options {
     /// Kill the runner with SIGKILL twice, at random times
     #[arg(long)]
     pub kill: bool,
-    /// Path of the program `orlog`
-    #[arg(long, default_value = "target/release/orlog")]
-    pub binary: PathBuf,
+    /// Path of the program `orlog`. Default: beside this program
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
     /// Directory of the definition and the configuration
     #[arg(long, default_value = "examples/orders")]
     pub files: PathBuf,
+}
+
+fn program_beside() -> std::io::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name("orlog"))
 }
 
 /// Runs the demo. Returns `true` if the records match.
@@ -62,7 +66,7 @@ pub struct Options {
 pub async fn run(options: Options) -> anyhow::Result<bool> {
     let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
     let paths = RunnerPaths {
-        binary: options.binary.clone(),
+        binary: options.binary.clone().map_or_else(program_beside, Ok)?,
         files: options.files.clone(),
         dir: dir.path().to_owned(),
     };

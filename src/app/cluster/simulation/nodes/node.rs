@@ -46,6 +46,8 @@ type Epochs = Arc<Mutex<BTreeMap<u16, u64>>>;
 struct Host {
     servers: Arc<Servers>,
     logs: Arc<Vec<MemoryLog>>,
+    /// Clients of this process.
+    clients: Mutex<Vec<MemoryLog>>,
     process: String,
     name: String,
     dir: PathBuf,
@@ -72,6 +74,7 @@ impl Host {
         let seed = self.servers.lock().rng.u64(..);
         let faults = if self.servers.lock().is_healed { 0 } else { 5 };
         let client = self.logs[usize::from(shard)].client();
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
         let is_stopped = Arc::new(AtomicBool::new(false));
         let log = OwnerLog {
             client,
@@ -189,6 +192,7 @@ impl SimNode {
         let host = Arc::new(Host {
             servers: Arc::clone(&world.servers),
             logs: Arc::clone(&world.logs),
+            clients: Mutex::default(),
             process: format!("{name}-{incarnation}"),
             name: name.to_owned(),
             dir: world.home.path().join(format!("{name}-{}", world.power_failures)),
@@ -220,6 +224,9 @@ impl SimNode {
         let runtime = self.host.runtime();
         runtime.root().kill();
         runtime.ended().await;
+        for client in &*self.host.clients.lock().unwrap_or_else(PoisonError::into_inner) {
+            client.end_process();
+        }
     }
 
     /// Leaves the cluster, then ends the process.
