@@ -516,7 +516,7 @@ fn run_all(first: u64, count: u64) {
 
 #[test]
 fn nodes_lose_and_duplicate_nothing_under_faults() {
-    run_all(1, 200);
+    run_all(1, 40);
 }
 
 #[test]

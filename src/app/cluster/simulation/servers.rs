@@ -36,8 +36,8 @@ pub(super) struct ShardLog {
     pub(super) claims: u64,
     /// Time of the last claim.
     pub(super) claimed_at: Option<Instant>,
-    /// Last epoch when the bucket of the leases was lost.
-    recreated_epoch: Option<u64>,
+    /// Epoch of the last lease that was granted before the bucket of the leases was lost.
+    lost_epoch: u64,
     /// Applied events in order.
     pub(super) committed: Vec<u64>,
     /// Number of events that the stream of the shard accepted.
@@ -145,7 +145,11 @@ impl State {
     /// Loses the bucket of the leases; an empty one replaces it.
     pub(super) fn recreate_bucket(&mut self) {
         self.sequence = 0;
-        self.logs.iter_mut().for_each(|log| log.recreated_epoch = Some(log.epoch));
+        for (shard, log) in (0..).zip(&mut self.logs) {
+            // The owner of a lease may still be starting the shard.
+            let leased = self.shards.get(&shard).map_or(0, |record| record.lease.epoch);
+            log.lost_epoch = log.epoch.max(leased);
+        }
         self.pods.clear();
         self.shards.clear();
     }
@@ -175,8 +179,8 @@ impl State {
     pub(super) fn perform(&mut self, shard: u16, work: &str, pod: &str, epoch: u64) {
         let log = &self.logs[usize::from(shard)];
         let current = log.epoch;
-        let is_excused = log.recreated_epoch == Some(epoch)
-            && log.claimed_at.is_some_and(|claimed_at| claimed_at.elapsed() <= TTL);
+        let is_excused =
+            epoch <= log.lost_epoch && log.claimed_at.is_some_and(|claimed_at| claimed_at.elapsed() <= TTL);
         let millis = self.started_at.elapsed().as_millis();
         if current > epoch && !is_excused {
             self.violations.push(format!(
