@@ -36,8 +36,8 @@ pub(super) struct ShardLog {
     pub(super) claims: u64,
     /// Time of the last claim.
     pub(super) claimed_at: Option<Instant>,
-    /// Epoch of the last lease that was granted before the bucket of the leases was lost.
-    lost_epoch: u64,
+    /// Epochs of the owner and of the last lease when the bucket of the leases was lost.
+    lost_epochs: [u64; 2],
     /// Applied events in order.
     pub(super) committed: Vec<u64>,
     /// Number of events that the stream of the shard accepted.
@@ -56,6 +56,8 @@ pub(super) struct State {
     cut_until: BTreeMap<String, Instant>,
     pub(super) is_healed: bool,
     /// Whether a lease ignores the epoch of the log.
+    /// Whether a shard may start after the bucket with its lease was lost.
+    pub(super) starts_take_long: bool,
     pub(super) epochs_fall_back: bool,
     pub(super) requests: Vec<Request>,
     pub(super) violations: Vec<String>,
@@ -81,6 +83,7 @@ impl Servers {
             cut_until: BTreeMap::new(),
             is_healed: false,
             epochs_fall_back: false,
+            starts_take_long: false,
             requests: Vec::new(),
             violations: Vec::new(),
             faults: BTreeMap::new(),
@@ -147,8 +150,9 @@ impl State {
         self.sequence = 0;
         for (shard, log) in (0..).zip(&mut self.logs) {
             // The owner of a lease may still be starting the shard.
-            let leased = self.shards.get(&shard).map_or(0, |record| record.lease.epoch);
-            log.lost_epoch = log.epoch.max(leased);
+            let record = self.shards.get(&shard).filter(|_| self.starts_take_long);
+            let leased = record.map_or(0, |record| record.lease.epoch);
+            log.lost_epochs = [log.epoch, leased];
         }
         self.pods.clear();
         self.shards.clear();
@@ -179,8 +183,8 @@ impl State {
     pub(super) fn perform(&mut self, shard: u16, work: &str, pod: &str, epoch: u64) {
         let log = &self.logs[usize::from(shard)];
         let current = log.epoch;
-        let is_excused =
-            epoch <= log.lost_epoch && log.claimed_at.is_some_and(|claimed_at| claimed_at.elapsed() <= TTL);
+        let is_excused = log.lost_epochs.contains(&epoch)
+            && log.claimed_at.is_some_and(|claimed_at| claimed_at.elapsed() <= TTL);
         let millis = self.started_at.elapsed().as_millis();
         if current > epoch && !is_excused {
             self.violations.push(format!(
