@@ -39,21 +39,22 @@ impl Execution<'_> {
 
     /// Applies the first early event whose step has started. Returns whether there was one.
     pub(super) fn apply_early(&mut self) -> bool {
-        for (position, early) in self.early().to_vec().into_iter().enumerate() {
-            if early.expires_at <= self.context.now {
-                continue;
-            }
-            let Ok(step_input) = self.match_event(&early.kind, &early.data) else { continue };
-            self.state.extra_mut().early.remove(position);
-            if let Err(NoTransition::Error(error)) = self.apply_step_input(&step_input) {
-                // The input of this transition is another one: the step fails, not the input.
-                let failure = Failure { code: EXPRESSION_ERROR.to_owned(), message: error.to_string() };
-                let failed = StepInput { result: StepOutcome::Failed, failure: Some(failure), ..step_input };
-                drop(self.apply_step_input(&failed));
-            }
-            return true;
+        if self.state.flags.has(Flags::FORCED) {
+            return false;
         }
-        false
+        let now = self.context.now;
+        let awaited =
+            |event: &EarlyEvent| event.expires_at > now && self.match_event(&event.kind, &event.data).is_ok();
+        let Some(position) = self.early().iter().position(awaited) else { return false };
+        let EarlyEvent { kind, data, .. } = self.state.extra_mut().early.remove(position);
+        let Ok(step_input) = self.match_event(&kind, &data) else { return false };
+        if let Err(NoTransition::Error(error)) = self.apply_step_input(&step_input) {
+            // The input of this transition is another one: the step fails, not the input.
+            let failure = Failure { code: EXPRESSION_ERROR.to_owned(), message: error.to_string() };
+            let failed = StepInput { result: StepOutcome::Failed, failure: Some(failure), ..step_input };
+            drop(self.apply_step_input(&failed));
+        }
+        true
     }
 
     /// Drops the early events whose steps will not start any more.
@@ -90,7 +91,9 @@ impl Execution<'_> {
         let is_pending = |at: StepIndex| self.state.entry(at).state == StepState::Pending;
         !self.state.flags.has(Flags::COMPENSATION_STARTED)
             && (is_pending(StepIndex::step(entry.step))
-                || self.units_of(entry.step).any(|at| is_pending(at) && self.satisfies(at, entry, data)))
+                || self
+                    .units_of(entry.step)
+                    .any(|at| is_pending(at) && self.satisfies(at, entry, data).unwrap_or(false)))
     }
 
     fn has_started(&self, entry: EventBinding, data: &Value) -> bool {
@@ -101,13 +104,7 @@ impl Execution<'_> {
             } else {
                 !matches!(state, StepState::Pending | StepState::Skipped | StepState::Bypassed)
             };
-            has_started && self.satisfies(at, entry, data)
+            has_started && self.satisfies(at, entry, data).unwrap_or(false)
         })
-    }
-
-    fn satisfies(&self, at: StepIndex, entry: EventBinding, data: &Value) -> bool {
-        let action = self.action_of(at, entry.is_compensation);
-        let matchers = if entry.is_success { &action.ok } else { &action.fail };
-        self.holds(at, matchers[entry.index].when.as_ref(), data).unwrap_or(false)
     }
 }

@@ -56,8 +56,6 @@ impl Execution<'_> {
         (kind, data): (&EventType, &'e Value),
         late: bool,
     ) -> Option<StepInput<'e>> {
-        let action = self.action_of(at, entry.is_compensation);
-        let matchers = if entry.is_success { &action.ok } else { &action.fail };
         let step_input = |result, failure| StepInput {
             at,
             result,
@@ -66,7 +64,7 @@ impl Execution<'_> {
             failure,
             certainty: Certainty::Known,
         };
-        match self.holds(at, matchers[entry.index].when.as_ref(), data) {
+        match self.satisfies(at, entry, data) {
             Ok(false) => None,
             Ok(true) if entry.is_success => Some(step_input(result(entry), None)),
             Ok(true) => {
@@ -89,6 +87,18 @@ impl Execution<'_> {
                 Some(step_input(failed, Some(expression_error(&error))))
             }
         }
+    }
+
+    /// Returns true if the condition of a binding holds at a step.
+    pub(super) fn satisfies(
+        &self,
+        at: StepIndex,
+        entry: EventBinding,
+        data: &Value,
+    ) -> Result<bool, EvalError> {
+        let action = self.action_of(at, entry.is_compensation);
+        let matchers = if entry.is_success { &action.ok } else { &action.fail };
+        self.holds(at, matchers[entry.index].when.as_ref(), data)
     }
 
     /// Returns true if a condition over a result holds at a step; no condition always holds.

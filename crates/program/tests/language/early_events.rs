@@ -163,3 +163,24 @@ vars: { total: =event.total }
     assert!(run.state_view().get("early_events").is_none());
     assert_eq!(ok(&mut run, "end"), "end: ok, completed");
 }
+
+#[test]
+fn forced_instance_applies_no_early_event() {
+    let saga = saga(
+        "steps:
+  - { id: a, do: { effect: e.a }, pivot: true }
+  - { id: b, do: { effect: e.b } }
+  - { id: paid, do: { event: Paid }, save: { amount: =event.amount } }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a");
+    run.event("Paid", json!({ "amount": 7 })).unwrap();
+    fail(&mut run, "b");
+    assert_eq!(run.status(), Status::Stuck);
+    assert_eq!(run.state_view()["early_events"], json!(["Paid"]));
+    run.force_complete().unwrap();
+    assert!(run.status().is_final());
+    assert!(run.state_view().get("early_events").is_none());
+    assert_eq!(run.state_view()["vars"]["amount"], json!(null));
+}

@@ -113,7 +113,7 @@ impl World {
         let bus = Arc::new(bus.expect("the bus opens"));
         let servers = Servers::new(seed);
         servers.lock().epochs_fall_back = defect == NodeDefect::EpochsFallBack;
-        servers.lock().starts_take_long = true;
+        servers.lock().excuses_starts = true;
         let upstreams = FakeUpstreams::new(Arc::<PodClock>::clone(&clock), 1);
         upstreams.connect(Some(Arc::<Embedded>::clone(&bus)));
         Self {

@@ -56,8 +56,8 @@ pub(super) struct State {
     cut_until: BTreeMap<String, Instant>,
     pub(super) is_healed: bool,
     /// Whether a lease ignores the epoch of the log.
-    /// Whether a shard may start after the bucket with its lease was lost.
-    pub(super) starts_take_long: bool,
+    /// Whether an owner that was starting when the bucket of the leases was lost is excused as well.
+    pub(super) excuses_starts: bool,
     pub(super) epochs_fall_back: bool,
     pub(super) requests: Vec<Request>,
     pub(super) violations: Vec<String>,
@@ -83,7 +83,7 @@ impl Servers {
             cut_until: BTreeMap::new(),
             is_healed: false,
             epochs_fall_back: false,
-            starts_take_long: false,
+            excuses_starts: false,
             requests: Vec::new(),
             violations: Vec::new(),
             faults: BTreeMap::new(),
@@ -150,7 +150,7 @@ impl State {
         self.sequence = 0;
         for (shard, log) in (0..).zip(&mut self.logs) {
             // The owner of a lease may still be starting the shard.
-            let record = self.shards.get(&shard).filter(|_| self.starts_take_long);
+            let record = self.shards.get(&shard).filter(|_| self.excuses_starts);
             let leased = record.map_or(0, |record| record.lease.epoch);
             log.lost_epochs = [log.epoch, leased];
         }
