@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO ?= $(TARGET)/demo/orlog-example-shop demo
 # Time limit of `make stress`.
 STRESS_LIMIT ?= 2h
-# Load test that `make bench` runs after the micro-benchmarks.
+# Load test that `make bench` runs after the benchmarks.
 BENCH ?= $(TARGET)/release/orlog bench --workload A --concurrency 1024
 # Duration of each target of `make fuzz`, in seconds.
 FUZZ_SECONDS ?= 60
@@ -77,8 +77,8 @@ demo: setup ## run 400 orders with failures, timeouts and an outage, then reconc
 	$(CARGO) build --profile demo --locked -p orlog -p orlog-example-shop
 	$(DEMO)
 
-bench: setup ## run the micro-benchmarks and a load test
-	$(CARGO) bench --workspace --locked
+bench: setup ## run all benchmarks, print one table, and run a load test
+	$(CARGO) xtask bench
 	$(CARGO) build --release --locked -p orlog
 	$(BENCH)
 

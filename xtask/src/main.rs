@@ -2,8 +2,9 @@
 //!
 //! `tidy` checks the code rules that no compiler checks; `deny` checks the dependencies. Both print one
 //! block per violation: `file:line`, reason and remedy. They exit with 1 if there are violations, and
-//! with 2 if they could not run.
+//! with 2 if they could not run. `bench` runs the benchmarks.
 
+mod bench;
 mod deny;
 mod error;
 mod rules;
@@ -19,7 +20,8 @@ const USAGE: &str = "usage: cargo xtask <command>
 
 commands:
   tidy    check the code rules (sizes, layers, cycles, boundaries, texts, docs)
-  deny    check licenses, banned and duplicate crates, and sources against deny.toml";
+  deny    check licenses, banned and duplicate crates, and sources against deny.toml
+  bench   run all benchmarks and print their medians in one table";
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let outcome = match std::env::args().nth(1).as_deref() {
         Some("tidy") => tidy::run(root),
         Some("deny") => deny::run(root),
+        Some("bench") => bench::run(root),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -290,7 +290,8 @@ async fn perform(upstreams: Arc<FakeUpstreams>, call: FunctionCall) -> Result<Re
 }
 
 /// Returns an incomplete event for an instance.
-pub(crate) fn event(instance: &InstanceKey, time: orlog_model::Timestamp) -> Event {
+#[must_use]
+pub fn event(instance: &InstanceKey, time: orlog_model::Timestamp) -> Event {
     Event {
         id: EventId::new("event").expect("a valid name"),
         tenant: instance.tenant.clone(),
