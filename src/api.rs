@@ -1,61 +1,40 @@
 //! HTTP API: requests, responses, and errors as problems with a code.
 //!
-//! One file per resource under `api/`; each handler validates its input, calls the [`App`] and builds
-//! the response. A request acts for the tenant in its `x-tenant-id` header and never accesses another
+//! `api/` is the server: connections, layers, extractors, problems. The handlers of a feature stand in its `api.rs`;
+//! each validates its input, calls the [`App`] and builds the response. A request acts for the tenant in its `x-tenant-id` header and never accesses another
 //! tenant. Permissions are in `api/permissions.rs`. The description at `/openapi.json` is generated
 //! from the handlers.
 
-mod admin;
-mod allowed_hosts;
-mod audit;
-mod audit_guard;
-mod authorize;
-mod backup;
-mod blocking;
-mod body;
-mod body_budget;
-mod caller;
-mod connections;
-mod context;
-mod control;
-mod dead_letters;
-mod definitions;
-mod deploy;
-mod diagnostics;
-mod errors;
-mod events;
-mod export;
-mod extract;
-mod forward;
-mod graphs;
-mod health;
-mod index;
-mod inspect;
-mod jobs;
-mod log;
-mod login;
-mod mailboxes;
-mod metrics;
-mod migrate;
-mod openapi;
-mod origin;
-mod overview;
-mod permissions;
-mod pod_client;
-mod problem;
-mod query_limit;
-mod quotas;
-mod read_pool;
-mod replay;
-mod request_context;
-mod request_info;
-mod request_metrics;
-mod sagas;
-mod security_headers;
-mod serve;
-mod tasks;
-mod timers;
-mod ui;
+pub(crate) mod allowed_hosts;
+pub(crate) mod audit_guard;
+pub(crate) mod authorize;
+pub(crate) mod blocking;
+pub(crate) mod body;
+pub(crate) mod body_budget;
+pub(crate) mod caller;
+pub(crate) mod connections;
+pub(crate) mod context;
+pub(crate) mod errors;
+pub(crate) mod extract;
+pub(crate) mod forward;
+pub(crate) mod health;
+pub(crate) mod index;
+pub(crate) mod login;
+pub(crate) mod metrics;
+pub(crate) mod openapi;
+pub(crate) mod origin;
+pub(crate) mod permissions;
+pub(crate) mod pod_client;
+pub(crate) mod problem;
+pub(crate) mod query_limit;
+pub(crate) mod quotas;
+pub(crate) mod read_pool;
+pub(crate) mod request_context;
+pub(crate) mod request_info;
+pub(crate) mod request_metrics;
+pub(crate) mod security_headers;
+pub(crate) mod serve;
+pub(crate) mod ui;
 
 use std::io;
 use std::sync::Arc;
@@ -67,7 +46,10 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
-use crate::descriptors;
+use crate::{
+    audit, backup, dead_letters, definitions, descriptors, doctor, events, export, jobs, node, replay, sagas,
+    tasks, timers,
+};
 use connections::ConnectionLimits;
 use context::ApiState;
 use serve::Server;
@@ -117,46 +99,46 @@ fn described() -> (Router<ApiState>, utoipa::openapi::OpenApi) {
 
 fn routes() -> OpenApiRouter<ApiState> {
     let tenants = OpenApiRouter::new()
-        .routes(routes!(events::publish))
-        .routes(routes!(sagas::list))
-        .routes(routes!(sagas::show))
-        .routes(routes!(control::signal))
-        .routes(routes!(control::cancel))
-        .routes(routes!(control::pause))
-        .routes(routes!(control::resume))
-        .routes(routes!(control::retry))
-        .routes(routes!(control::skip))
-        .routes(routes!(control::force_complete))
-        .routes(routes!(control::drop_instance))
-        .routes(routes!(tasks::list))
-        .routes(routes!(tasks::show))
-        .routes(routes!(tasks::claim))
-        .routes(routes!(tasks::release))
-        .routes(routes!(tasks::assign))
-        .routes(routes!(tasks::complete))
-        .routes(routes!(export::export))
-        .routes(routes!(overview::overview))
-        .routes(routes!(dead_letters::list))
-        .routes(routes!(dead_letters::causes::list))
-        .routes(routes!(dead_letters::show, dead_letters::discard))
-        .routes(routes!(dead_letters::redrive))
-        .routes(routes!(dead_letters::redrive::redrive_many))
-        .routes(routes!(replay::replay))
-        .routes(routes!(timers::list))
-        .routes(routes!(jobs::list::list))
-        .routes(routes!(jobs::claim))
-        .routes(routes!(jobs::heartbeat))
-        .routes(routes!(jobs::list::job_logs))
-        .routes(routes!(jobs::append_log))
-        .routes(routes!(jobs::complete))
-        .routes(routes!(definitions::list))
-        .routes(routes!(definitions::show))
-        .routes(routes!(migrate::migrate))
-        .routes(routes!(graphs::of_definition))
-        .routes(routes!(graphs::of_instance))
-        .routes(routes!(inspect::rows))
-        .routes(routes!(mailboxes::deepest))
-        .routes(routes!(audit::list));
+        .routes(routes!(events::api::publish))
+        .routes(routes!(sagas::api::list))
+        .routes(routes!(sagas::api::show))
+        .routes(routes!(sagas::api::control::signal))
+        .routes(routes!(sagas::api::control::cancel))
+        .routes(routes!(sagas::api::control::pause))
+        .routes(routes!(sagas::api::control::resume))
+        .routes(routes!(sagas::api::control::retry))
+        .routes(routes!(sagas::api::control::skip))
+        .routes(routes!(sagas::api::control::force_complete))
+        .routes(routes!(sagas::api::control::drop_instance))
+        .routes(routes!(tasks::api::list))
+        .routes(routes!(tasks::api::show))
+        .routes(routes!(tasks::api::claim))
+        .routes(routes!(tasks::api::release))
+        .routes(routes!(tasks::api::assign))
+        .routes(routes!(tasks::api::complete))
+        .routes(routes!(export::api::export))
+        .routes(routes!(sagas::api::overview::overview))
+        .routes(routes!(dead_letters::api::list))
+        .routes(routes!(dead_letters::api::causes::list))
+        .routes(routes!(dead_letters::api::show, dead_letters::api::discard))
+        .routes(routes!(dead_letters::api::redrive))
+        .routes(routes!(dead_letters::api::redrive::redrive_many))
+        .routes(routes!(replay::api::replay))
+        .routes(routes!(timers::api::list))
+        .routes(routes!(jobs::api::list::list))
+        .routes(routes!(jobs::api::claim))
+        .routes(routes!(jobs::api::heartbeat))
+        .routes(routes!(jobs::api::list::job_logs))
+        .routes(routes!(jobs::api::append_log))
+        .routes(routes!(jobs::api::complete))
+        .routes(routes!(definitions::api::list))
+        .routes(routes!(definitions::api::show))
+        .routes(routes!(definitions::api::migrate::migrate))
+        .routes(routes!(definitions::api::graphs::of_definition))
+        .routes(routes!(definitions::api::graphs::of_instance))
+        .routes(routes!(node::api::inspect::rows))
+        .routes(routes!(node::api::mailboxes::deepest))
+        .routes(routes!(audit::api::list));
     let node = OpenApiRouter::new()
         .routes(routes!(index::index))
         .routes(routes!(index::openapi))
@@ -170,15 +152,15 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(login::logout))
         .routes(routes!(caller::show))
         .routes(routes!(metrics::metrics))
-        .routes(routes!(admin::info))
-        .routes(routes!(admin::drain))
-        .routes(routes!(log::show, log::update, log::reset))
-        .routes(routes!(diagnostics::diagnostics))
-        .routes(routes!(backup::create))
-        .routes(routes!(backup::file))
-        .routes(routes!(backup::discard))
-        .routes(routes!(deploy::deploy))
-        .routes(routes!(deploy::reload))
-        .routes(routes!(deploy::collect));
+        .routes(routes!(node::api::info))
+        .routes(routes!(node::api::drain))
+        .routes(routes!(node::api::log::show, node::api::log::update, node::api::log::reset))
+        .routes(routes!(doctor::api::diagnostics))
+        .routes(routes!(backup::api::create))
+        .routes(routes!(backup::api::file))
+        .routes(routes!(backup::api::discard))
+        .routes(routes!(definitions::api::deploy::deploy))
+        .routes(routes!(definitions::api::deploy::reload))
+        .routes(routes!(definitions::api::deploy::collect));
     OpenApiRouter::with_openapi(openapi::head()).merge(tenants).merge(node)
 }

@@ -2,33 +2,20 @@
 //!
 //! A start scans no instances, so its cost does not depend on their number.
 
-pub mod attempts;
-mod audit_publisher;
-mod background;
-mod backup;
+pub(crate) mod background;
 mod certificates;
-mod cluster;
-mod component_config;
-mod definition_gc;
-mod deploy;
-mod diagnostics;
+pub(crate) mod cluster;
+pub(crate) mod component_config;
 mod durable_positions;
-mod effects;
-mod info;
-mod initial_definitions;
+pub(crate) mod effects;
 mod key_files;
-mod layout;
-mod migrate;
+pub(crate) mod layout;
 mod observers;
-mod purge_counts;
-mod rebuild;
-mod replay;
 pub mod replication;
-mod retention;
 mod shard_startup;
 mod slot_owner;
-mod stores;
-mod transport;
+pub(crate) mod stores;
+pub(crate) mod transport;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -46,34 +33,36 @@ use tokio::sync::watch;
 
 use crate::audit::AuditTrail;
 use crate::auth::{Authenticator, SessionToken};
+use crate::backup::downloads::BackupStore;
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::dead_letter_view;
+use crate::dead_letters;
 use crate::definitions::DefinitionSet;
+use crate::retention::purge_counts::PurgeCounters;
+use crate::sagas::attempts::RecentAttempts;
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
 use crate::upstreams::UpstreamSources;
-use attempts::RecentAttempts;
 use background::BackgroundTasks;
-use backup::downloads::BackupStore;
 use cluster::Cluster;
 use effects::EffectParts;
 use key_files::KeyFiles;
 use observers::{InitialMetrics, Observers};
-use purge_counts::PurgeCounters;
 use stores::{LocalStorage, NodeStorage};
 use transport::Transport;
 
-pub use backup::downloads::{BackupError, BackupHandle, backup_offline};
+pub use crate::backup::downloads::{BackupError, BackupHandle, backup_offline};
+pub use crate::backup::rebuild::rebuild;
+pub use crate::definitions::deploy::{DeployError, DeployRequest};
+pub use crate::definitions::gc::CollectResult;
+pub use crate::definitions::migrate::{MigrateRequest, MigrateResult};
+pub use crate::node::info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
+pub use crate::replay::{
+    ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance,
+};
+pub use crate::retention::purge_counts::PurgeResult;
 pub use cluster::{ClusterInfo, PodInfo};
-pub use definition_gc::CollectResult;
-pub use deploy::{DeployError, DeployRequest};
 pub use effects::probe_dependencies;
-pub use info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
 pub use layout::{check_data_dir, durable_positions, shard_dir, shard_name};
-pub use migrate::{MigrateRequest, MigrateResult};
-pub use purge_counts::PurgeResult;
-pub use rebuild::rebuild;
-pub use replay::{ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance};
 pub use slot_owner::SlotOwner;
 pub use stores::ReadOnlyStores;
 pub use transport::{BusInfo, connect, streams};
@@ -103,13 +92,13 @@ pub struct AppOverrides {
 
 /// Locks of changes that concern the definitions.
 #[derive(Default)]
-struct DefinitionLocks {
+pub(crate) struct DefinitionLocks {
     /// Serializes deployments, garbage collections, migrations, replays and redrives.
-    deploying: tokio::sync::Mutex<()>,
+    pub(crate) deploying: tokio::sync::Mutex<()>,
     /// Number of takeovers since the start. Held while definitions are stored in the shards and activated,
     /// and while a shard adopts them. Unlike `deploying` it is held for a short time, so that a takeover can
     /// wait for it.
-    activating: tokio::sync::Mutex<u64>,
+    pub(crate) activating: tokio::sync::Mutex<u64>,
 }
 
 /// A running node.
@@ -144,18 +133,18 @@ pub struct App {
     pub audit: AuditTrail,
     /// The telemetry export.
     pub(crate) telemetry: TelemetryHandle,
-    transport: Transport,
-    local: LocalStorage,
-    workers: Option<WorkerPool>,
-    drain_state: watch::Sender<bool>,
-    locks: DefinitionLocks,
-    collected: Counter,
-    purges: PurgeCounters,
-    background: BackgroundTasks,
-    backups: BackupStore,
-    keys: KeyFiles,
+    pub(crate) transport: Transport,
+    pub(crate) local: LocalStorage,
+    pub(crate) workers: Option<WorkerPool>,
+    pub(crate) drain_state: watch::Sender<bool>,
+    pub(crate) locks: DefinitionLocks,
+    pub(crate) collected: Counter,
+    pub(crate) purges: PurgeCounters,
+    pub(crate) background: BackgroundTasks,
+    pub(crate) backups: BackupStore,
+    pub(crate) keys: KeyFiles,
     /// The cluster membership; unset if the node runs alone.
-    cluster: OnceLock<Cluster>,
+    pub(crate) cluster: OnceLock<Cluster>,
 }
 
 impl App {
@@ -202,7 +191,7 @@ impl App {
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
-            dead_letter_encoder: dead_letter_view::publishable(config.redact.clone()),
+            dead_letter_encoder: dead_letters::view::publishable(config.redact.clone()),
             shards: stores::shards(&config, stores),
             observer: overrides.observer,
             tracer: tracer.clone(),
@@ -280,7 +269,7 @@ impl App {
     }
 
     /// Returns the catalog of the current upstream files without activating it.
-    fn next_catalog(&self) -> Result<Arc<Catalog>, Vec<Diagnostic>> {
+    pub(crate) fn next_catalog(&self) -> Result<Arc<Catalog>, Vec<Diagnostic>> {
         let next = self.catalog.rebuild(self.upstreams.read()?);
         next.map(Arc::new).map_err(|error| {
             let file = "the upstreams".to_owned();
@@ -365,7 +354,7 @@ impl App {
     /// Returns information about the node.
     #[must_use]
     pub fn info(&self) -> Info {
-        info::collect(info::InfoSources {
+        crate::node::info::collect(crate::node::info::InfoSources {
             config: &self.config,
             runtime: &self.runtime,
             catalog: &self.catalog,
@@ -388,10 +377,14 @@ fn activate(
     if !runs_sagas {
         return Ok(ProgramRegistry::new(Vec::new()));
     }
-    let chosen =
-        initial_definitions::choose(definitions, catalog, stores.first().map(|(_, reader)| reader), now)?;
+    let chosen = crate::definitions::initial::choose(
+        definitions,
+        catalog,
+        stores.first().map(|(_, reader)| reader),
+        now,
+    )?;
     stores.iter_mut().try_for_each(|(writer, reader)| {
-        initial_definitions::store_definitions(writer, reader, &chosen, now)
+        crate::definitions::initial::store_definitions(writer, reader, &chosen, now)
     })?;
     let older = stores.first().map(|(_, reader)| reader.definitions()).transpose()?.unwrap_or_default();
     let programs = ProgramRegistry::new(DefinitionSet::programs(&chosen.definitions, &older));

@@ -9,9 +9,12 @@
 //! A dedicated thread writes the records, so a slow disk does not delay requests. Records are durable within one
 //! second, or before the request starts ([`AuditTrail::begin`]).
 
+pub(crate) mod api;
 mod chain;
+pub(crate) mod cli;
 mod denials;
 mod files;
+pub(crate) mod publisher;
 mod reader;
 mod record;
 mod tail;

@@ -4,9 +4,14 @@
 //! that another shard consumed, the copy contains both. Every event accepted before that point is in
 //! the stores, or in the stream behind their checkpoints.
 
+pub(crate) mod api;
+pub(crate) mod cli;
+pub(crate) mod downloads;
 mod error;
 mod files;
 mod manifest;
+pub(crate) mod rebuild;
+pub(crate) mod service;
 mod verify;
 
 use std::fs;

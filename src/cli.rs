@@ -1,49 +1,29 @@
-//! Command line: one file per command, plus shared code.
+//! Command line: the frame that the commands of the features share, and the commands that run a node.
 //!
 //! Commands that inspect or control a node use its HTTP API. Only `dev`, `run`, `bench`, `check` and
 //! `inspect --data` work without a node. Output is a table by default and JSON with `--output json`.
 //! Exit codes are in [`exit`].
 
-mod audit;
-mod backup;
 pub mod bench;
-mod check;
-mod check_tables;
-mod client;
+pub(crate) mod client;
 mod completions;
-mod config_flags;
-mod console;
-mod deploy;
+pub(crate) mod config_flags;
+pub(crate) mod console;
 mod dev;
-mod dlq;
-mod doctor;
-mod drain;
 pub mod exit;
-mod explore;
-mod export;
-mod graph;
-mod inspect;
-mod log_level;
-mod migrate;
-mod printable;
-mod publish;
-mod rebuild;
-mod replay;
+pub(crate) mod printable;
 mod run;
-mod saga;
-mod schema;
-mod serve;
-mod simulate;
+pub(crate) mod serve;
 mod streams;
-mod task;
-mod test;
-mod timers;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
+use crate::{
+    audit, backup, dead_letters, definitions, doctor, events, export, node, replay, sagas, tasks, timers,
+};
 use console::{Console, Output};
 use exit::CommandError;
 
@@ -73,62 +53,62 @@ enum Command {
     /// Run a node
     Run(run::Args),
     /// Publish events from a file or standard input
-    Publish(publish::Args),
+    Publish(events::cli::Args),
     /// Inspect and control saga instances
     #[command(subcommand)]
-    Saga(saga::Command),
+    Saga(sagas::cli::Command),
     /// List, claim and complete human tasks
     #[command(subcommand)]
-    Task(task::Command),
+    Task(tasks::cli::Command),
     /// List, redrive and discard dead letters
     #[command(subcommand)]
-    Dlq(dlq::Command),
+    Dlq(dead_letters::cli::Command),
     /// List timers by due time
-    Timers(timers::Args),
+    Timers(timers::cli::Args),
     /// Print the stored rows of a table
-    Inspect(inspect::Args),
+    Inspect(node::cli::inspect::Args),
     /// Show the audit trail, newest first
-    Audit(audit::Args),
+    Audit(audit::cli::Args),
     /// Export instances and tasks to PostgreSQL or to a JSON Lines file
-    Export(export::Args),
+    Export(export::cli::Args),
     /// Check the dependencies and settings of a node and print remedies
-    Doctor(doctor::Args),
+    Doctor(doctor::cli::Args),
     /// Back up the stores of a node while it runs
-    Backup(backup::Args),
+    Backup(backup::cli::Args),
     /// Restore a backup into a data directory
-    Restore(backup::Restore),
+    Restore(backup::cli::Restore),
     /// Rebuild the tables of a shard from its journal, or from a backup and the journal
-    Rebuild(rebuild::Args),
+    Rebuild(backup::cli::rebuild::Args),
     /// Drain a node: finish in-flight work, then stop
-    Drain(drain::Args),
+    Drain(node::cli::drain::Args),
     /// Show or change the log filter of a running node
-    LogLevel(log_level::Args),
+    LogLevel(node::cli::log_level::Args),
     /// Deploy the definitions of a directory and replace all active definitions
-    Deploy(deploy::Args),
+    Deploy(definitions::cli::deploy::Args),
     /// Migrate running instances to another version of their definition
-    Migrate(migrate::Args),
+    Migrate(definitions::cli::migrate::Args),
     /// Replay recorded events into the instances of a saga
-    Replay(replay::Args),
+    Replay(replay::cli::Args),
     /// Compare the JetStream streams with the configuration and apply the differences
     #[command(subcommand)]
     Streams(streams::Command),
     /// Validate definitions
-    Check(check::Args),
+    Check(definitions::cli::check::Args),
     /// Print the JSON Schema of definitions
     Schema,
     /// Run the test files of definitions
-    Test(test::Args),
+    Test(definitions::cli::test::Args),
     /// Simulate definitions with recorded events in virtual time
-    Simulate(simulate::Args),
+    Simulate(definitions::cli::simulate::Args),
     /// Explore random executions of definitions and check invariants
-    Explore(explore::Args),
+    Explore(definitions::cli::explore::Args),
     /// Render a definition as a graph, optionally with the state of an instance
-    Graph(graph::Args),
+    Graph(definitions::cli::graph::Args),
     /// Run benchmarks
     Bench(bench::BenchArgs),
     /// Read all rows of a store; used by `orlog run` and `orlog doctor --deep`
     #[command(hide = true)]
-    CheckTables(check_tables::Args),
+    CheckTables(doctor::cli::check_tables::Args),
     /// Generate shell completions
     Completions(completions::Args),
 }
@@ -170,31 +150,31 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
     match command {
         Command::Dev(args) => Box::pin(dev::run(args, console)).await,
         Command::Run(args) => Box::pin(run::run(args)).await,
-        Command::Publish(args) => publish::run(args, console).await,
-        Command::Saga(command) => saga::run(command, console).await,
-        Command::Task(command) => task::run(command, console).await,
-        Command::Dlq(command) => dlq::run(command, console).await,
-        Command::Timers(args) => timers::run(args, console).await,
-        Command::Inspect(args) => inspect::run(args, console).await,
-        Command::Audit(args) => audit::run(args, console).await,
-        Command::Export(args) => export::run(args, console).await,
-        Command::Backup(args) => backup::run(args, console).await,
-        Command::Restore(args) => backup::restore(args, console).await,
-        Command::Rebuild(args) => rebuild::run(args, console).await,
-        Command::Doctor(args) => doctor::run(args, console).await,
-        Command::Drain(args) => drain::run(args, console).await,
-        Command::LogLevel(args) => log_level::run(args, console).await,
-        Command::Deploy(args) => deploy::run(args, console).await,
-        Command::Migrate(args) => migrate::run(args, console).await,
-        Command::Replay(args) => replay::run(args, console).await,
+        Command::Publish(args) => events::cli::run(args, console).await,
+        Command::Saga(command) => sagas::cli::run(command, console).await,
+        Command::Task(command) => tasks::cli::run(command, console).await,
+        Command::Dlq(command) => dead_letters::cli::run(command, console).await,
+        Command::Timers(args) => timers::cli::run(args, console).await,
+        Command::Inspect(args) => node::cli::inspect::run(args, console).await,
+        Command::Audit(args) => audit::cli::run(args, console).await,
+        Command::Export(args) => export::cli::run(args, console).await,
+        Command::Backup(args) => backup::cli::run(args, console).await,
+        Command::Restore(args) => backup::cli::restore(args, console).await,
+        Command::Rebuild(args) => backup::cli::rebuild::run(args, console).await,
+        Command::Doctor(args) => doctor::cli::run(args, console).await,
+        Command::Drain(args) => node::cli::drain::run(args, console).await,
+        Command::LogLevel(args) => node::cli::log_level::run(args, console).await,
+        Command::Deploy(args) => definitions::cli::deploy::run(args, console).await,
+        Command::Migrate(args) => definitions::cli::migrate::run(args, console).await,
+        Command::Replay(args) => replay::cli::run(args, console).await,
         Command::Streams(command) => streams::run(command, console).await,
-        Command::Check(args) => check::run(&args, console),
-        Command::CheckTables(args) => check_tables::run(&args, console),
-        Command::Schema => schema::run(console),
-        Command::Test(args) => test::run(&args, console),
-        Command::Simulate(args) => simulate::run(&args, console),
-        Command::Explore(args) => explore::run(&args, console),
-        Command::Graph(args) => graph::run(args, console).await,
+        Command::Check(args) => definitions::cli::check::run(&args, console),
+        Command::CheckTables(args) => doctor::cli::check_tables::run(&args, console),
+        Command::Schema => definitions::cli::schema::run(console),
+        Command::Test(args) => definitions::cli::test::run(&args, console),
+        Command::Simulate(args) => definitions::cli::simulate::run(&args, console),
+        Command::Explore(args) => definitions::cli::explore::run(&args, console),
+        Command::Graph(args) => definitions::cli::graph::run(args, console).await,
         Command::Bench(args) => measure(&args, console).await,
         Command::Completions(args) => completions::run(&args, Cli::command(), console),
     }

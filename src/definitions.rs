@@ -8,8 +8,14 @@
 //! The source of a formerly active definition stays in the store while instances are pinned to it; they
 //! continue with it. A retired definition starts no new instances.
 
+pub(crate) mod api;
 mod availability;
+pub(crate) mod cli;
+pub(crate) mod deploy;
 mod files;
+pub(crate) mod gc;
+pub(crate) mod initial;
+pub(crate) mod migrate;
 mod plan;
 mod retired;
 mod warnings;

@@ -3,11 +3,14 @@
 //! It changes nothing and takes no lock, so it can run beside a node. Checks that require a running
 //! node use [`crate::app::App::diagnostics`].
 
+pub(crate) mod api;
 pub mod check;
+pub(crate) mod cli;
 mod clock;
 mod data_dir;
 mod definitions;
 mod dependencies;
+pub(crate) mod diagnostics;
 mod limits;
 mod listen;
 pub mod tables;

@@ -162,7 +162,7 @@ impl FineRuntime {
             programs,
             clock: present,
             shards,
-            dead_letter_encoder: orlog::dead_letter_view::publishable(orlog::redact::Redaction::default()),
+            dead_letter_encoder: orlog::dead_letters::view::publishable(orlog::redact::Redaction::default()),
             observer: None,
             tracer: None,
         };

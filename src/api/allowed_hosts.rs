@@ -6,20 +6,20 @@ use crate::config::{Config, HostPattern};
 
 /// Names of the node in the `Host` header.
 #[derive(Clone, Debug)]
-pub(super) struct AllowedHosts {
+pub(crate) struct AllowedHosts {
     configured: Vec<HostPattern>,
     advertised: Option<String>,
 }
 
 impl AllowedHosts {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         let advertised = config.cluster.advertise_url.parse::<Uri>().ok();
         let advertised = advertised.and_then(|url| url.host().map(str::to_ascii_lowercase));
         Self { configured: config.http.allowed_hosts.clone(), advertised }
     }
 
     /// Returns whether a host names this node. No page controls an IP address or a loopback name.
-    pub(super) fn contains(&self, host: &str) -> bool {
+    pub(crate) fn contains(&self, host: &str) -> bool {
         let is_address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
         is_address
             || host == "localhost"
@@ -29,7 +29,7 @@ impl AllowedHosts {
     }
 
     /// Returns whether a page of this host may send requests although `Host` differs: a proxy has replaced it.
-    pub(super) fn names(&self, host: &str) -> bool {
+    pub(crate) fn names(&self, host: &str) -> bool {
         self.configured.iter().any(|pattern| !pattern.is_any() && pattern.matches(host))
     }
 }

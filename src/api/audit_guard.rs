@@ -25,7 +25,7 @@ const LOGIN_ROUTE: &str = "/auth/callback";
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// Audit record of an authorized request. It is written on drop, also if the client disconnects.
-pub(super) struct AuditGuard {
+pub(crate) struct AuditGuard {
     api: ApiState,
     record: AuditRecord,
     is_change: bool,
@@ -35,7 +35,7 @@ pub(super) struct AuditGuard {
 
 impl AuditGuard {
     /// Creates the record of a request; `None` if the request is not recorded.
-    pub(super) fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> Option<Self> {
+    pub(crate) fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> Option<Self> {
         let is_change = !request.method().is_safe();
         let is_login = route == LOGIN_ROUTE;
         let is_recorded = route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
@@ -49,7 +49,7 @@ impl AuditGuard {
     ///
     /// # Errors
     /// If the record cannot be made durable. The request must not be executed.
-    pub(super) async fn begin(mut self) -> Result<Self, Problem> {
+    pub(crate) async fn begin(mut self) -> Result<Self, Problem> {
         let config = &self.api.app.config.audit;
         if config.required && self.is_change && !config.exclude_routes.contains(&self.record.route) {
             self.record.outcome = AuditOutcome::Started;
@@ -67,7 +67,7 @@ impl AuditGuard {
     }
 
     /// Ends the record with a response, and returns the response.
-    pub(super) fn end(mut self, response: Response) -> Response {
+    pub(crate) fn end(mut self, response: Response) -> Response {
         if let Some(user) = response.extensions().get::<Caller>() {
             self.record.user = user.name.as_deref().map(shortened);
             self.record.role = Some(user.roles.clone());
@@ -92,7 +92,7 @@ impl Drop for AuditGuard {
 }
 
 /// Counts a request that failed authentication or authorization.
-pub(super) fn deny(api: &ApiState, route: &str, request: &Request, response: &Response) {
+pub(crate) fn deny(api: &ApiState, route: &str, request: &Request, response: &Response) {
     api.app.audit.deny(Denial {
         route: route_of(route, request),
         status: response.status().as_u16(),

@@ -28,7 +28,7 @@ const UNLIMITED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
 
 /// Accepts or rejects a request, applies the quotas of its caller, and audits it: changes, sensitive reads, and
 /// denials.
-pub(super) async fn authorize<F>(
+pub(crate) async fn authorize<F>(
     api: &ApiState,
     (route, id): (&str, &HeaderValue),
     mut request: Request,

@@ -6,7 +6,7 @@ use super::problem::{Code, Problem};
 ///
 /// # Errors
 /// The error of `work`; [`Code::Unavailable`] if the process is shutting down.
-pub(super) async fn run_blocking<T, F>(work: F) -> Result<T, Problem>
+pub(crate) async fn run_blocking<T, F>(work: F) -> Result<T, Problem>
 where
     T: Send + 'static,
     F: FnOnce() -> Result<T, Problem> + Send + 'static,

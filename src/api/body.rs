@@ -14,7 +14,7 @@ use super::problem::{Code, Problem, ProblemDetail};
 const MAX_FOUND_CHARS: usize = 64;
 
 /// Reads a body of at most `limit` bytes that arrives within `http.request_timeout`.
-pub(super) async fn read(
+pub(crate) async fn read(
     api: &ApiState,
     headers: &HeaderMap,
     body: Body,
@@ -48,19 +48,19 @@ async fn collect(body: Body, limit: u64, mut all: PartialBody) -> Result<Request
 }
 
 /// Creates the problem of a body that exceeds `limit`.
-pub(super) fn too_large(found: &str, limit: u64) -> Problem {
+pub(crate) fn too_large(found: &str, limit: u64) -> Problem {
     Problem::new(Code::TooLarge, format!("{found}; the limit is {limit} bytes"))
 }
 
 /// Returns the content type without its parameters, in lower case; empty if there is none.
-pub(super) fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
+pub(crate) fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(String::new()) };
     let text = value.to_str().map_err(|_| media_type("a non-ASCII content type"))?;
     Ok(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
 /// Creates the problem of an unsupported content type.
-pub(super) fn media_type(found: &str) -> Problem {
+pub(crate) fn media_type(found: &str) -> Problem {
     let text: String = found.chars().take(MAX_FOUND_CHARS).collect();
     let detail = format!(
         "{text:?} is not supported; send application/json, application/cloudevents+json or \
@@ -71,7 +71,7 @@ pub(super) fn media_type(found: &str) -> Problem {
 
 /// Parses JSON. Errors have a location: line and column of invalid JSON, a pointer for an unexpected
 /// structure.
-pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let pointer = pointer(error.path());
@@ -108,7 +108,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
 }
 
 /// Escapes a name as a token of a JSON pointer (RFC 6901).
-pub(super) fn escape(name: &str) -> String {
+pub(crate) fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 

@@ -19,7 +19,7 @@ const LARGE: usize = 64 << 10;
 
 /// Bytes that bodies may still use, and threads that may still parse.
 #[derive(Clone)]
-pub(super) struct BodyBudget {
+pub(crate) struct BodyBudget {
     free: Arc<Semaphore>,
     parsing: Arc<Semaphore>,
     quotas: Quotas,
@@ -27,7 +27,7 @@ pub(super) struct BodyBudget {
 
 impl BodyBudget {
     /// Creates a budget of this many bytes; one caller uses at most its share.
-    pub(super) fn new(bytes: u64, quotas: Quotas) -> Self {
+    pub(crate) fn new(bytes: u64, quotas: Quotas) -> Self {
         let units = usize::try_from(bytes).unwrap_or(usize::MAX) / UNIT;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -38,14 +38,14 @@ impl BodyBudget {
     }
 
     /// Creates a body of the current request that is received piece by piece.
-    pub(super) fn receive(&self) -> PartialBody {
+    pub(crate) fn receive(&self) -> PartialBody {
         let share = quotas::share_of_bytes();
         PartialBody { budget: self.clone(), share, bytes: Vec::new(), held: HeldBytes::default() }
     }
 
     /// Parses a body: a large one on a thread that may block, at most as many at the same time as the machine has
     /// processors.
-    pub(super) async fn parse<T, F>(&self, body: &RequestBody, parse: F) -> Result<T, Problem>
+    pub(crate) async fn parse<T, F>(&self, body: &RequestBody, parse: F) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce(&[u8]) -> Result<T, Problem> + Send + 'static,
@@ -65,7 +65,7 @@ impl BodyBudget {
 }
 
 /// Body that is being received.
-pub(super) struct PartialBody {
+pub(crate) struct PartialBody {
     budget: BodyBudget,
     /// Share of the caller; `None`: the whole budget.
     share: Option<Arc<Semaphore>>,
@@ -81,7 +81,7 @@ struct HeldBytes {
 }
 
 impl PartialBody {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
@@ -89,7 +89,7 @@ impl PartialBody {
     ///
     /// # Errors
     /// If the budget is used up.
-    pub(super) fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
+    pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
         let needed = (self.bytes.len() + piece.len()).div_ceil(UNIT);
         let held = self.held.of_all.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         if needed > held {
@@ -109,7 +109,7 @@ impl PartialBody {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> RequestBody {
+    pub(crate) fn finish(self) -> RequestBody {
         RequestBody { bytes: self.bytes.into(), _held: Arc::new(self.held) }
     }
 }
@@ -123,14 +123,14 @@ fn merge(held: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
 
 /// Received body. Its bytes belong to the budget until the last clone is dropped.
 #[derive(Clone, Debug)]
-pub(super) struct RequestBody {
+pub(crate) struct RequestBody {
     bytes: Bytes,
     _held: Arc<HeldBytes>,
 }
 
 impl RequestBody {
     /// Returns the bytes for another request, beside the budget.
-    pub(super) fn bytes(&self) -> Bytes {
+    pub(crate) fn bytes(&self) -> Bytes {
         self.bytes.clone()
     }
 }

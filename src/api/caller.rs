@@ -12,7 +12,7 @@ use crate::auth::{Caller, Right, TenantScope};
 
 /// Caller of the request.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct CallerView {
+pub(crate) struct CallerView {
     /// User name; null if authentication is off.
     user: Option<String>,
     roles: Vec<&'static str>,
@@ -33,7 +33,7 @@ pub(super) struct CallerView {
     tag = "node",
     responses((status = 200, description = "The caller", body = CallerView))
 )]
-pub(super) async fn show(
+pub(crate) async fn show(
     State(api): State<ApiState>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,

@@ -14,14 +14,14 @@ use crate::descriptors::RESERVED_CONNECTIONS;
 
 /// Limits of the number of connections, without the reserved places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ConnectionLimits {
-    pub(super) total: usize,
-    pub(super) per_address: usize,
+pub(crate) struct ConnectionLimits {
+    pub(crate) total: usize,
+    pub(crate) per_address: usize,
 }
 
 /// Open connections of a server.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     limits: ConnectionLimits,
     places: Mutex<Places>,
     freed: Notify,
@@ -57,7 +57,7 @@ enum Admission {
 
 /// Place of one connection, released on drop.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     connections: Arc<Connections>,
     id: u64,
     close: Arc<Notify>,
@@ -65,13 +65,13 @@ pub(super) struct Place {
 }
 
 impl Connections {
-    pub(super) fn new(limits: ConnectionLimits) -> Arc<Self> {
+    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
         Arc::new(Self { limits, places: Mutex::default(), freed: Notify::new() })
     }
 
     /// Returns a place for a connection from this address. Closes an idle connection if no place is free. `None`
     /// if all connections have requests in flight.
-    pub(super) async fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+    pub(crate) async fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
         loop {
             let admission = self.lock().admit(self.limits, network(from));
             match admission {
@@ -170,22 +170,22 @@ impl Places {
 
 impl Place {
     /// Returns whether the place serves only health checks and metrics.
-    pub(super) fn is_reserved(&self) -> bool {
+    pub(crate) fn is_reserved(&self) -> bool {
         self.is_reserved
     }
 
     /// Marks the connection as busy: it is not closed for another one.
-    pub(super) fn set_busy(&self) {
+    pub(crate) fn set_busy(&self) {
         self.connections.lock().set_busy(self.id);
     }
 
     /// Marks the connection as idle from now on.
-    pub(super) fn set_idle(&self) {
+    pub(crate) fn set_idle(&self) {
         self.connections.lock().set_idle(self.id);
     }
 
     /// Waits until the connection must close for another one.
-    pub(super) async fn must_close(&self) {
+    pub(crate) async fn must_close(&self) {
         self.close.notified().await;
     }
 }
@@ -198,7 +198,7 @@ impl Drop for Place {
 }
 
 /// Returns the address that the limit counts: of IPv6, the network of 64 bits, which one host owns.
-pub(super) fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
         v4 @ IpAddr::V4(_) => v4,

@@ -10,7 +10,6 @@ use super::allowed_hosts::AllowedHosts;
 use super::blocking::run_blocking;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
-use super::overview::cache::OverviewCache;
 use super::pod_client::{self, PodClient};
 use super::problem::Problem;
 use super::query_limit::QueryLimit;
@@ -20,29 +19,30 @@ use super::request_metrics::RequestMetrics;
 use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::descriptors;
+use crate::sagas::api::overview::cache::OverviewCache;
 
 /// Path of the API description.
-pub(super) const OPENAPI_PATH: &str = "/openapi.json";
+pub(crate) const OPENAPI_PATH: &str = "/openapi.json";
 
 /// Node, and state of the API.
 #[derive(Clone)]
-pub(super) struct ApiState {
-    pub(super) app: Arc<App>,
-    pub(super) requests: Arc<RequestMetrics>,
-    pub(super) description: Arc<str>,
-    pub(super) overview_cache: Arc<OverviewCache>,
-    pub(super) hosts: Arc<AllowedHosts>,
-    pub(super) bus_check: Arc<BusCheck>,
+pub(crate) struct ApiState {
+    pub(crate) app: Arc<App>,
+    pub(crate) requests: Arc<RequestMetrics>,
+    pub(crate) description: Arc<str>,
+    pub(crate) overview_cache: Arc<OverviewCache>,
+    pub(crate) hosts: Arc<AllowedHosts>,
+    pub(crate) bus_check: Arc<BusCheck>,
     reads: ReadPool,
-    pub(super) queries: QueryLimit,
-    pub(super) bodies: BodyBudget,
+    pub(crate) queries: QueryLimit,
+    pub(crate) bodies: BodyBudget,
     /// Client for requests to other pods.
     pods: PodClient,
-    pub(super) quotas: Quotas,
+    pub(crate) quotas: Quotas,
 }
 
 impl ApiState {
-    pub(super) fn new(app: Arc<App>, description: String) -> Self {
+    pub(crate) fn new(app: Arc<App>, description: String) -> Self {
         let pods = PodClient::new();
         let description = description.into();
         let reads = ReadPool::new(app.config.http.max_concurrent_reads, app.config.http.request_timeout);
@@ -69,7 +69,7 @@ impl ApiState {
     }
 
     /// Creates a request to another pod.
-    pub(super) fn request_to(
+    pub(crate) fn request_to(
         &self,
         pod: &Pod,
         method: Method,
@@ -81,7 +81,7 @@ impl ApiState {
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the
     /// same time; another one waits up to `http.request_timeout`. Scans end when the request ends.
-    pub(super) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
+    pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce(&App) -> Result<T, Problem> + Send + 'static,

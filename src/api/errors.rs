@@ -43,18 +43,18 @@ impl From<QueryRejection> for Problem {
 }
 
 /// Creates the problem of an invalid path or query parameter.
-pub(super) fn invalid_parameter(name: &str, reason: impl Into<String>) -> Problem {
+pub(crate) fn invalid_parameter(name: &str, reason: impl Into<String>) -> Problem {
     let detail = reason.into();
     let problem_detail = ProblemDetail { pointer: name.to_owned(), detail: detail.clone() };
     Problem::new(Code::BadParameter, detail).with(vec![problem_detail])
 }
 
 /// Returns the problem of an unknown path.
-pub(super) async fn no_route() -> Problem {
+pub(crate) async fn no_route() -> Problem {
     Problem::new(Code::RouteNotFound, format!("route not found; {OPENAPI_PATH} lists all routes"))
 }
 
 /// Returns the problem of an unsupported method.
-pub(super) async fn no_method() -> Problem {
+pub(crate) async fn no_method() -> Problem {
     Problem::new(Code::MethodNotAllowed, format!("see {OPENAPI_PATH} for the supported methods"))
 }

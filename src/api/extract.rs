@@ -16,16 +16,16 @@ use super::problem::{Code, Problem};
 use crate::auth::{Caller, TenantScope};
 
 /// Header with the tenant of the request.
-pub(super) const TENANT_HEADER: &str = "x-tenant-id";
+pub(crate) const TENANT_HEADER: &str = "x-tenant-id";
 
 /// Header with the W3C trace context.
-pub(super) const TRACEPARENT: &str = "traceparent";
+pub(crate) const TRACEPARENT: &str = "traceparent";
 
 /// Default number of entries of a page.
 const DEFAULT_PAGE_LIMIT: usize = 100;
 
 /// Validated and accepted tenant of the request.
-pub(super) struct Tenant(pub(super) TenantId);
+pub(crate) struct Tenant(pub(crate) TenantId);
 
 impl FromRequestParts<ApiState> for Tenant {
     type Rejection = Problem;
@@ -42,7 +42,7 @@ impl FromRequestParts<ApiState> for Tenant {
 ///
 /// # Errors
 /// If the header is malformed, or if the node does not accept the tenant.
-pub(super) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Problem> {
+pub(crate) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Problem> {
     let mut values = headers.get_all(TENANT_HEADER).iter();
     let first = values.next();
     if let Some(second) = values.find(|value| Some(*value) != first) {
@@ -62,7 +62,7 @@ pub(super) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Pr
 }
 
 /// Whether the caller has access to all tenants, and therefore to data of the node.
-pub(super) struct NodeAccess(pub(super) bool);
+pub(crate) struct NodeAccess(pub(crate) bool);
 
 impl FromRequestParts<ApiState> for NodeAccess {
     type Rejection = Infallible;
@@ -77,7 +77,7 @@ impl FromRequestParts<ApiState> for NodeAccess {
 }
 
 /// Instance from the tenant and the path.
-pub(super) struct InstancePath(pub(super) InstanceKey);
+pub(crate) struct InstancePath(pub(crate) InstanceKey);
 
 impl FromRequestParts<ApiState> for InstancePath {
     type Rejection = Problem;
@@ -93,7 +93,7 @@ impl FromRequestParts<ApiState> for InstancePath {
 }
 
 /// Last segment of the path.
-pub(super) struct LastSegment(pub(super) String);
+pub(crate) struct LastSegment(pub(crate) String);
 
 impl FromRequestParts<ApiState> for LastSegment {
     type Rejection = Problem;
@@ -105,7 +105,7 @@ impl FromRequestParts<ApiState> for LastSegment {
 }
 
 /// Query parameters; unknown names are rejected.
-pub(super) struct QueryParams<T>(pub(super) T);
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequestParts<ApiState> for QueryParams<T> {
     type Rejection = Problem;
@@ -117,17 +117,17 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for QueryParams<T> {
 }
 
 /// Returns the number of entries of a page: the requested number, within the configured limit.
-pub(super) fn page_limit(requested: Option<usize>, api: &ApiState) -> usize {
+pub(crate) fn page_limit(requested: Option<usize>, api: &ApiState) -> usize {
     requested.unwrap_or(DEFAULT_PAGE_LIMIT).clamp(1, api.app.config.http.max_page_size)
 }
 
 /// Returns the trace of the request.
-pub(super) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
+pub(crate) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
     headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(TraceParent::new)
 }
 
 /// Parses an RFC 3339 time in a query.
-pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let text = String::deserialize(deserializer)?;
     // In a query, an unencoded plus sign arrives as a space.
     let text = text.replace(' ', "+");

@@ -49,7 +49,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 ];
 
 /// Handles the request, or forwards it to the pod that owns the shard.
-pub(super) async fn forward(State(api): State<ApiState>, request: Request, next: Next) -> Response {
+pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next: Next) -> Response {
     if !api.app.is_clustered() {
         return next.run(request).await;
     }
@@ -117,12 +117,12 @@ async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, P
 }
 
 /// Returns whether another pod forwarded this request.
-pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
+pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED_BY)
 }
 
 /// Forwards a POST request to another pod, which authenticates the caller again.
-pub(super) async fn forward_post(
+pub(crate) async fn forward_post(
     api: &ApiState,
     (pod, path): (&Pod, &str),
     headers: &HeaderMap,

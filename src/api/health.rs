@@ -1,6 +1,6 @@
 //! `/health` and `/ready`: liveness and readiness of the process.
 
-pub(super) mod bus_check;
+pub(crate) mod bus_check;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Health of the components.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Health {
+pub(crate) struct Health {
     /// `ok`; `degraded`: alive, but the disk is full or a flush fails; `down`.
     status: &'static str,
     store: ComponentHealth,
@@ -66,7 +66,7 @@ impl ComponentHealth {
         (status = 503, description = "A component is down", body = Health)
     )
 )]
-pub(super) async fn health(State(api): State<ApiState>) -> Response {
+pub(crate) async fn health(State(api): State<ApiState>) -> Response {
     let (store, bus, shards) = (store(&api), bus(&api).await, shards(&api));
     let any = |status: &str| [&store, &bus, &shards].iter().any(|component| component.status == status);
     let (code, status) = if any("down") {
@@ -142,7 +142,7 @@ fn shards(api: &ApiState) -> ComponentHealth {
 
 /// Readiness of the node.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ReadyResponse {
+pub(crate) struct ReadyResponse {
     ready: bool,
 }
 
@@ -153,7 +153,7 @@ pub(super) struct ReadyResponse {
     tag = "node",
     responses((status = 200, description = "The node accepts work", body = ReadyResponse))
 )]
-pub(super) async fn ready(State(api): State<ApiState>) -> Result<Json<ReadyResponse>, Problem> {
+pub(crate) async fn ready(State(api): State<ApiState>) -> Result<Json<ReadyResponse>, Problem> {
     let health = api.app.runtime.health();
     if !health.accepting {
         return Err(Problem::new(Code::Draining, "the node is draining and accepts no new events"));

@@ -14,7 +14,7 @@ use super::ui as web_page;
 
 /// Index of the API.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Index {
+pub(crate) struct Index {
     name: &'static str,
     version: &'static str,
     links: Vec<Link>,
@@ -42,7 +42,7 @@ const LINKS: [(&str, &str); 8] = [
 ///
 /// Clients that accept `text/html`, such as browsers, receive the web UI.
 #[utoipa::path(get, path = "/", tag = "node", responses((status = 200, description = "Links", body = Index)))]
-pub(super) async fn index(headers: HeaderMap) -> Response {
+pub(crate) async fn index(headers: HeaderMap) -> Response {
     if web_page::prefers_html(&headers) {
         return web_page::index(&headers);
     }
@@ -58,7 +58,7 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
     tag = "node",
     responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value))
 )]
-pub(super) async fn openapi(State(api): State<ApiState>) -> Response {
+pub(crate) async fn openapi(State(api): State<ApiState>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], api.description.to_string()).into_response()
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn openapi(State(api): State<ApiState>) -> Response {
     params(("code" = String, Path, description = "For example OR0003")),
     responses((status = 200, description = "A page", body = String, content_type = "text/markdown"))
 )]
-pub(super) async fn error_page(LastSegment(code): LastSegment) -> Result<Response, Problem> {
+pub(crate) async fn error_page(LastSegment(code): LastSegment) -> Result<Response, Problem> {
     let found = page(&code)
         .ok_or_else(|| Problem::new(Code::RouteNotFound, format!("unknown error code {code:?}")))?;
     Ok(([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], found).into_response())

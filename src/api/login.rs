@@ -12,14 +12,14 @@ use super::problem::{Code, Problem};
 use crate::auth::{LOGIN_COOKIE, LoginError, Oidc, SESSION_COOKIE, cookie};
 
 /// Route that starts a log-in.
-pub(super) const LOGIN_PATH: &str = "/auth/login";
+pub(crate) const LOGIN_PATH: &str = "/auth/login";
 /// Maximum duration of a log-in at the provider, in seconds.
 const LOGIN_SECONDS: u32 = 600;
 
 /// Response of the provider.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct CallbackQuery {
+pub(crate) struct CallbackQuery {
     /// Code to exchange for an ID token.
     #[serde(default)]
     code: String,
@@ -35,7 +35,7 @@ pub(super) struct CallbackQuery {
 ///
 /// Redirects the browser to the OpenID provider (`auth.oidc`).
 #[utoipa::path(get, path = "/auth/login", tag = "page", responses((status = 303, description = "To the provider")))]
-pub(super) async fn login(State(api): State<ApiState>) -> Result<Response, Problem> {
+pub(crate) async fn login(State(api): State<ApiState>) -> Result<Response, Problem> {
     let start = oidc(&api)?.start().await.map_err(|error| problem(&error))?;
     let pending = set_cookie(LOGIN_COOKIE, &start.cookie, "Lax", LOGIN_SECONDS);
     Ok(redirect(&start.url, [pending]))
@@ -51,7 +51,7 @@ pub(super) async fn login(State(api): State<ApiState>) -> Result<Response, Probl
     params(CallbackQuery),
     responses((status = 303, description = "To the web UI"))
 )]
-pub(super) async fn callback(
+pub(crate) async fn callback(
     State(api): State<ApiState>,
     headers: HeaderMap,
     QueryParams(query): QueryParams<CallbackQuery>,
@@ -74,7 +74,7 @@ pub(super) async fn callback(
 
 /// Log out of the web UI
 #[utoipa::path(post, path = "/auth/logout", tag = "page", responses((status = 204, description = "The session has ended")))]
-pub(super) async fn logout(State(api): State<ApiState>, headers: HeaderMap) -> Response {
+pub(crate) async fn logout(State(api): State<ApiState>, headers: HeaderMap) -> Response {
     if let (Some(oidc), Some(session)) = (api.app.authenticator.oidc(), read_cookie(&headers, SESSION_COOKIE))
     {
         oidc.end(session);
@@ -104,7 +104,7 @@ fn problem(error: &LoginError) -> Problem {
 }
 
 /// Returns whether the session cookie authenticates a request.
-pub(super) fn has_session(headers: &HeaderMap) -> bool {
+pub(crate) fn has_session(headers: &HeaderMap) -> bool {
     !headers.contains_key(header::AUTHORIZATION) && read_cookie(headers, SESSION_COOKIE).is_some()
 }
 

@@ -31,7 +31,7 @@ use crate::telemetry::MetricsRegistry;
     tag = "node",
     responses((status = 200, description = "All metrics", body = String, content_type = "text/plain"))
 )]
-pub(super) async fn metrics(State(api): State<ApiState>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn metrics(State(api): State<ApiState>, headers: HeaderMap) -> Result<Response, Problem> {
     let lags = api.app.runtime.lags().await;
     let gauges = api.read(move |app| Ok(read_gauges(app, &lags))).await?;
     let mut text = String::with_capacity(64 * 1024);

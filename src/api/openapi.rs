@@ -22,7 +22,7 @@ const DESCRIPTION: &str = "Durable saga runner: publish events, inspect and cont
 const PROBLEM: &str = "Problem";
 
 /// Returns title, version and license.
-pub(super) fn head() -> OpenApi {
+pub(crate) fn head() -> OpenApi {
     let info = InfoBuilder::new()
         .title("Orlog")
         .version(env!("CARGO_PKG_VERSION"))
@@ -33,7 +33,7 @@ pub(super) fn head() -> OpenApi {
 }
 
 /// Adds the common parts to every operation.
-pub(super) fn finish(description: &mut OpenApi) {
+pub(crate) fn finish(description: &mut OpenApi) {
     for (path, item) in &mut description.paths.paths {
         for (method, operation) in operations(item) {
             let permission = permissions::required_permission(method, path, &[]);

@@ -25,7 +25,7 @@ const PROBE_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
 const MAX_FOUND_CHARS: usize = 100;
 
 /// Rejects a request that another site may have sent.
-pub(super) fn check(
+pub(crate) fn check(
     hosts: &AllowedHosts,
     (route, method, uri): (&str, &Method, &Uri),
     headers: &HeaderMap,
@@ -41,7 +41,7 @@ pub(super) fn check(
 
 /// Checks a request whose credentials the browser sends by itself: a change requires the header `Origin`, which every
 /// browser sends and which [`check`] compares with the host.
-pub(super) fn check_session(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn check_session(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     let is_safe = method.is_safe();
     if is_safe || headers.contains_key(header::ORIGIN) {
         return Ok(());

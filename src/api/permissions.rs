@@ -5,7 +5,7 @@ use crate::auth::Right;
 
 /// Permission that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Permission {
+pub(crate) enum Permission {
     /// No authentication.
     Public,
     /// Authentication, but no right.
@@ -89,7 +89,7 @@ const TABLE: &[(&str, &str, Permission)] = &[
 ];
 
 /// Returns the permission of a route; `public` lists the configured public routes.
-pub(super) fn required_permission(method: &str, route: &str, public: &[String]) -> Permission {
+pub(crate) fn required_permission(method: &str, route: &str, public: &[String]) -> Permission {
     let method = if method == "HEAD" { "GET" } else { method };
     if method == "GET" && public.iter().any(|open| open == route) {
         return Public;

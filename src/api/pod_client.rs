@@ -15,13 +15,13 @@ use crate::tls::pods::{self, PodCertificate};
 
 /// Client for requests to other pods.
 #[derive(Clone)]
-pub(super) struct PodClient {
+pub(crate) struct PodClient {
     plaintext: reqwest::Client,
 }
 
 /// Reason why a request is not sent to a pod, or has no response.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// The address has no TLS.
     #[error("the address {0} is not https, and cluster.tls requires it")]
     Plaintext(String),
@@ -46,7 +46,7 @@ impl From<reqwest::Error> for Error {
 }
 
 impl PodClient {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let plaintext = orlog_effect::http::client().build();
         Self { plaintext: plaintext.expect("a client with default options is valid") }
     }
@@ -55,7 +55,7 @@ impl PodClient {
     ///
     /// # Errors
     /// If the address of the pod does not permit it.
-    pub(super) fn request(
+    pub(crate) fn request(
         &self,
         (tls, cluster): (Option<&NodeTls>, &ClusterConfig),
         pod: &Pod,
@@ -81,7 +81,7 @@ impl PodClient {
 }
 
 /// Rejects a forwarded request of a client that is not the pod that it names. Without TLS, pods have no identity.
-pub(super) fn check_sender(app: &App, request: &Request) -> Result<(), Problem> {
+pub(crate) fn check_sender(app: &App, request: &Request) -> Result<(), Problem> {
     let Some(name) = request.headers().get(FORWARDED_BY) else { return Ok(()) };
     let Some(trust) = app.tls().and_then(|tls| tls.pods()) else { return Ok(()) };
     let certificate = request.extensions().get::<PodCertificate>();

@@ -19,16 +19,16 @@ macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $title:literal;)+) => {
         /// Error code for programs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Code {
+        pub(crate) enum Code {
             $($(#[$doc])* $name),+
         }
 
         impl Code {
             #[cfg(test)]
-            pub(super) const ALL: &[Self] = &[$(Code::$name),+];
+            pub(crate) const ALL: &[Self] = &[$(Code::$name),+];
 
             /// Returns the code, for example `OR0001`.
-            pub(super) fn as_str(self) -> &'static str {
+            pub(crate) fn as_str(self) -> &'static str {
                 match self {
                     $(Code::$name => $code),+
                 }
@@ -48,7 +48,7 @@ macro_rules! codes {
         }
 
         /// Returns the page of a code in Markdown.
-        pub(super) fn page(code: &str) -> Option<&'static str> {
+        pub(crate) fn page(code: &str) -> Option<&'static str> {
             match code {
                 $($code => Some(include_str!(concat!("../../docs/errors/", $code, ".md"))),)+
                 _ => None,
@@ -185,13 +185,13 @@ pub(crate) struct Problem {
 pub(crate) struct ProblemDetail {
     /// JSON pointer into the body, or location in a definition.
     #[schema(example = "/3/time")]
-    pub(super) pointer: String,
+    pub(crate) pointer: String,
     /// Reason of the error.
-    pub(super) detail: String,
+    pub(crate) detail: String,
 }
 
 impl Problem {
-    pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
             kind: format!("/errors/{}", code.as_str()),
             title: code.title(),
@@ -204,13 +204,13 @@ impl Problem {
         }
     }
 
-    pub(super) fn with(mut self, errors: Vec<ProblemDetail>) -> Self {
+    pub(crate) fn with(mut self, errors: Vec<ProblemDetail>) -> Self {
         self.errors = errors;
         self
     }
 
     /// Sets the time after which a retry can succeed, rounded up to whole seconds.
-    pub(super) fn with_retry_after(mut self, wait: Duration) -> Self {
+    pub(crate) fn with_retry_after(mut self, wait: Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         self.retry_after = Some(u16::try_from(seconds).unwrap_or(u16::MAX).max(RETRY_AFTER_SECONDS));
         self

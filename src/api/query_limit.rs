@@ -12,13 +12,13 @@ use super::problem::{Code, Problem};
 
 /// Queries in progress, by tenant.
 #[derive(Clone)]
-pub(super) struct QueryLimit {
+pub(crate) struct QueryLimit {
     running: Arc<Mutex<HashMap<TenantId, usize>>>,
     limit: usize,
 }
 
 impl QueryLimit {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { running: Arc::default(), limit }
     }
 
@@ -26,7 +26,7 @@ impl QueryLimit {
     ///
     /// # Errors
     /// If the tenant runs the maximum number of queries.
-    pub(super) fn acquire(&self, tenant: &TenantId) -> Result<QueryPermit, Problem> {
+    pub(crate) fn acquire(&self, tenant: &TenantId) -> Result<QueryPermit, Problem> {
         let mut running = lock(&self.running);
         let count = running.entry(tenant.clone()).or_default();
         if *count >= self.limit {
@@ -39,7 +39,7 @@ impl QueryLimit {
 }
 
 /// Place of a query; free again when dropped.
-pub(super) struct QueryPermit {
+pub(crate) struct QueryPermit {
     running: Arc<Mutex<HashMap<TenantId, usize>>>,
     tenant: TenantId,
 }

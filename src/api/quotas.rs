@@ -22,7 +22,7 @@ use crate::config::HttpServerConfig;
 use leaky_bucket::LeakyBucket;
 
 /// Bytes of a body per permit of a budget.
-pub(super) const BYTES_PER_PERMIT: usize = 4 << 10;
+pub(crate) const BYTES_PER_PERMIT: usize = 4 << 10;
 /// Maximum number of callers that are counted apart.
 const MAX_CALLERS: usize = 10_000;
 /// Interval between two removals of callers from a full table.
@@ -36,7 +36,7 @@ tokio::task_local! {
 
 /// Caller of a request, as far as quotas distinguish callers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum CallerKey {
+pub(crate) enum CallerKey {
     User(String),
     Address(IpAddr),
     /// All callers that the table has no space for.
@@ -54,7 +54,7 @@ enum Quota {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct QuotaLabels {
+pub(crate) struct QuotaLabels {
     quota: &'static str,
 }
 
@@ -98,28 +98,28 @@ struct Table {
 
 /// Quotas of all callers.
 #[derive(Clone, Debug)]
-pub(super) struct Quotas {
+pub(crate) struct Quotas {
     limits: Arc<QuotaLimits>,
     table: Arc<Mutex<Table>>,
     rejected: Family<QuotaLabels, Counter>,
 }
 
 /// Request in progress of a caller; ends on drop.
-pub(super) struct RequestPermit {
+pub(crate) struct RequestPermit {
     quotas: Quotas,
     budgets: CallerBudgets,
 }
 
 /// Request of a caller that waits; ends on drop.
-pub(super) struct LongPollPermit(Option<(Quotas, CallerKey)>);
+pub(crate) struct LongPollPermit(Option<(Quotas, CallerKey)>);
 
 /// Measures the CPU time of a query and charges the caller.
 #[derive(Default)]
-pub(super) struct QueryTimer(Option<(Quotas, CallerKey)>);
+pub(crate) struct QueryTimer(Option<(Quotas, CallerKey)>);
 
 impl Quotas {
     /// Creates the quotas of a node with this number of connections.
-    pub(super) fn new(config: &HttpServerConfig, connections: usize) -> Self {
+    pub(crate) fn new(config: &HttpServerConfig, connections: usize) -> Self {
         let quotas = &config.per_caller;
         let rate = f64::from(quotas.max_requests_per_second);
         let largest = config.max_batch_size.max(config.max_body_size);
@@ -141,7 +141,7 @@ impl Quotas {
     }
 
     /// Returns the rejected requests by quota.
-    pub(super) fn rejected(&self) -> Family<QuotaLabels, Counter> {
+    pub(crate) fn rejected(&self) -> Family<QuotaLabels, Counter> {
         self.rejected.clone()
     }
 
@@ -149,7 +149,7 @@ impl Quotas {
     ///
     /// # Errors
     /// If the caller sends too many requests, or has too many in progress.
-    pub(super) fn begin(&self, key: CallerKey, now: Instant) -> Result<RequestPermit, Problem> {
+    pub(crate) fn begin(&self, key: CallerKey, now: Instant) -> Result<RequestPermit, Problem> {
         let (limits, mut table) = (&self.limits, self.lock());
         let caller = table.caller(key, limits, now);
         if caller.requests >= limits.requests {
@@ -175,7 +175,7 @@ impl Quotas {
     ///
     /// # Errors
     /// If too many requests of the caller wait.
-    pub(super) fn begin_long_poll(&self) -> Result<LongPollPermit, Problem> {
+    pub(crate) fn begin_long_poll(&self) -> Result<LongPollPermit, Problem> {
         let Some(key) = current(|caller| caller.key.clone()) else { return Ok(LongPollPermit(None)) };
         let mut table = self.lock();
         if let Some(caller) = table.callers.get_mut(&key) {
@@ -193,7 +193,7 @@ impl Quotas {
     ///
     /// # Errors
     /// If the queries of the caller have used their CPU time.
-    pub(super) fn begin_query(&self, now: Instant) -> Result<QueryTimer, Problem> {
+    pub(crate) fn begin_query(&self, now: Instant) -> Result<QueryTimer, Problem> {
         let (Some(limit), Some(key)) = (self.limits.query_seconds, current(|caller| caller.key.clone()))
         else {
             return Ok(QueryTimer(None));
@@ -212,7 +212,7 @@ impl Quotas {
     }
 
     /// Returns the problem of a body beyond the share of the caller.
-    pub(super) fn reject_bytes(&self) -> Problem {
+    pub(crate) fn reject_bytes(&self) -> Problem {
         self.count(Quota::Bytes);
         let detail = "the bodies of this caller use its share of http.max_bytes_in_flight \
                       (http.per_caller.max_share); retry";
@@ -302,7 +302,7 @@ impl CallerUse {
 
 impl RequestPermit {
     /// Runs the request with the budgets of its caller.
-    pub(super) async fn run<T>(self, request: impl Future<Output = T>) -> T {
+    pub(crate) async fn run<T>(self, request: impl Future<Output = T>) -> T {
         CALLER.scope(self.budgets.clone(), request).await
     }
 }
@@ -325,7 +325,7 @@ impl Drop for LongPollPermit {
 
 impl QueryTimer {
     /// Runs a query on this thread, and charges the caller for its CPU time.
-    pub(super) fn run<T>(self, query: impl FnOnce() -> T) -> T {
+    pub(crate) fn run<T>(self, query: impl FnOnce() -> T) -> T {
         let before = cpu_seconds();
         let result = query();
         if let Some((quotas, key)) = &self.0 {
@@ -336,12 +336,12 @@ impl QueryTimer {
 }
 
 /// Returns the share of the caller of the current request of the bytes of bodies.
-pub(super) fn share_of_bytes() -> Option<Arc<Semaphore>> {
+pub(crate) fn share_of_bytes() -> Option<Arc<Semaphore>> {
     current(|caller| Arc::clone(&caller.bytes))
 }
 
 /// Returns the share of the caller of the current request of the concurrent reads.
-pub(super) fn share_of_reads() -> Option<Arc<Semaphore>> {
+pub(crate) fn share_of_reads() -> Option<Arc<Semaphore>> {
     current(|caller| Arc::clone(&caller.reads))
 }
 

@@ -13,25 +13,25 @@ use super::quotas;
 
 /// Pool of concurrent reads.
 #[derive(Clone)]
-pub(super) struct ReadPool {
+pub(crate) struct ReadPool {
     permits: Arc<Semaphore>,
     timeout: Duration,
 }
 
 /// Permit to read; free again when dropped.
 #[derive(Debug)]
-pub(super) struct ReadPermit {
+pub(crate) struct ReadPermit {
     _of_caller: Option<OwnedSemaphorePermit>,
     _of_all: OwnedSemaphorePermit,
 }
 
 impl ReadPool {
-    pub(super) fn new(reads: usize, timeout: Duration) -> Self {
+    pub(crate) fn new(reads: usize, timeout: Duration) -> Self {
         Self { permits: Arc::new(Semaphore::new(reads)), timeout }
     }
 
     /// Waits for a permit to read. The caller of the current request uses at most its share of the pool.
-    pub(super) async fn acquire(&self) -> Result<ReadPermit, Problem> {
+    pub(crate) async fn acquire(&self) -> Result<ReadPermit, Problem> {
         let permit = tokio::time::timeout(self.timeout, async {
             let of_caller = match quotas::share_of_reads() {
                 Some(share) => Some(share.acquire_owned().await.ok()?),

@@ -31,12 +31,12 @@ tokio::task_local! {
 }
 
 /// Returns the trace of the current request.
-pub(super) fn trace() -> Option<TraceParent> {
+pub(crate) fn trace() -> Option<TraceParent> {
     TRACE.try_with(Clone::clone).ok().flatten()
 }
 
 /// Runs a request with its context.
-pub(super) async fn with_request_context(
+pub(crate) async fn with_request_context(
     State(api): State<ApiState>,
     mut request: Request,
     next: Next,

@@ -6,21 +6,21 @@ use axum::extract::Request;
 use axum::http::HeaderName;
 
 /// Header with the forwarding pod; a forwarded request is not forwarded again.
-pub(super) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
+pub(crate) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
 /// Label of an unknown route.
-pub(super) const NO_ROUTE: &str = "none";
+pub(crate) const NO_ROUTE: &str = "none";
 
 /// Address of the connected client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PeerAddress(pub(super) SocketAddr);
+pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
 /// Returns the address of the connection.
-pub(super) fn peer(request: &Request) -> Option<SocketAddr> {
+pub(crate) fn peer(request: &Request) -> Option<SocketAddr> {
     request.extensions().get::<PeerAddress>().map(|peer| peer.0)
 }
 
 /// Maps unknown methods to one name, because callers can send any method and labels must be bounded.
-pub(super) fn known_method(method: &str) -> &'static str {
+pub(crate) fn known_method(method: &str) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     KNOWN.into_iter().find(|known| *known == method).unwrap_or("OTHER")
 }

@@ -12,7 +12,7 @@ use super::quotas::Quotas;
 use crate::telemetry::MetricsRegistry;
 
 /// Request counters. Labels are bounded: declared routes, not paths.
-pub(super) struct RequestMetrics {
+pub(crate) struct RequestMetrics {
     registry: MetricsRegistry,
     count: Family<RequestLabels, Counter>,
     seconds: Family<RouteLabels, Histogram>,
@@ -32,7 +32,7 @@ struct RouteLabels {
 
 impl RequestMetrics {
     /// Creates the counters, with those of the quotas.
-    pub(super) fn new(quotas: &Quotas) -> Self {
+    pub(crate) fn new(quotas: &Quotas) -> Self {
         let mut metrics_registry = MetricsRegistry::default();
         let count = Family::<RequestLabels, Counter>::default();
         let seconds = Family::<RouteLabels, Histogram>::new_with_constructor(|| {
@@ -45,12 +45,12 @@ impl RequestMetrics {
     }
 
     /// Returns the metrics registry.
-    pub(super) fn registry(&self) -> &MetricsRegistry {
+    pub(crate) fn registry(&self) -> &MetricsRegistry {
         &self.registry
     }
 
     /// Records a completed request.
-    pub(super) fn record(&self, route: &str, method: &str, status: u16, took: Duration) {
+    pub(crate) fn record(&self, route: &str, method: &str, status: u16, took: Duration) {
         let labels = RequestLabels { route: route.to_owned(), method: method.to_owned(), status };
         self.count.get_or_create(&labels).inc();
         self.seconds.get_or_create(&RouteLabels { route: route.to_owned() }).observe(took.as_secs_f64());

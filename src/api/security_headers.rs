@@ -18,7 +18,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
 ];
 
 /// Adds the headers that a response does not have.
-pub(super) fn add(headers: &mut HeaderMap) {
+pub(crate) fn add(headers: &mut HeaderMap) {
     for (name, value) in HEADERS {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }

@@ -50,15 +50,15 @@ const GRACE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Server of the API.
-pub(super) struct Server {
-    pub(super) router: Router,
-    pub(super) limits: ConnectionLimits,
+pub(crate) struct Server {
+    pub(crate) router: Router,
+    pub(crate) limits: ConnectionLimits,
     /// Certificates; `None`: the server serves HTTP.
-    pub(super) tls: Option<Arc<NodeTls>>,
+    pub(crate) tls: Option<Arc<NodeTls>>,
 }
 
 /// Serves until `shutdown` resolves and the requests in flight end, or their grace period expires.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     server: Server,
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send,

@@ -66,7 +66,7 @@ impl UiFile {
 }
 
 /// Returns whether a client prefers the web UI to JSON: it accepts HTML with the highest preference.
-pub(super) fn prefers_html(headers: &HeaderMap) -> bool {
+pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
     let accepted = || headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let weight = |media: &str| {
         let ranges = accepted().flat_map(|value| value.split(','));
@@ -83,7 +83,7 @@ pub(super) fn prefers_html(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the HTML page.
-pub(super) fn index(headers: &HeaderMap) -> Response {
+pub(crate) fn index(headers: &HeaderMap) -> Response {
     let mut response = serve("index.html", headers).unwrap_or_else(IntoResponse::into_response);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     response
@@ -97,7 +97,7 @@ pub(super) fn index(headers: &HeaderMap) -> Response {
     params(("file" = String, Path, description = "For example style.css")),
     responses((status = 200, description = "The file"))
 )]
-pub(super) async fn file(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn file(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
     serve(&file, &headers)
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn file(Path(file): Path<String>, headers: HeaderMap) -> Result
     params(("file" = String, Path, description = "For example overview.js")),
     responses((status = 200, description = "The file"))
 )]
-pub(super) async fn view(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn view(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
     serve(&format!("views/{file}"), &headers)
 }
 

@@ -8,14 +8,14 @@ use tokio::task::JoinSet;
 
 /// Background tasks of a node.
 #[derive(Default)]
-pub(super) struct BackgroundTasks {
+pub(crate) struct BackgroundTasks {
     tasks: Mutex<JoinSet<()>>,
     stopping: watch::Sender<bool>,
 }
 
 impl BackgroundTasks {
     /// Runs a task after a delay, unless the node stops earlier.
-    pub(super) fn spawn(&self, after: Duration, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, after: Duration, task: impl Future<Output = ()> + Send + 'static) {
         let mut stopping = self.stopping.subscribe();
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
@@ -33,18 +33,18 @@ impl BackgroundTasks {
     }
 
     /// Waits until the node stops.
-    pub(super) async fn stopping(&self) {
+    pub(crate) async fn stopping(&self) {
         // The sender lives as long as `self`.
         drop(self.stopping.subscribe().wait_for(|stopping| *stopping).await);
     }
 
     /// Waits for a delay. Returns `false` if the node stops meanwhile.
-    pub(super) async fn pause(&self, pause: Duration) -> bool {
+    pub(crate) async fn pause(&self, pause: Duration) -> bool {
         tokio::time::timeout(pause, self.stopping()).await.is_err()
     }
 
     /// Starts no further tasks and waits until the running ones end.
-    pub(super) async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         self.stopping.send_replace(true);
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.join_all().await;

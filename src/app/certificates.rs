@@ -22,7 +22,7 @@ impl App {
     }
 
     /// Replaces changed certificates and signing keys periodically until the node stops.
-    pub(super) fn reload_certificates_later(self: &Arc<Self>) {
+    pub(crate) fn reload_certificates_later(self: &Arc<Self>) {
         if self.tls().is_none() && self.config.nats.signing.keys.is_empty() {
             return;
         }
@@ -35,7 +35,7 @@ impl App {
     }
 
     /// Replaces changed certificates and signing keys. Those that cannot be used are logged once.
-    pub(super) async fn reload_certificates(self: &Arc<Self>) {
+    pub(crate) async fn reload_certificates(self: &Arc<Self>) {
         let app = Arc::clone(self);
         let reload = move || {
             app.reload_signing_keys();

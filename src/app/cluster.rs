@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::transport::with_startup_retry;
 use crate::config::Config;
 use controller::{ControllerCommand, ShardController};
-pub(super) use host::ShardHost;
+pub(crate) use host::ShardHost;
 
 /// Cluster state for `/info`: pods and shards.
 #[derive(Clone, Debug, Serialize)]
@@ -44,7 +44,7 @@ pub struct PodInfo {
 }
 
 /// Membership of this pod in the cluster.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     membership: Arc<dyn Membership>,
     name: String,
     shards: u16,
@@ -56,7 +56,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Joins the cluster. From then on shards are acquired and released.
-    pub(super) async fn join(host: &Arc<dyn ShardHost>, connection: &Connection) -> anyhow::Result<Self> {
+    pub(crate) async fn join(host: &Arc<dyn ShardHost>, connection: &Connection) -> anyhow::Result<Self> {
         let config = host.config();
         let options = LeaseOptions { bucket: config.cluster.name.clone(), ttl: config.cluster.lease_ttl };
         let leases =
@@ -73,19 +73,19 @@ impl Cluster {
     }
 
     /// Returns the owner of a shard, as far as this pod has received it.
-    pub(super) fn owner(&self, shard: u16) -> Option<Pod> {
+    pub(crate) fn owner(&self, shard: u16) -> Option<Pod> {
         self.view().owner_of(shard).cloned()
     }
 
     /// Returns the shards whose records name this pod.
-    pub(super) fn leased_shards(&self) -> Vec<u16> {
+    pub(crate) fn leased_shards(&self) -> Vec<u16> {
         let view = self.view();
         let is_own = |shard: &u16| view.owner_of(*shard).is_some_and(|pod| pod.name == self.name);
         (0..self.shards).filter(is_own).collect()
     }
 
     /// Returns the other live pods.
-    pub(super) fn other_pods(&self) -> Vec<Pod> {
+    pub(crate) fn other_pods(&self) -> Vec<Pod> {
         self.view().pods.values().filter(|pod| pod.name != self.name).cloned().collect()
     }
 
@@ -95,7 +95,7 @@ impl Cluster {
 
     /// Releases every shard that another pod can acquire. Returns when that is done or `timeout` has
     /// elapsed.
-    pub(super) async fn drain(&self, deadline: Duration) {
+    pub(crate) async fn drain(&self, deadline: Duration) {
         self.orders.send_replace(ControllerCommand::HandOver);
         let mut handover = self.rest.clone();
         let over = handover.wait_for(|handover| handover.is_complete());
@@ -103,7 +103,7 @@ impl Cluster {
     }
 
     /// Stops the remaining shards and announces the departure of this pod.
-    pub(super) async fn leave(&self) {
+    pub(crate) async fn leave(&self) {
         self.orders.send_replace(ControllerCommand::Leave);
         if let Some(shard_controller) = self.keeper.lock().await.take() {
             // An error is a panic of the task, which was already logged.
@@ -112,7 +112,7 @@ impl Cluster {
     }
 
     /// Returns the cluster state.
-    pub(super) fn info(&self) -> ClusterInfo {
+    pub(crate) fn info(&self) -> ClusterInfo {
         let view = self.view();
         let pod = |pod: &Pod| (pod.name.clone(), PodInfo { url: pod.url.clone(), draining: pod.draining });
         ClusterInfo {

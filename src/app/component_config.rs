@@ -13,7 +13,7 @@ use super::replication::{self, SnapshotPolicy};
 use crate::config::{BusConfig, BusKind, ClusterMode, Config, Durability, StoreConfig, StreamLimits};
 
 /// Returns the configuration of the actor runtime.
-pub(super) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
+pub(crate) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
     let limits = &config.limits;
     orlog_actors::RuntimeConfig {
         node: config.node_name(),
@@ -42,7 +42,7 @@ pub(super) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
 
 /// Returns the kind of an event that is submitted here. If another system owns the aggregate events, it
 /// is not one of those.
-pub(super) fn submitted_event_kind(config: &Config) -> SubjectKind {
+pub(crate) fn submitted_event_kind(config: &Config) -> SubjectKind {
     let foreign = config.bus.kind == BusKind::Nats && !config.nats.manage_aggregate_stream;
     if foreign { SubjectKind::WorkflowEvent } else { SubjectKind::Aggregate }
 }
@@ -51,7 +51,7 @@ pub(super) fn submitted_event_kind(config: &Config) -> SubjectKind {
 ///
 /// # Errors
 /// Fails if a secret is not available under its reference, or if a signing key is too short.
-pub(super) fn nats(config: &Config) -> anyhow::Result<Options> {
+pub(crate) fn nats(config: &Config) -> anyhow::Result<Options> {
     let nats = &config.nats;
     let read = |secret: &SecretRef| secret.resolve().map(|secret| secret.expose().to_owned());
     let credentials = if let Some(password) = &nats.password {
@@ -85,13 +85,13 @@ pub(super) fn nats(config: &Config) -> anyhow::Result<Options> {
 ///
 /// # Errors
 /// Fails if a key is not available under its reference.
-pub(super) fn signing_keys(config: &Config) -> Result<Vec<Vec<u8>>, SecretUnavailable> {
+pub(crate) fn signing_keys(config: &Config) -> Result<Vec<Vec<u8>>, SecretUnavailable> {
     let key = |key: &SecretRef| key.resolve().map(|key| key.expose().as_bytes().to_vec());
     config.nats.signing.keys.iter().map(key).collect()
 }
 
 /// Returns the stream specifications.
-pub(super) fn streams(config: &Config) -> StreamSet {
+pub(crate) fn streams(config: &Config) -> StreamSet {
     let nats = &config.nats;
     let retention = |limits: &StreamLimits| StreamRetention { age: limits.max_age, bytes: limits.max_size };
     let mut plan = StreamSet::from_config(&StreamsConfig {
@@ -112,12 +112,12 @@ pub(super) fn streams(config: &Config) -> StreamSet {
 }
 
 /// Returns the snapshot policy of a replicated shard.
-pub(super) fn snapshot_policy(config: &Config) -> SnapshotPolicy {
+pub(crate) fn snapshot_policy(config: &Config) -> SnapshotPolicy {
     SnapshotPolicy { commits: config.store.snapshot_commits, bytes: config.store.snapshot_size }
 }
 
 /// Returns the audit options. A node without data stores no audit log unless a path is configured.
-pub(super) fn audit(config: &Config) -> crate::audit::AuditOptions {
+pub(crate) fn audit(config: &Config) -> crate::audit::AuditOptions {
     let audit = &config.audit;
     let usual = || config.role.runs_sagas().then(|| config.data_dir.join("audit"));
     crate::audit::AuditOptions {
@@ -130,7 +130,7 @@ pub(super) fn audit(config: &Config) -> crate::audit::AuditOptions {
 }
 
 /// Returns the options of a store.
-pub(super) fn store(config: &Config) -> orlog_store::Options {
+pub(crate) fn store(config: &Config) -> orlog_store::Options {
     let store: &StoreConfig = &config.store;
     orlog_store::Options {
         slots: slots(config),
@@ -150,7 +150,7 @@ pub(super) fn store(config: &Config) -> orlog_store::Options {
 }
 
 /// Returns the options of the embedded bus.
-pub(super) fn bus(config: &Config) -> orlog_bus::embedded::Options {
+pub(crate) fn bus(config: &Config) -> orlog_bus::embedded::Options {
     let bus: &BusConfig = &config.bus;
     orlog_bus::embedded::Options {
         durability: match bus.durability {
@@ -168,7 +168,7 @@ pub(super) fn bus(config: &Config) -> orlog_bus::embedded::Options {
 }
 
 /// Returns the slots of each shard: ranges of nearly equal length.
-pub(super) fn ranges(shards: u16) -> impl Iterator<Item = Range<u16>> {
+pub(crate) fn ranges(shards: u16) -> impl Iterator<Item = Range<u16>> {
     let bound = move |index: u16| {
         let slot = u32::from(index) * u32::from(SLOTS) / u32::from(shards);
         u16::try_from(slot).expect("a slot is at most 1024")
@@ -177,13 +177,13 @@ pub(super) fn ranges(shards: u16) -> impl Iterator<Item = Range<u16>> {
 }
 
 /// Returns the number of the shard that contains a slot.
-pub(super) fn shard_of(slot: Slot, shards: u16) -> u16 {
+pub(crate) fn shard_of(slot: Slot, shards: u16) -> u16 {
     let found = (0..).zip(ranges(shards)).find(|(_, range)| range.contains(&slot.0));
     found.map(|(index, _)| index).expect("ranges cover every slot")
 }
 
 /// Returns the mapping of instances to slots.
-pub(super) fn slots(config: &Config) -> SlotAssigner {
+pub(crate) fn slots(config: &Config) -> SlotAssigner {
     SlotAssigner::with_key_sharded(config.tenants.key_sharded.iter().cloned())
 }
 

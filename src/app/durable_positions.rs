@@ -12,7 +12,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 impl App {
     /// Stores the positions periodically until the node stops.
-    pub(super) fn store_positions_later(self: &Arc<Self>) {
+    pub(crate) fn store_positions_later(self: &Arc<Self>) {
         let app = Arc::downgrade(self);
         self.background.spawn(INTERVAL, async move {
             let Some(app) = app.upgrade() else { return };
@@ -22,7 +22,7 @@ impl App {
     }
 
     /// Stores the current positions.
-    pub(super) async fn store_positions(&self) {
+    pub(crate) async fn store_positions(&self) {
         let shards = self.runtime.numbered_readers();
         let mut found: Vec<_> =
             shards.filter_map(|(shard, reader)| layout::shard_position(shard, &reader)).collect();

@@ -19,14 +19,14 @@ use crate::definitions::DefinitionErrors;
 use crate::upstreams::{QueueProviderFactory, RemoteDependencies, UpstreamSources};
 
 /// Effect components of a node: executors and attempt records.
-pub(super) struct EffectParts {
-    pub(super) upstreams: UpstreamSources,
-    pub(super) catalog: Arc<Catalog>,
+pub(crate) struct EffectParts {
+    pub(crate) upstreams: UpstreamSources,
+    pub(crate) catalog: Arc<Catalog>,
 }
 
 impl EffectParts {
     /// Builds the upstreams; `others` are upstreams in addition to the configured ones.
-    pub(super) async fn build(
+    pub(crate) async fn build(
         config: &Config,
         connection: Option<&Connection>,
         others: Vec<Upstream>,
@@ -79,7 +79,7 @@ pub async fn probe_dependencies(config: &Config, connection: &Connection) -> Opt
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Starts the workers of a node of the role `effect`; `None` for other roles.
-pub(super) async fn workers(
+pub(crate) async fn workers(
     config: &Config,
     connection: Option<&Connection>,
     catalog: &Arc<Catalog>,

@@ -6,16 +6,16 @@ use crate::config::Config;
 use crate::tls::{self, NodeTls};
 
 /// Certificates and signing keys of a node.
-pub(super) struct KeyFiles {
+pub(crate) struct KeyFiles {
     /// Certificates; `None` if the node serves HTTP.
-    pub(super) tls: Option<Arc<NodeTls>>,
+    pub(crate) tls: Option<Arc<NodeTls>>,
     /// Error of the last attempt to read the signing keys.
-    pub(super) signing_failure: Mutex<String>,
+    pub(crate) signing_failure: Mutex<String>,
 }
 
 impl KeyFiles {
     /// Reads the certificates. The connection to NATS has the signing keys.
-    pub(super) fn load(config: &Config) -> Result<Self, tls::Error> {
+    pub(crate) fn load(config: &Config) -> Result<Self, tls::Error> {
         Ok(Self { tls: NodeTls::load(config)?, signing_failure: Mutex::default() })
     }
 }

@@ -20,7 +20,7 @@ use crate::private_file;
 
 const FILE: &str = "layout.toml";
 /// Directory of the embedded log, and its name in the layout.
-pub(super) const BUS: &str = "bus";
+pub(crate) const BUS: &str = "bus";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,7 +35,7 @@ struct DataLayout {
 /// Durable position of one directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StoredPosition {
+pub(crate) struct StoredPosition {
     identity: uuid::Uuid,
     position: u64,
     /// Dedupe window of a store: a rebuild of its tables requires it, and only the tables contain it.
@@ -45,7 +45,7 @@ pub(super) struct StoredPosition {
 
 impl StoredPosition {
     /// Returns the dedupe window; `None` if an earlier release wrote the layout.
-    pub(super) fn dedupe_window(&self) -> Option<Duration> {
+    pub(crate) fn dedupe_window(&self) -> Option<Duration> {
         self.dedupe_window_ms.map(Duration::from_millis)
     }
 }
@@ -70,7 +70,7 @@ impl DataLayout {
 }
 
 /// Durable positions of the stores and the embedded log of a data directory.
-pub(super) struct DurablePositions {
+pub(crate) struct DurablePositions {
     data: PathBuf,
     layout: Mutex<DataLayout>,
 }
@@ -81,7 +81,7 @@ impl DurablePositions {
     ///
     /// # Errors
     /// Fails if it has another partitioning, or cannot be read or written.
-    pub(super) fn claim(config: &Config) -> anyhow::Result<Self> {
+    pub(crate) fn claim(config: &Config) -> anyhow::Result<Self> {
         let (data, expected) = (config.data_dir.clone(), DataLayout::configured(config));
         if !config.role.runs_sagas() {
             return Ok(Self { data, layout: Mutex::new(expected) });
@@ -98,13 +98,13 @@ impl DurablePositions {
     }
 
     /// Returns the stored position of a directory; `None` if it is new.
-    pub(super) fn get(&self, name: &str) -> Option<DurablePosition> {
+    pub(crate) fn get(&self, name: &str) -> Option<DurablePosition> {
         self.layout().durable.get(name).map(Into::into)
     }
 
     /// Stores positions, durably, if they changed. A failure is logged, because a node must start on a full
     /// disk: the earlier positions stay valid, and the next call tries again.
-    pub(super) fn store(&self, found: impl IntoIterator<Item = (String, StoredPosition)>) {
+    pub(crate) fn store(&self, found: impl IntoIterator<Item = (String, StoredPosition)>) {
         let mut layout = self.layout();
         let mut next = layout.clone();
         next.durable.extend(found);
@@ -123,7 +123,7 @@ impl DurablePositions {
 }
 
 /// Adds the code and the remedy to an error about missing data.
-pub(super) fn explain_loss(lost: impl std::fmt::Display) -> anyhow::Error {
+pub(crate) fn explain_loss(lost: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!(
         "OR0061: {lost}; restore the missing files or a backup; `orlog rebuild` creates missing tables again. To continue \
          without the lost data, start once with --accept-data-loss"
@@ -131,7 +131,7 @@ pub(super) fn explain_loss(lost: impl std::fmt::Display) -> anyhow::Error {
 }
 
 /// Returns the name and the durable position of the store of a shard; `None` for a store without a journal.
-pub(super) fn shard_position(index: u16, reader: &Reader) -> Option<(String, StoredPosition)> {
+pub(crate) fn shard_position(index: u16, reader: &Reader) -> Option<(String, StoredPosition)> {
     let window = u64::try_from(reader.dedupe_window().as_millis()).unwrap_or(u64::MAX);
     let position = StoredPosition { dedupe_window_ms: Some(window), ..reader.durable_position()?.into() };
     Some((shard_name(index), position))
@@ -141,7 +141,7 @@ pub(super) fn shard_position(index: u16, reader: &Reader) -> Option<(String, Sto
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub(super) fn stored_shard_position(data: &Path, index: u16) -> anyhow::Result<Option<StoredPosition>> {
+pub(crate) fn stored_shard_position(data: &Path, index: u16) -> anyhow::Result<Option<StoredPosition>> {
     Ok(read(data)?.and_then(|mut layout| layout.durable.remove(&shard_name(index))))
 }
 
@@ -158,7 +158,7 @@ pub fn durable_positions(data: &Path) -> anyhow::Result<BTreeMap<String, Durable
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub(super) fn backup_text(data: &Path) -> anyhow::Result<String> {
+pub(crate) fn backup_text(data: &Path) -> anyhow::Result<String> {
     let layout = read(data)?.with_context(|| format!("{} is missing", file(data).display()))?;
     Ok(toml::to_string(&DataLayout { durable: BTreeMap::new(), ..layout })?)
 }
@@ -179,7 +179,7 @@ pub fn check_data_dir(config: &Config) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Fails if it is not a data directory.
-pub(super) fn stored_config(data: &Path) -> anyhow::Result<Config> {
+pub(crate) fn stored_config(data: &Path) -> anyhow::Result<Config> {
     whole(data)?;
     let DataLayout { shards, spread, .. } = read(data)?.with_context(|| {
         format!("{} is not an Orlog data directory: {} is missing", data.display(), file(data).display())

@@ -9,19 +9,19 @@ use orlog_effect::{AttemptReport, EffectObserver, NoopObserver};
 use orlog_model::{Clock, TraceParent, WorkItem};
 use prometheus_client::metrics::counter::Counter;
 
-use super::attempts::RecentAttempts;
-use super::purge_counts::PurgeCounters;
+use crate::retention::purge_counts::PurgeCounters;
+use crate::sagas::attempts::RecentAttempts;
 use crate::telemetry::{MetricsRegistry, SpanExporter, TelemetryHandle};
 
 /// Observers of a node.
-pub(super) struct Observers {
-    pub(super) tracer: Option<Arc<dyn Tracer>>,
-    pub(super) attempts: Arc<RecentAttempts>,
+pub(crate) struct Observers {
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
+    pub(crate) attempts: Arc<RecentAttempts>,
     /// Counters of attempts; the first observer of them.
-    pub(super) counted: Arc<AttemptMetrics>,
+    pub(crate) counted: Arc<AttemptMetrics>,
 }
 
-pub(super) fn build_observers(
+pub(crate) fn build_observers(
     telemetry: &TelemetryHandle,
     other: Option<Arc<dyn EffectObserver>>,
     clock: &Arc<dyn Clock>,
@@ -34,14 +34,14 @@ pub(super) fn build_observers(
 }
 
 /// Metrics that are registered before the node starts, and the counters that the node itself updates.
-pub(super) struct InitialMetrics {
-    pub(super) registry: MetricsRegistry,
-    pub(super) collected: Counter,
-    pub(super) purges: PurgeCounters,
+pub(crate) struct InitialMetrics {
+    pub(crate) registry: MetricsRegistry,
+    pub(crate) collected: Counter,
+    pub(crate) purges: PurgeCounters,
 }
 
 impl InitialMetrics {
-    pub(super) fn of(runtime: &Runtime, counted: &AttemptMetrics, telemetry: &TelemetryHandle) -> Self {
+    pub(crate) fn of(runtime: &Runtime, counted: &AttemptMetrics, telemetry: &TelemetryHandle) -> Self {
         let (mut registry, collected) = (MetricsRegistry::default(), Counter::default());
         let purges = PurgeCounters::register(&mut registry);
         runtime.metrics().register(&mut registry);

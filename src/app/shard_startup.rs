@@ -12,8 +12,9 @@ use orlog_store::{Reader, Writer};
 use tokio::sync::watch;
 
 use super::cluster::ShardHost;
-use super::{App, component_config, initial_definitions, layout, replication, stores};
+use super::{App, component_config, layout, replication, stores};
 use crate::config::Config;
+use crate::definitions::initial;
 use crate::definitions::{DefinitionSet, ValidatedDefinitions};
 
 /// Timeout of the wait for another change of the active definitions, and of the commits of one.
@@ -70,12 +71,7 @@ impl App {
         if stored.number <= number || (ours.is_some() && stored.definitions_digest != digest) {
             return;
         }
-        match initial_definitions::from_record(
-            &self.definitions,
-            &self.catalog,
-            Some(reader),
-            Some(stored.clone()),
-        ) {
+        match initial::from_record(&self.definitions, &self.catalog, Some(reader), Some(stored.clone())) {
             Ok(chosen) => {
                 tracing::info!(number = stored.number, by = stored.deployed_by, "newer deployment activated");
                 self.definitions.activate(chosen.definitions, chosen.deployment);
@@ -107,12 +103,12 @@ impl App {
         let checked = ValidatedDefinitions { definitions, digest };
         let is_stored = |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some());
         let record = DefinitionSet::record(stored.as_ref(), &checked, (now, TAKEOVER_USER), is_stored);
-        let changed = !super::deploy::is_noop(stored.as_ref(), &record);
-        let chosen = initial_definitions::InitialDefinitions {
+        let changed = !crate::definitions::deploy::is_noop(stored.as_ref(), &record);
+        let chosen = initial::InitialDefinitions {
             definitions: checked.definitions,
             deployment: changed.then_some(record),
         };
-        initial_definitions::store_definitions(writer, reader, &chosen, now)?;
+        initial::store_definitions(writer, reader, &chosen, now)?;
         let retained = self.stored_definitions(Some(reader))?;
         self.programs.replace(DefinitionSet::programs(&chosen.definitions, &retained));
         Ok(())

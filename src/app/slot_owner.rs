@@ -21,7 +21,7 @@ pub enum SlotOwner {
 
 impl App {
     /// Joins the cluster if it is configured.
-    pub(super) async fn join(self: &Arc<Self>) -> anyhow::Result<()> {
+    pub(crate) async fn join(self: &Arc<Self>) -> anyhow::Result<()> {
         let several = self.config.cluster.mode != ClusterMode::Standalone && self.config.role.runs_sagas();
         if several && let Some(connection) = self.transport.connection() {
             let host: Arc<dyn ShardHost> = Arc::clone(self) as Arc<dyn ShardHost>;

@@ -60,7 +60,7 @@ async fn local(config: &Config, local: &LocalStorage) -> anyhow::Result<Vec<(Wri
 ///
 /// # Errors
 /// Fails if the store is not available; with the code and the remedy if durable data is missing.
-pub(super) fn open_local(
+pub(crate) fn open_local(
     config: &Config,
     shard: u16,
     local: &LocalStorage,
@@ -84,7 +84,7 @@ pub(super) fn open_local(
 ///
 /// # Errors
 /// Same as [`local`].
-pub(super) async fn replicated(
+pub(crate) async fn replicated(
     config: &Config,
     transport: &Transport,
 ) -> anyhow::Result<Vec<(Writer, Reader)>> {
@@ -97,7 +97,7 @@ pub(super) async fn replicated(
 }
 
 /// Builds the shards of a node that owns all of them.
-pub(super) fn shards(config: &Config, stores: Vec<(Writer, Reader)>) -> Vec<ShardDependencies> {
+pub(crate) fn shards(config: &Config, stores: Vec<(Writer, Reader)>) -> Vec<ShardDependencies> {
     let shards = (0..).zip(component_config::ranges(config.shards)).zip(stores);
     shards
         .map(|((index, slots), (writer, reader))| ShardDependencies { index, slots, writer, reader })
@@ -130,12 +130,12 @@ async fn follow_logs(
 
 /// Access to the stores in the data directory. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct LocalStorage {
+pub(crate) struct LocalStorage {
     /// Disk of the journals; `None`: the local file system.
     disk: Option<Arc<dyn Device>>,
     /// Whether stores and logs that lost durable data are opened without it.
     accept_data_loss: bool,
-    pub(super) positions: Arc<DurablePositions>,
+    pub(crate) positions: Arc<DurablePositions>,
 }
 
 impl LocalStorage {
@@ -143,7 +143,7 @@ impl LocalStorage {
     ///
     /// # Errors
     /// See [`DurablePositions::claim`].
-    pub(super) fn claim(
+    pub(crate) fn claim(
         config: &Config,
         disk: Option<Arc<dyn Device>>,
         accept_data_loss: bool,
@@ -153,21 +153,21 @@ impl LocalStorage {
     }
 
     /// Returns the configuration of the runtime on this storage.
-    pub(super) fn runtime_config(&self, config: &Config) -> RuntimeConfig {
+    pub(crate) fn runtime_config(&self, config: &Config) -> RuntimeConfig {
         RuntimeConfig { accept_data_loss: self.accept_data_loss, ..component_config::runtime(config) }
     }
 }
 
 /// Storage of a node. Contains the permanent stores; in a cluster, other shards are acquired and
 /// released.
-pub(super) struct NodeStorage {
-    pub(super) stores: Vec<(Writer, Reader)>,
-    pub(super) transport: Transport,
+pub(crate) struct NodeStorage {
+    pub(crate) stores: Vec<(Writer, Reader)>,
+    pub(crate) transport: Transport,
 }
 
 impl NodeStorage {
     /// Opens the stores of the data directory, and connects the bus and the replicated logs.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         config: &Config,
         local: &LocalStorage,
         clock: &Arc<dyn Clock>,

@@ -31,26 +31,26 @@ const SOURCES: [(&str, SubjectKind); 3] = [
 ];
 
 /// Opened transport.
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Embedded(Arc<Embedded>),
     Nats(Box<NatsTransport>),
 }
 
 /// Consumed streams.
-pub(super) struct NatsTransport {
+pub(crate) struct NatsTransport {
     connection: Connection,
     read: Vec<(&'static str, Arc<NatsStream>)>,
     sharing: StreamSharing,
 }
 
 /// Expected content of the embedded log.
-pub(super) struct LogExpectation {
+pub(crate) struct LogExpectation {
     /// Durable position; `None` for a new log.
-    pub(super) durable: Option<DurablePosition>,
+    pub(crate) durable: Option<DurablePosition>,
     /// Checkpoints of the stores.
-    pub(super) checkpoints: Vec<ConsumerCheckpoint>,
+    pub(crate) checkpoints: Vec<ConsumerCheckpoint>,
     /// Whether a log that lost messages is opened without them.
-    pub(super) accept_data_loss: bool,
+    pub(crate) accept_data_loss: bool,
 }
 
 /// State of the transport for `/info`.
@@ -68,7 +68,7 @@ pub struct BusInfo {
 
 impl Transport {
     /// Opens the transport. On JetStream it checks the streams and creates missing ones if allowed.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         config: &Config,
         log: LogExpectation,
         clock: Arc<dyn Clock>,
@@ -110,7 +110,7 @@ impl Transport {
     }
 
     /// Returns the bus for events and facts.
-    pub(super) fn bus(&self) -> Arc<dyn Bus> {
+    pub(crate) fn bus(&self) -> Arc<dyn Bus> {
         match self {
             Transport::Embedded(bus) => Arc::clone(bus) as Arc<dyn Bus>,
             // A publish selects the stream by subject; the state of this stream is the relevant one for sagas.
@@ -123,7 +123,7 @@ impl Transport {
     }
 
     /// Returns the durable position of the embedded log, with its name.
-    pub(super) fn durable_position(&self) -> Option<(String, StoredPosition)> {
+    pub(crate) fn durable_position(&self) -> Option<(String, StoredPosition)> {
         match self {
             Transport::Embedded(bus) => Some((layout::BUS.to_owned(), bus.durable_position().into())),
             Transport::Nats(_) => None,
@@ -131,7 +131,7 @@ impl Transport {
     }
 
     /// Returns the NATS connection; `None` for the embedded log.
-    pub(super) fn connection(&self) -> Option<&Connection> {
+    pub(crate) fn connection(&self) -> Option<&Connection> {
         match self {
             Transport::Embedded(_) => None,
             Transport::Nats(nats) => Some(&nats.connection),
@@ -139,7 +139,7 @@ impl Transport {
     }
 
     /// Returns the event sources of the shards.
-    pub(super) fn sources(&self) -> Vec<EventSource> {
+    pub(crate) fn sources(&self) -> Vec<EventSource> {
         match self {
             Transport::Embedded(bus) => vec![EventSource::embedded(Arc::clone(bus) as Arc<dyn Bus>)],
             Transport::Nats(nats) => {
@@ -158,7 +158,7 @@ impl Transport {
     }
 
     /// Returns the state of the transport.
-    pub(super) fn info(&self) -> BusInfo {
+    pub(crate) fn info(&self) -> BusInfo {
         match self {
             Transport::Embedded(bus) => BusInfo {
                 kind: BusKind::Embedded.as_str(),
@@ -180,7 +180,7 @@ impl Transport {
     }
 
     /// Completes accepted publishes and stores the read positions.
-    pub(super) async fn close(&self) -> anyhow::Result<()> {
+    pub(crate) async fn close(&self) -> anyhow::Result<()> {
         match self {
             Transport::Embedded(bus) => {
                 let bus = Arc::clone(bus);
@@ -199,7 +199,7 @@ impl Transport {
 }
 
 /// Retries while the servers start or elect a leader.
-pub(super) async fn with_startup_retry<T, F>(mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
+pub(crate) async fn with_startup_retry<T, F>(mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
 {

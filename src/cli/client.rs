@@ -20,7 +20,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Node and tenant of a request.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct ServerArgs {
+pub(crate) struct ServerArgs {
     /// URL of the node
     #[arg(long, env = "ORLOG_URL", default_value = "http://127.0.0.1:7070", hide_env_values = true)]
     url: String,
@@ -87,13 +87,13 @@ impl ServerArgs {
     }
 
     /// Returns the tenant, if set.
-    pub(super) fn tenant(&self) -> Option<&str> {
+    pub(crate) fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
     }
 }
 
 /// Client of the HTTP API of a node.
-pub(super) struct ApiClient {
+pub(crate) struct ApiClient {
     http: reqwest::Client,
     url: String,
     tenant: Option<String>,
@@ -101,7 +101,7 @@ pub(super) struct ApiClient {
 }
 
 /// Unsuccessful response or missing response.
-pub(super) enum ClientError {
+pub(crate) enum ClientError {
     /// The node returned an error.
     Problem {
         /// HTTP status.
@@ -114,7 +114,7 @@ pub(super) enum ClientError {
 }
 
 impl ApiClient {
-    pub(super) fn new(server: &ServerArgs) -> Result<Self, CommandError> {
+    pub(crate) fn new(server: &ServerArgs) -> Result<Self, CommandError> {
         let http = server.http()?;
         let url = server.url.trim_end_matches('/').to_owned();
         if reqwest::Url::parse(&url).is_err() {
@@ -127,20 +127,20 @@ impl ApiClient {
         Ok(Self { http, url, tenant, token: server.token()? })
     }
 
-    pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
+    pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
         self.call(Method::GET, path, query, None, REQUEST_TIMEOUT)
             .await
             .map_err(|trouble| self.failure(trouble))
     }
 
-    pub(super) async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, CommandError> {
+    pub(crate) async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, CommandError> {
         self.call(Method::POST, path, &[], body, REQUEST_TIMEOUT)
             .await
             .map_err(|trouble| self.failure(trouble))
     }
 
     /// Sends a POST request with its own timeout, for requests of unbounded duration.
-    pub(super) async fn post_with_timeout(
+    pub(crate) async fn post_with_timeout(
         &self,
         path: &str,
         body: Option<&Value>,
@@ -149,36 +149,36 @@ impl ApiClient {
         self.call(Method::POST, path, &[], body, timeout).await.map_err(|trouble| self.failure(trouble))
     }
 
-    pub(super) async fn put(&self, path: &str, body: &Value) -> Result<Value, CommandError> {
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, CommandError> {
         let response = self.call(Method::PUT, path, &[], Some(body), REQUEST_TIMEOUT).await;
         response.map_err(|trouble| self.failure(trouble))
     }
 
-    pub(super) async fn delete(&self, path: &str) -> Result<Value, CommandError> {
+    pub(crate) async fn delete(&self, path: &str) -> Result<Value, CommandError> {
         self.call(Method::DELETE, path, &[], None, REQUEST_TIMEOUT)
             .await
             .map_err(|trouble| self.failure(trouble))
     }
 
     /// Requests JSON lines. The caller handles error responses.
-    pub(super) async fn lines(&self, path: &str, query: &[(&str, String)]) -> Result<String, ClientError> {
+    pub(crate) async fn lines(&self, path: &str, query: &[(&str, String)]) -> Result<String, ClientError> {
         let bytes = self.fetch(Method::GET, path, query, None, REQUEST_TIMEOUT).await?;
         String::from_utf8(bytes)
             .map_err(|error| ClientError::NoResponse(format!("the response is not UTF-8: {error}")))
     }
 
     /// Publishes a batch of events.
-    pub(super) async fn publish(&self, events: &Value) -> Result<Value, ClientError> {
+    pub(crate) async fn publish(&self, events: &Value) -> Result<Value, ClientError> {
         self.call(Method::POST, "/v1/events", &[], Some(events), REQUEST_TIMEOUT).await
     }
 
     /// Sends a body. The caller handles error responses.
-    pub(super) async fn send(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
+    pub(crate) async fn send(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
         self.call(Method::POST, path, &[], Some(body), REQUEST_TIMEOUT).await
     }
 
     /// Downloads a file. The timeout applies to gaps between chunks, not to the whole download.
-    pub(super) async fn download(&self, path: &str, to: &Path) -> Result<(), CommandError> {
+    pub(crate) async fn download(&self, path: &str, to: &Path) -> Result<(), CommandError> {
         let no_response = |error: reqwest::Error| self.failure(ClientError::NoResponse(innermost(&error)));
         let mut request = self.http.get(format!("{}{path}", self.url));
         if let Some(token) = &self.token {
@@ -252,7 +252,7 @@ impl ApiClient {
     }
 
     /// Converts a client error to a command error.
-    pub(super) fn failure(&self, trouble: ClientError) -> CommandError {
+    pub(crate) fn failure(&self, trouble: ClientError) -> CommandError {
         match trouble {
             ClientError::NoResponse(reason) => CommandError::new(
                 CommandExit::Unavailable,
@@ -267,7 +267,7 @@ impl ApiClient {
 }
 
 /// Joins path segments and escapes each one.
-pub(super) fn path(parts: &[&str]) -> String {
+pub(crate) fn path(parts: &[&str]) -> String {
     parts
         .iter()
         .flat_map(|part| std::iter::once("/").chain(utf8_percent_encode(part, &PATH_SEGMENT)))

@@ -8,12 +8,12 @@ use super::exit::CommandError;
 
 /// Shell of the script.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Shell
     shell: Shell,
 }
 
-pub(super) fn run(args: &Args, mut commands: Command, console: &Console) -> Result<(), CommandError> {
+pub(crate) fn run(args: &Args, mut commands: Command, console: &Console) -> Result<(), CommandError> {
     let mut script = Vec::new();
     generate(args.shell, &mut commands, "orlog", &mut script);
     console.line(String::from_utf8_lossy(&script).trim_end())

@@ -8,7 +8,7 @@ use super::exit::CommandError;
 
 /// Flags that override the configuration file and the environment.
 #[derive(Debug, clap::Args)]
-pub(super) struct ConfigFlags {
+pub(crate) struct ConfigFlags {
     /// Configuration file (TOML); `config/default.toml` in the sources lists every key
     #[arg(long, value_name = "FILE", env = "ORLOG_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
@@ -25,12 +25,12 @@ pub(super) struct ConfigFlags {
 
 impl ConfigFlags {
     /// Loads the configuration. Precedence: defaults < file < environment < flags.
-    pub(super) fn load(&self) -> Result<Config, CommandError> {
+    pub(crate) fn load(&self) -> Result<Config, CommandError> {
         Ok(self.layers()?.load()?)
     }
 
     /// Returns the layers above the defaults.
-    pub(super) fn layers(&self) -> Result<Layers, crate::config::Error> {
+    pub(crate) fn layers(&self) -> Result<Layers, crate::config::Error> {
         let layers = match &self.config {
             Some(path) => Layers::none().file(path)?,
             None => Layers::none(),

@@ -10,7 +10,7 @@ use super::printable::{one_line, printable, printable_json};
 
 /// Output format of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Output {
+pub(crate) enum Output {
     /// Table
     #[default]
     Table,
@@ -19,47 +19,47 @@ pub(super) enum Output {
 }
 
 /// Standard output.
-pub(super) struct Console {
+pub(crate) struct Console {
     output: Output,
     colors: bool,
     stdout: io::Stdout,
 }
 
 impl Console {
-    pub(super) fn new(output: Output) -> Self {
+    pub(crate) fn new(output: Output) -> Self {
         let stdout = io::stdout();
         let colors = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self { output, colors, stdout }
     }
 
     /// Returns whether the output format is JSON.
-    pub(super) fn is_json(&self) -> bool {
+    pub(crate) fn is_json(&self) -> bool {
         self.output == Output::Json
     }
 
     /// Prints text of one or more lines.
-    pub(super) fn line(&self, text: &str) -> Result<(), CommandError> {
+    pub(crate) fn line(&self, text: &str) -> Result<(), CommandError> {
         Ok(writeln!(self.stdout.lock(), "{}", printable(text))?)
     }
 
     /// Prints a name, padded to a width, and its value on one line.
-    pub(super) fn field(&self, name: &str, width: usize, value: &str) -> Result<(), CommandError> {
+    pub(crate) fn field(&self, name: &str, width: usize, value: &str) -> Result<(), CommandError> {
         self.line(&format!("{name:<width$} {}", one_line(value)))
     }
 
     /// Prints a line with a colored status between two texts.
-    pub(super) fn status(&self, before: &str, status: &str, after: &str) -> Result<(), CommandError> {
+    pub(crate) fn status(&self, before: &str, status: &str, after: &str) -> Result<(), CommandError> {
         let (before, status, after) = (one_line(before), self.painted(&one_line(status)), one_line(after));
         Ok(writeln!(self.stdout.lock(), "{before}{status}{after}")?)
     }
 
     /// Prints a JSON document.
-    pub(super) fn json(&self, value: &Value) -> Result<(), CommandError> {
+    pub(crate) fn json(&self, value: &Value) -> Result<(), CommandError> {
         Ok(writeln!(self.stdout.lock(), "{}", printable_json(&format!("{value:#}")))?)
     }
 
     /// Prints a table with a header; prints `empty` if there are no rows.
-    pub(super) fn table(&self, head: &[&str], rows: &[Vec<String>], empty: &str) -> Result<(), CommandError> {
+    pub(crate) fn table(&self, head: &[&str], rows: &[Vec<String>], empty: &str) -> Result<(), CommandError> {
         if rows.is_empty() {
             return self.line(empty);
         }
@@ -85,13 +85,13 @@ impl Console {
 }
 
 /// Prints a note on standard error, beside the result.
-pub(super) fn note(text: &str) {
+pub(crate) fn note(text: &str) {
     // A write error on standard error does not change the result.
     drop(writeln!(io::stderr(), "{}", printable(text)));
 }
 
 /// Returns a field as text; empty if the field is absent or null.
-pub(super) fn text(value: &Value, field: &str) -> String {
+pub(crate) fn text(value: &Value, field: &str) -> String {
     match &value[field] {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -100,6 +100,6 @@ pub(super) fn text(value: &Value, field: &str) -> String {
 }
 
 /// Returns the elements of an array field.
-pub(super) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+pub(crate) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map_or(&[], Vec::as_slice)
 }

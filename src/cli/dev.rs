@@ -20,7 +20,7 @@ use stand_in::StandIn;
 
 /// Configuration of the node, and whether the stand-in is disabled.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     flags: ConfigFlags,
     /// Continue without durable data that is missing from the data directory or from a stream (OR0061)
@@ -31,7 +31,7 @@ pub(super) struct Args {
     strict: bool,
 }
 
-pub(super) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let config = args.flags.load()?;
     let stand_in = Arc::new(StandIn::default());
     let upstreams = if args.strict { Vec::new() } else { stand_in.upstreams(&config) };

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::printable::printable;
 
 /// Exit codes for `orlog --help`.
-pub(super) const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 rejected or conflict, 5 unavailable (retry), \
 70 node failure or internal error, 130 interrupted by a second signal.";
 
@@ -46,15 +46,15 @@ impl CommandError {
         Self { exit, message: message.into() }
     }
 
-    pub(super) fn failed(message: impl Into<String>) -> Self {
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(CommandExit::Failed, message)
     }
 
-    pub(super) fn usage(message: impl Into<String>) -> Self {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(CommandExit::Usage, message)
     }
 
-    pub(super) fn internal(message: impl Into<String>) -> Self {
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(CommandExit::Internal, message)
     }
 
@@ -65,7 +65,7 @@ impl CommandError {
     }
 
     /// Prints the error on standard error and returns the exit code.
-    pub(super) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> ExitCode {
         use io::Write as _;
         if !self.message.is_empty() {
             // If standard error is closed, the exit code still reports the failure.

@@ -9,17 +9,17 @@ use orlog_model::is_direction_control;
 
 /// Returns the text with escapes, such as `\u{1b}`, for control characters and bidirectional controls. Line feeds and
 /// tabs stay.
-pub(super) fn printable(text: &str) -> Cow<'_, str> {
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |c| !matches!(c, '\n' | '\t') && is_hidden(c), |c| c.escape_default().to_string())
 }
 
 /// Returns the text like [`printable`], also with escapes for line feeds and tabs.
-pub(super) fn one_line(text: &str) -> Cow<'_, str> {
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden, |c| c.escape_default().to_string())
 }
 
 /// Returns JSON with JSON escapes for the characters that [`printable`] escapes: an equal document.
-pub(super) fn printable_json(json: &str) -> Cow<'_, str> {
+pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
     // All of them are below U+10000.
     escaped(json, |c| !matches!(c, '\n' | '\t') && is_hidden(c), |c| format!("\\u{:04x}", u32::from(c)))
 }

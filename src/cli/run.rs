@@ -8,7 +8,7 @@ use super::serve::serve;
 
 /// Configuration of the node.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     flags: ConfigFlags,
     /// Continue without durable data that is missing from the data directory or from a stream (OR0061)
@@ -16,7 +16,7 @@ pub(super) struct Args {
     accept_data_loss: bool,
 }
 
-pub(super) async fn run(args: Args) -> Result<(), CommandError> {
+pub(crate) async fn run(args: Args) -> Result<(), CommandError> {
     let overrides = AppOverrides { accept_data_loss: args.accept_data_loss, ..AppOverrides::default() };
     serve(args.flags.load()?, overrides, |_, _| Ok(())).await
 }

@@ -30,7 +30,7 @@ enum StopReason {
 }
 
 /// Starts a node, sends its listen address to `ready`, and returns after the drain.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     config: Config,
     overrides: AppOverrides,
     ready: impl FnOnce(&Arc<App>, SocketAddr) -> Result<(), CommandError>,

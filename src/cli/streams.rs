@@ -10,7 +10,7 @@ use super::exit::CommandError;
 
 /// Command on the streams.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Command {
+pub(crate) enum Command {
     /// Create missing streams and update mutable settings; deletes no data
     Apply(Args),
     /// Show the differences from the configuration; exit code 1 if there are any
@@ -19,12 +19,12 @@ pub(super) enum Command {
 
 /// Configuration to compare with.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     flags: ConfigFlags,
 }
 
-pub(super) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
+pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     let (args, change) = match command {
         Command::Apply(args) => (args, true),
         Command::Diff(args) => (args, false),

@@ -13,7 +13,7 @@ use crate::config::{ClusterMode, Config};
 
 /// Host of the shards of a pod.
 #[async_trait]
-pub(in crate::app) trait ShardHost: Send + Sync + 'static {
+pub(crate) trait ShardHost: Send + Sync + 'static {
     /// Returns the configuration of the node.
     fn config(&self) -> &Config;
 

@@ -21,7 +21,7 @@ const ROOT: LintRule = LintRule {
 
 struct Boundary {
     crates: &'static [&'static str],
-    /// Prefixes of the paths that may use the names.
+    /// Prefixes of the paths that may use the names. `*` stands for one directory.
     allowed_in: &'static [&'static str],
     /// Whether all test code may use the names too.
     allowed_in_tests: bool,
@@ -35,7 +35,12 @@ const BOUNDARIES: [Boundary; 4] = [
         allowed_in_tests: false,
     },
     Boundary { crates: &["async_nats"], allowed_in: &["crates/bus/src/nats"], allowed_in_tests: false },
-    Boundary { crates: &["axum"], allowed_in: &["src/api", "examples/"], allowed_in_tests: true },
+    // Of each feature of the root crate, its HTTP API: `src/<feature>/api.rs` and the files below it.
+    Boundary {
+        crates: &["axum"],
+        allowed_in: &["src/api", "src/*/api", "examples/"],
+        allowed_in_tests: true,
+    },
 ];
 
 /// Crates with side effects; joining three of them is composition.
@@ -51,7 +56,7 @@ pub(crate) fn check(source: &Source) -> Vec<Violation> {
 }
 
 fn breaches(boundary: &Boundary, source: &Source) -> Vec<Violation> {
-    if boundary.allowed_in.iter().any(|start| source.path.starts_with(start)) {
+    if boundary.allowed_in.iter().any(|start| is_below(&source.path, start)) {
         return Vec::new();
     }
     let mut seen = BTreeSet::new();
@@ -66,13 +71,23 @@ fn breaches(boundary: &Boundary, source: &Source) -> Vec<Violation> {
     paths.map(|path| Violation::new(&BOUNDARY, &source.path, path.line, message(&path.segments[0]))).collect()
 }
 
+fn is_below(path: &str, start: &str) -> bool {
+    let Some((before, after)) = start.split_once('*') else { return path.starts_with(start) };
+    let below = path.strip_prefix(before).and_then(|rest| rest.find('/').map(|end| &rest[end..]));
+    below.is_some_and(|rest| rest.starts_with(after))
+}
+
 fn second_root(source: &Source) -> Option<Violation> {
     let is_root_crate = source.path.starts_with("src/");
     if !is_root_crate || source.path == "src/app.rs" || source.path.starts_with("src/app/") {
         return None;
     }
     let code = source.names.paths.iter().filter(|path| !source.is_test_line(path.line));
-    let side_effects = code.filter(|path| SIDE_EFFECT_CRATES.contains(&path.segments[0].as_str()));
+    // The errors of a service wrap those of its parts; only the parts themselves are joined.
+    let is_error = |name: &String| name.ends_with("Error");
+    let side_effects = code.filter(|path| {
+        SIDE_EFFECT_CRATES.contains(&path.segments[0].as_str()) && !path.segments.last().is_some_and(is_error)
+    });
     let mut named = BTreeSet::new();
     let last = side_effects.filter(|path| named.insert(path.segments[0].clone())).last()?.line;
     let joined = named.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -111,12 +126,12 @@ mod tests {
 
     #[test]
     fn only_the_api_and_the_examples_use_http() {
-        check("src/api/events.rs", "use axum::Router;", &[]);
+        check("src/events/api.rs", "use axum::Router;", &[]);
         check("examples/orders/shop/src/main.rs", "use axum::Router;", &[]);
         check(
             "src/cli.rs",
             "use axum::{Router, Json};",
-            &["1: uses `axum`, which only `src/api…` and `examples/…` may use"],
+            &["1: uses `axum`, which only `src/api…` and `src/*/api…` and `examples/…` may use"],
         );
         check("crates/bus/src/nats.rs", "use async_nats::Client;", &[]);
         check(
@@ -138,5 +153,10 @@ mod tests {
             ],
         );
         check("src/api.rs", "use orlog_actors::System;\nuse orlog_store::Reader;\n", &[]);
+        check(
+            "src/replay.rs",
+            "use orlog_actors::System;\nuse orlog_store::Error;\nuse orlog_bus::Bus;\n",
+            &[],
+        );
     }
 }

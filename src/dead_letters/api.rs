@@ -1,0 +1,207 @@
+//! `/v1/dead-letters`: lists, redrives and discards dead letters.
+
+pub(crate) mod causes;
+pub(crate) mod redrive;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use orlog_model::{Change, DeadLetter, TenantId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
+use crate::api::extract::{LastSegment, QueryParams, Tenant, page_limit};
+use crate::api::problem::{Code, Problem};
+use crate::app::App;
+use crate::dead_letters::view;
+use crate::redact::Redaction;
+use crate::sagas::api::control::ControlResponse;
+
+/// Page to return.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PageQuery {
+    /// Maximum number of entries. Default: 100.
+    limit: Option<usize>,
+    /// The `next` of the previous page.
+    #[param(value_type = Option<String>)]
+    cursor: Option<Uuid>,
+}
+
+/// Page of dead letters, approximately ordered by time.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadLetterPage {
+    items: Vec<DeadLetterView>,
+    /// Cursor of the next page; null after the last one.
+    next_cursor: Option<String>,
+}
+
+/// Dead letter.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadLetterView {
+    id: String,
+    /// Target saga, if known.
+    saga: Option<String>,
+    /// Correlation id of the target instance, if known.
+    correlation: Option<String>,
+    /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`, `snapshot_inconsistent`,
+    /// `retries_exhausted`, `early_buffer_full`, `instance_unreadable`, `state_too_large` or `bus_rejected`.
+    reason: &'static str,
+    /// Error message.
+    message: String,
+    /// Label of the original: an event type, a subject.
+    label: String,
+    /// Number of attempts.
+    attempts: u32,
+    /// Node that created the dead letter.
+    node: String,
+    /// Time of the failure.
+    at: String,
+    /// Original input or message; only in the response for one dead letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original: Option<Value>,
+}
+
+impl DeadLetterView {
+    fn of(dead_letter: &DeadLetter, redact: &Redaction) -> Self {
+        Self {
+            id: dead_letter.id.to_string(),
+            saga: dead_letter.instance.as_ref().map(|key| key.saga.to_string()),
+            correlation: dead_letter.instance.as_ref().map(|key| key.correlation.to_string()),
+            reason: dead_letter.reason.as_str(),
+            message: view::message(dead_letter, redact),
+            label: view::label(dead_letter).to_owned(),
+            attempts: dead_letter.attempts,
+            node: dead_letter.node.clone(),
+            at: dead_letter.at.to_string(),
+            original: None,
+        }
+    }
+
+    fn whole(dead_letter: &DeadLetter, redact: &Redaction) -> Self {
+        Self {
+            original: Some(view::original(&dead_letter.original, redact)),
+            ..Self::of(dead_letter, redact)
+        }
+    }
+}
+
+/// List dead letters
+#[utoipa::path(
+    get,
+    path = "/v1/dead-letters",
+    tag = "dead letters",
+    params(PageQuery),
+    responses((status = 200, description = "A page", body = DeadLetterPage))
+)]
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Tenant(tenant): Tenant,
+    QueryParams(page): QueryParams<PageQuery>,
+) -> Result<Json<DeadLetterPage>, Problem> {
+    let limit = page_limit(page.limit, &api);
+    let mut dead_letters = api.read(move |app| collect_page(app, &tenant, page.cursor, limit + 1)).await?;
+    let more = dead_letters.len() > limit;
+    dead_letters.truncate(limit);
+    let next = dead_letters.last().filter(|_| more).map(|dead_letter| dead_letter.id.to_string());
+    let redact = &api.app.config.redact;
+    Ok(Json(DeadLetterPage {
+        items: dead_letters.iter().map(|dead_letter| DeadLetterView::of(dead_letter, redact)).collect(),
+        next_cursor: next,
+    }))
+}
+
+/// Returns the dead letters of all shards after `after`, ordered by id.
+pub(crate) fn collect_page(
+    app: &App,
+    tenant: &TenantId,
+    after: Option<Uuid>,
+    limit: usize,
+) -> Result<Vec<DeadLetter>, Problem> {
+    let mut dead_letters = Vec::new();
+    for reader in app.runtime.readers() {
+        dead_letters.extend(reader.dead_letters(tenant, after, limit)?);
+    }
+    dead_letters.sort_by_key(|dead_letter| dead_letter.id);
+    dead_letters.truncate(limit);
+    Ok(dead_letters)
+}
+
+/// Show a dead letter with its original
+#[utoipa::path(
+    get,
+    path = "/v1/dead-letters/{id}",
+    tag = "dead letters",
+    params(("id" = String, Path, description = "Dead letter id")),
+    responses((status = 200, description = "The letter", body = DeadLetterView))
+)]
+pub(crate) async fn show(
+    State(api): State<ApiState>,
+    Tenant(tenant): Tenant,
+    LastSegment(id): LastSegment,
+) -> Result<Json<DeadLetterView>, Problem> {
+    let dead_letter = find(&api, tenant, &id).await?;
+    Ok(Json(DeadLetterView::whole(&dead_letter, &api.app.config.redact)))
+}
+
+/// Redrive a dead letter
+///
+/// Delivers an input to its instance, or publishes a message to the bus. The commit that stores the
+/// result deletes the dead letter. If it fails again, a new dead letter is created. A dead letter that
+/// its instance rejects stays stored.
+#[utoipa::path(
+    post,
+    path = "/v1/dead-letters/{id}/redrive",
+    tag = "dead letters",
+    params(("id" = String, Path, description = "Dead letter id")),
+    responses((status = 200, description = "The dead letter was applied", body = ControlResponse))
+)]
+pub(crate) async fn redrive(
+    State(api): State<ApiState>,
+    Tenant(tenant): Tenant,
+    LastSegment(id): LastSegment,
+) -> Result<Json<ControlResponse>, Problem> {
+    // A replay may apply the same input, and a deployment may change the definition that applies it.
+    let _alone = api.app.lock_definitions().await;
+    let dead_letter = find(&api, tenant, &id).await?;
+    Ok(Json(api.app.runtime.redrive(dead_letter).await?.into()))
+}
+
+/// Discard a dead letter
+#[utoipa::path(
+    delete,
+    path = "/v1/dead-letters/{id}",
+    tag = "dead letters",
+    params(("id" = String, Path, description = "Dead letter id")),
+    responses((status = 204, description = "The dead letter was discarded"))
+)]
+pub(crate) async fn discard(
+    State(api): State<ApiState>,
+    Tenant(tenant): Tenant,
+    LastSegment(id): LastSegment,
+) -> Result<StatusCode, Problem> {
+    let dead_letter = find(&api, tenant, &id).await?;
+    let change = Change::DropDeadLetter { tenant: dead_letter.tenant, id: dead_letter.id };
+    // A key-sharded tenant has dead letters in every shard, and the id does not identify the shard.
+    api.app.runtime.apply_to_all_shards(&change).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<DeadLetter, Problem> {
+    let id = Uuid::parse_str(id)
+        .map_err(|error| invalid_parameter("id", format!("not a dead letter id: {error}")))?;
+    let found = api.read(move |app| {
+        for reader in app.runtime.readers() {
+            if let Some(dead_letter) = reader.dead_letter(&tenant, id)? {
+                return Ok(Some(dead_letter));
+            }
+        }
+        Ok(None)
+    });
+    found.await?.ok_or_else(|| Problem::new(Code::DeadLetterNotFound, format!("no dead letter {id}")))
+}

@@ -1,0 +1,183 @@
+//! `orlog dlq`: lists, redrives and discards dead letters.
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::cli::client::{ApiClient, ServerArgs, path};
+use crate::cli::console::{Console, items, note, text};
+use crate::cli::exit::CommandError;
+use crate::cli::printable::printable_json;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List dead letters
+    List(List),
+    /// Show a dead letter with its content
+    Show(DeadLetterArg),
+    /// Redrive dead letters; a repeated failure creates a new dead letter
+    Redrive(Redrive),
+    /// Discard dead letters
+    Discard(DeadLetterArgs),
+}
+
+/// Page of dead letters.
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// Maximum number of results
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    /// Cursor of the previous page
+    #[arg(long)]
+    cursor: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Dead letter to show.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeadLetterArg {
+    /// Id of the dead letter
+    id: String,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Dead letters to discard.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeadLetterArgs {
+    /// Ids of the dead letters
+    #[arg(required = true)]
+    ids: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Dead letters to redrive: by id, or by filter.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Redrive {
+    /// Ids of the dead letters
+    #[arg(required_unless_present_any = ["reason", "saga", "all"])]
+    ids: Vec<String>,
+    /// All dead letters with this reason
+    #[arg(long, conflicts_with = "ids")]
+    reason: Option<String>,
+    /// All dead letters of this saga
+    #[arg(long, conflicts_with = "ids")]
+    saga: Option<String>,
+    /// All dead letters
+    #[arg(long, conflicts_with_all = ["ids", "reason", "saga"])]
+    all: bool,
+    /// Maximum number of dead letters, oldest first
+    #[arg(long, conflicts_with = "ids", default_value_t = 100)]
+    limit: usize,
+    /// Canary size: redrive this many first, and the rest only if all of them succeed
+    #[arg(long, conflicts_with = "ids")]
+    canary: Option<usize>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
+    match command {
+        Command::List(args) => list(args, console).await,
+        Command::Show(args) => show(args, console).await,
+        Command::Redrive(args) => redrive(args, console).await,
+        Command::Discard(args) => discard(args, console).await,
+    }
+}
+
+async fn list(args: List, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let mut query = vec![("limit", args.limit.to_string())];
+    query.extend(args.cursor.map(|cursor| ("cursor", cursor)));
+    let page = client.get("/v1/dead-letters", &query).await?;
+    if console.is_json() {
+        return console.json(&page);
+    }
+    let fields = ["id", "at", "reason", "saga", "correlation", "label", "message"];
+    let rows: Vec<_> = items(&page, "items")
+        .iter()
+        .map(|dead_letter| fields.map(|field| text(dead_letter, field)).into())
+        .collect();
+    console.table(&fields.map(str::to_uppercase).each_ref().map(String::as_str), &rows, "no dead letters")?;
+    if let Option::Some(next) = page["next_cursor"].as_str() {
+        note(&format!("more results available; use --cursor {next}"));
+    }
+    Ok(())
+}
+
+async fn show(args: DeadLetterArg, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let dead_letter = client.get(&path(&["v1", "dead-letters", &args.id]), &[]).await?;
+    if console.is_json() {
+        return console.json(&dead_letter);
+    }
+    for field in ["id", "at", "reason", "message", "saga", "correlation", "label", "attempts", "node"] {
+        let value = text(&dead_letter, field);
+        if !value.is_empty() {
+            console.field(field, 12, &value)?;
+        }
+    }
+    console.line(&format!("original     {}", printable_json(&format!("{:#}", dead_letter["original"]))))
+}
+
+/// Redrives dead letters in sequence and stops at the first failure. Prints the results before the
+/// failure.
+async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    if args.ids.is_empty() {
+        return redrive_kind(&args, &client, console).await;
+    }
+    let mut responses = Vec::new();
+    for id in &args.ids {
+        let response = client.post(&path(&["v1", "dead-letters", id, "redrive"]), None).await?;
+        if !console.is_json() {
+            let version = format!(", version {}", text(&response, "version"));
+            console.status(&format!("{id}: redriven; "), &text(&response, "status"), &version)?;
+        }
+        responses.push(response);
+    }
+    if console.is_json() { console.json(&Value::Array(responses)) } else { Ok(()) }
+}
+
+/// Redrives all dead letters of a filter. Returns an error after printing the results if any was not
+/// applied.
+async fn redrive_kind(args: &Redrive, client: &ApiClient, console: &Console) -> Result<(), CommandError> {
+    let Redrive { reason, saga, limit, canary, .. } = args;
+    let selection = json!({ "reason": reason, "saga": saga, "limit": limit, "canary": canary });
+    let response = client.post("/v1/dead-letters/redrive", Option::Some(&selection)).await?;
+    if console.is_json() {
+        console.json(&response)?;
+    } else {
+        for field in ["matched", "applied", "published", "dead_lettered", "rejected", "skipped"] {
+            console.field(field, 13, &text(&response, field))?;
+        }
+        for failed in items(&response, "failures") {
+            note(&format!("{}: {}", text(failed, "id"), text(failed, "detail")));
+        }
+        if response["has_more"] == true {
+            note("more dead letters match; run the command again, or raise --limit");
+        }
+    }
+    if let Option::Some(cause) = response["stopped"].as_str() {
+        let skipped = text(&response, "skipped");
+        return Err(CommandError::failed(format!(
+            "stopped: {cause}; {skipped} dead letters were not redriven. Fix the cause and run the command again (orlog dlq list)"
+        )));
+    }
+    match response["dead_lettered"].as_u64().unwrap_or(0) + response["rejected"].as_u64().unwrap_or(0) {
+        0 => Ok(()),
+        failed => Err(CommandError::failed(format!("{failed} dead letters failed again (orlog dlq list)"))),
+    }
+}
+
+async fn discard(args: DeadLetterArgs, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    for id in &args.ids {
+        client.delete(&path(&["v1", "dead-letters", id])).await?;
+        if !console.is_json() {
+            console.line(&format!("{id}: discarded"))?;
+        }
+    }
+    if console.is_json() { console.json(&json!({ "discarded": args.ids })) } else { Ok(()) }
+}

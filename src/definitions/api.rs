@@ -1,0 +1,242 @@
+//! `/v1/definitions`: active definitions, and older ones with pinned instances.
+
+pub(crate) mod deploy;
+pub(crate) mod graphs;
+pub(crate) mod migrate;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use orlog_model::{Deployment, SagaName, TenantId};
+use orlog_program::Program;
+use orlog_store::PinCounts;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
+use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant};
+use crate::api::problem::{Code, Problem};
+use crate::app::App;
+
+/// All definitions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DefinitionList {
+    items: Vec<DefinitionView>,
+    /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only with
+    /// `count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count_complete: Option<bool>,
+}
+
+/// Versions of one definition, the active one first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DefinitionVersions {
+    saga: String,
+    versions: Vec<DefinitionView>,
+    /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only with
+    /// `count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count_complete: Option<bool>,
+}
+
+/// Definition.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DefinitionView {
+    saga: String,
+    /// Version number set by the author.
+    version: u32,
+    /// Hash of the definition, in hexadecimal.
+    hash: String,
+    /// Active: new instances use it; otherwise it is retired.
+    active: bool,
+    /// Name of its file; absent for a built-in program, and if the caller has no access to all tenants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    /// Time of the activation, RFC 3339, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deployed_at: Option<String>,
+    /// User who activated it, if known; only if the caller has access to all tenants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deployed_by: Option<String>,
+    /// Time of the retirement, RFC 3339, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retired_at: Option<String>,
+    /// Number of live instances of the tenant that started with it; only with `count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<u64>,
+    /// Number of ended instances of the tenant that are still stored; only with `count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<u64>,
+    /// Events that it consumes.
+    events: Vec<EventSubscriptionView>,
+    /// Effects that it may request.
+    effects: Vec<String>,
+    /// Commands that it may send.
+    commands: Vec<String>,
+    /// Child sagas that it may start.
+    sagas: Vec<String>,
+    /// Source text, if it has one; only in the response for one definition, and if the caller has access to all tenants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    /// Size of its WebAssembly module in bytes, if it is one; only in the response for one definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module_bytes: Option<usize>,
+}
+
+/// Options of the definition list.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DefinitionQuery {
+    /// Count the instances of the tenant for each definition; scans at most `http.scan_limit` of each shard.
+    #[serde(default)]
+    count: bool,
+}
+
+/// Event that a definition consumes.
+#[derive(Debug, Serialize, ToSchema)]
+struct EventSubscriptionView {
+    /// Event type.
+    #[serde(rename = "type")]
+    kind: String,
+    /// Start event: it starts an instance if none exists.
+    starts: bool,
+}
+
+/// Context of the definition views.
+struct DefinitionContext {
+    deployment: Option<Arc<Deployment>>,
+    active: BTreeSet<[u8; 16]>,
+    pins: Option<PinCounts>,
+    /// The caller has access to all tenants: definitions belong to the node.
+    sees_node: bool,
+}
+
+impl DefinitionContext {
+    fn of(app: &App, tenant: &TenantId, query: &DefinitionQuery, sees_node: bool) -> Result<Self, Problem> {
+        let active = app.definitions.active();
+        let scan_limit = app.config.http.scan_limit as u64;
+        Ok(Self {
+            deployment: app.definitions.deployment(),
+            active: active.iter().map(|definition| definition.program.definition_ref().hash).collect(),
+            pins: query.count.then(|| app.tenant_pins(tenant, scan_limit)).transpose()?,
+            sees_node,
+        })
+    }
+
+    fn count_complete(&self) -> Option<bool> {
+        self.pins.as_ref().map(|pins| pins.complete)
+    }
+
+    fn describe(&self, program: &dyn Program) -> DefinitionView {
+        let (reference, manifest) = (program.definition_ref(), program.manifest());
+        let active = self.active.contains(&reference.hash);
+        let deployed = self.deployment.as_ref().and_then(|deployment| deployment.find(&reference.hash));
+        let pinned = self.pins.as_ref().map(|pins| pins.of(&reference.hash));
+        let events = manifest.subscriptions.iter().map(|trigger| EventSubscriptionView {
+            kind: trigger.kind.to_string(),
+            starts: trigger.starts && active,
+        });
+        DefinitionView {
+            saga: reference.saga.to_string(),
+            version: reference.version,
+            hash: hex::encode(reference.hash),
+            active,
+            file: deployed.filter(|_| self.sees_node).map(|deployed| deployed.file.clone()),
+            deployed_at: deployed.map(|deployed| deployed.at.to_string()),
+            deployed_by: deployed.filter(|_| self.sees_node).map(|deployed| deployed.deployed_by.clone()),
+            retired_at: deployed.and_then(|deployed| deployed.retired_at).map(|at| at.to_string()),
+            live: pinned.map(|pinned| pinned.live),
+            ended: pinned.map(|pinned| pinned.ended),
+            events: events.collect(),
+            effects: manifest.effects.iter().map(ToString::to_string).collect(),
+            commands: manifest.commands.clone(),
+            sagas: manifest.sagas.iter().map(ToString::to_string).collect(),
+            source: None,
+            module_bytes: None,
+        }
+    }
+}
+
+/// List definitions
+#[utoipa::path(
+    get,
+    path = "/v1/definitions",
+    tag = "definitions",
+    params(DefinitionQuery),
+    responses((status = 200, description = "Active definitions", body = DefinitionList))
+)]
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Tenant(tenant): Tenant,
+    NodeAccess(sees_node): NodeAccess,
+    QueryParams(query): QueryParams<DefinitionQuery>,
+) -> Result<Json<DefinitionList>, Problem> {
+    let list = move |app: &App| {
+        let context = DefinitionContext::of(app, &tenant, &query, sees_node)?;
+        let active = app.definitions.active();
+        let items = active.iter().map(|definition| context.describe(definition.program.as_ref()));
+        Ok(DefinitionList { items: items.collect(), count_complete: context.count_complete() })
+    };
+    api.read(list).await.map(Json)
+}
+
+/// Show a definition with its source and its older versions
+#[utoipa::path(
+    get,
+    path = "/v1/definitions/{saga}",
+    tag = "definitions",
+    params(("saga" = String, Path, description = "Its name"), DefinitionQuery),
+    responses((status = 200, description = "Its versions", body = DefinitionVersions))
+)]
+pub(crate) async fn show(
+    State(api): State<ApiState>,
+    Tenant(tenant): Tenant,
+    NodeAccess(sees_node): NodeAccess,
+    LastSegment(saga): LastSegment,
+    QueryParams(query): QueryParams<DefinitionQuery>,
+) -> Result<Json<DefinitionVersions>, Problem> {
+    let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
+    api.read(move |app| versions(app, &tenant, &saga, &query, sees_node)).await.map(Json)
+}
+
+fn versions(
+    app: &App,
+    tenant: &TenantId,
+    saga: &SagaName,
+    query: &DefinitionQuery,
+    sees_node: bool,
+) -> Result<DefinitionVersions, Problem> {
+    let mut programs = app.programs.all();
+    programs.retain(|program| program.definition_ref().saga == *saga);
+    if programs.is_empty() {
+        return Err(Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga}")));
+    }
+    let context = DefinitionContext::of(app, tenant, query, sees_node)?;
+    let mut versions = Vec::with_capacity(programs.len());
+    for program in &programs {
+        let hash = &program.definition_ref().hash;
+        let (source, module_bytes) = if sees_node { source(app, hash)? } else { (None, None) };
+        versions.push(DefinitionView { source, module_bytes, ..context.describe(program.as_ref()) });
+    }
+    versions.sort_by_key(|version| (!version.active, std::cmp::Reverse(version.version)));
+    Ok(DefinitionVersions { saga: saga.to_string(), versions, count_complete: context.count_complete() })
+}
+
+/// Returns the source as text, or the size of a binary module.
+fn source(app: &App, hash: &[u8; 16]) -> Result<(Option<String>, Option<usize>), Problem> {
+    for reader in app.runtime.readers() {
+        if let Some((_, source)) = reader.definition(hash)? {
+            let is_module = orlog_program::is_wasm(&source);
+            return Ok(if is_module {
+                (None, Some(source.len()))
+            } else {
+                (String::from_utf8(source).ok(), None)
+            });
+        }
+    }
+    Ok((None, None))
+}

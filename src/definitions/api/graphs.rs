@@ -1,0 +1,74 @@
+//! `…/graph.svg`: graphs of definitions and of instance states, for the web UI.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use orlog_model::SagaName;
+use orlog_simulator::graph::{self, InstanceOverlay};
+
+use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
+use crate::api::extract::{InstancePath, LastSegment, Tenant};
+use crate::api::problem::{Code, Problem};
+use crate::app::App;
+
+/// Headers of a graph: it is not cached, loads no resources and runs no scripts.
+const HEADERS: [(header::HeaderName, &str); 3] = [
+    (header::CONTENT_TYPE, "image/svg+xml"),
+    (header::CACHE_CONTROL, "no-cache"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    ),
+];
+
+/// Render a definition
+#[utoipa::path(
+    get,
+    path = "/v1/definitions/{saga}/graph.svg",
+    tag = "definitions",
+    params(("saga" = String, Path, description = "Its name")),
+    responses((status = 200, description = "Graph of the active definition", body = String, content_type = "image/svg+xml"))
+)]
+pub(crate) async fn of_definition(
+    State(api): State<ApiState>,
+    _tenant: Tenant,
+    LastSegment(saga): LastSegment,
+) -> Result<Response, Problem> {
+    let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
+    let missing =
+        || Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga} with steps"));
+    let program = api.app.programs.active(&saga).ok_or_else(missing)?;
+    let compiled = program.as_compiled().ok_or_else(missing)?;
+    Ok((HEADERS, graph::svg(compiled.definition(), None)).into_response())
+}
+
+/// Render the state of an instance
+#[utoipa::path(
+    get,
+    path = "/v1/sagas/{saga}/{correlation}/graph.svg",
+    tag = "sagas",
+    params(
+        ("saga" = String, Path, description = "Saga name"),
+        ("correlation" = String, Path, description = "Correlation id, percent-encoded")
+    ),
+    responses((status = 200, description = "Graph of its definition, with steps colored by state", body = String, content_type = "image/svg+xml"))
+)]
+pub(crate) async fn of_instance(
+    State(api): State<ApiState>,
+    InstancePath(key): InstancePath,
+) -> Result<Response, Problem> {
+    let drawn = api.read(move |app: &App| {
+        let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
+        let reader = app.runtime.reader(&key).ok_or_else(missing)?;
+        let instance = reader.instance(&key)?.ok_or_else(missing)?;
+        let program = app.programs.by_hash(&instance.definition.hash);
+        let undrawn = || {
+            Problem::new(Code::DefinitionNotFound, format!("the definition of {key} has no steps to render"))
+        };
+        let compiled = program.as_ref().and_then(|program| program.as_compiled()).ok_or_else(undrawn)?;
+        let view = program.as_ref().and_then(|program| program.view_state(&instance.state));
+        Ok(graph::svg(compiled.definition(), view.as_ref().map(InstanceOverlay::of).as_ref()))
+    });
+    Ok((HEADERS, drawn.await?).into_response())
+}

@@ -1,0 +1,104 @@
+//! `orlog deploy`: activates the definitions of a directory on a node and replaces all active
+//! definitions.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::cli::client::{ApiClient, ClientError, ServerArgs};
+use crate::cli::console::{Console, items, note, text};
+use crate::cli::exit::CommandError;
+use crate::definitions::{self, SourceFile};
+
+/// Definitions to deploy, and the target node.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Directory with all definitions (*.saga.yaml, *.saga.wasm)
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Print the plan without deploying (dry run)
+    #[arg(long)]
+    dry_run: bool,
+    /// User name recorded in the deployment
+    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
+    user: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let files = definitions::read_dir(&args.dir).map_err(|problems| {
+        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        CommandError::failed(lines.join("\n"))
+    })?;
+    if files.is_empty() {
+        // A wrong directory without definitions would retire all active definitions.
+        let suffixes = definitions::SUFFIXES.join(" or *");
+        return Err(CommandError::failed(format!(
+            "{} has no file that matches *{suffixes}",
+            args.dir.display()
+        )));
+    }
+    let bundle = json!({ "user": args.user, "files": files.iter().map(packed).collect::<Vec<_>>() });
+    let path = if args.dry_run { "/admin/deploy?dry_run=true" } else { "/admin/deploy" };
+    match client.send(path, &bundle).await {
+        Ok(plan) if console.is_json() => console.json(&plan),
+        Ok(plan) => report(&plan, console),
+        Err(trouble) => Err(rejection(&client, trouble, &args.dir, console)?),
+    }
+}
+
+/// Encodes text as text, so that it stays readable; anything else as base64.
+fn packed(file: &SourceFile) -> Value {
+    match std::str::from_utf8(&file.bytes) {
+        Ok(text) => json!({ "name": file.name(), "text": text }),
+        Err(_) => json!({ "name": file.name(), "base64": STANDARD.encode(&file.bytes) }),
+    }
+}
+
+fn report(plan: &Value, console: &Console) -> Result<(), CommandError> {
+    let mut rows = Vec::new();
+    for change in ["added", "changed", "retired", "unchanged"] {
+        rows.extend(items(plan, change).iter().map(|one| {
+            let version = match one["from_version"].as_u64() {
+                Some(from) => format!("{from} -> {}", one["version"]),
+                None => text(one, "version"),
+            };
+            let hash = text(one, "hash").chars().take(8).collect();
+            vec![change.to_owned(), text(one, "saga"), version, hash, text(one, "file")]
+        }));
+    }
+    console.table(&["CHANGE", "SAGA", "VERSION", "HASH", "FILE"], &rows, "no definitions")?;
+    for warning in items(plan, "warnings").iter().filter_map(Value::as_str) {
+        note(&format!("warning: {warning}"));
+    }
+    console.line(&match (plan["dry_run"].as_bool(), &plan["number"]) {
+        (Some(true), _) => "dry run: no changes made".to_owned(),
+        (_, number) => format!("deployment {number} is active"),
+    })
+}
+
+/// Prints diagnostics in the format of `orlog check`.
+fn rejection(
+    client: &ApiClient,
+    trouble: ClientError,
+    dir: &Path,
+    console: &Console,
+) -> Result<CommandError, CommandError> {
+    let ClientError::Problem { status: 422, body } = &trouble else { return Ok(client.failure(trouble)) };
+    let locations = items(body, "errors");
+    if text(body, "code") != "OR0017" || locations.is_empty() {
+        return Ok(client.failure(trouble));
+    }
+    if console.is_json() {
+        console.json(body)?;
+    } else {
+        for location in locations {
+            console.line(&dir.join(text(location, "detail")).display().to_string())?;
+        }
+    }
+    Ok(CommandError::failed(text(body, "detail")))
+}

@@ -1,0 +1,117 @@
+//! `orlog migrate`: migrates running instances to another definition of their saga.
+
+use serde_json::{Value, json};
+
+use crate::cli::client::{ApiClient, ServerArgs, path};
+use crate::cli::console::{Console, items, note, text};
+use crate::cli::exit::{CommandError, CommandExit};
+
+/// Instances per request.
+const PAGE: usize = 200;
+/// Maximum number of blocked instances to print.
+const MAX_ROWS: usize = 100;
+
+/// Instances and target definition of a migration.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Saga
+    saga: String,
+    /// Current definition: version or hash prefix
+    #[arg(long, value_name = "VERSION|HASH")]
+    from: String,
+    /// Target definition: version or hash prefix [default: the active one]
+    #[arg(long, value_name = "VERSION|HASH")]
+    to: Option<String>,
+    /// Print the plan without migrating (dry run)
+    #[arg(long)]
+    dry_run: bool,
+    /// Migrate only these instances
+    #[arg(long, value_name = "CORRELATION", num_args = 1..)]
+    only: Vec<String>,
+    /// Maximum number of instances
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<usize>,
+    /// Exit with 0 even if instances are blocked
+    #[arg(long)]
+    skip_blocked: bool,
+    /// User name recorded in the history
+    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
+    user: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let result = everything(&client, &args).await?;
+    if console.is_json() {
+        console.json(&result)?;
+    } else {
+        report(&result, console)?;
+    }
+    match result["counts"]["blocked"].as_u64() {
+        Some(blocked) if blocked > 0 && !args.skip_blocked => Err(CommandError::new(
+            CommandExit::Rejected,
+            format!("{blocked} instances cannot migrate; --skip-blocked migrates the others"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Migrates page by page. After an interruption, the same command resumes: migrated instances are
+/// skipped.
+async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandError> {
+    let (mut all, mut cursor, mut last) = (Vec::new(), Value::Null, Value::Null);
+    let limit = args.limit.unwrap_or(usize::MAX);
+    while all.len() < limit {
+        let body = json!({
+            "from": args.from, "to": args.to, "only": args.only, "dry_run": args.dry_run, "user": args.user,
+            "limit": PAGE.min(limit - all.len()), "cursor": cursor,
+        });
+        last = client.post(&path(&["v1", "definitions", &args.saga, "migrate"]), Some(&body)).await?;
+        all.extend(items(&last, "items").iter().cloned());
+        cursor = last["next_cursor"].take();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    let count = |class: &str| all.iter().filter(|one| one["class"] == class).count();
+    let migrated = all.iter().filter(|one| one["migrated"] == true).count();
+    let counts = json!({
+        "safe": count("safe"), "mapped": count("mapped"), "blocked": count("blocked"), "migrated": migrated,
+    });
+    let (version, hash) = (last["to_version"].take(), last["to_hash"].take());
+    Ok(json!({
+        "dry_run": args.dry_run, "to_version": version, "to_hash": hash, "counts": counts, "items": all,
+        "next_cursor": cursor,
+    }))
+}
+
+fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
+    let (mut blocked, others): (Vec<_>, Vec<_>) =
+        items(result, "items").iter().partition(|one| one["class"] == "blocked");
+    let listed = if result["dry_run"] == true { &others[..] } else { &[] };
+    let hidden = blocked.len().saturating_sub(MAX_ROWS) + listed.len().saturating_sub(MAX_ROWS);
+    blocked.truncate(MAX_ROWS);
+    let rows = listed.iter().take(MAX_ROWS).chain(&blocked).map(|one| {
+        let reasons: Vec<_> = items(one, "reasons").iter().filter_map(Value::as_str).collect();
+        vec![text(one, "correlation"), text(one, "class"), reasons.join("; ")]
+    });
+    let rows: Vec<_> = rows.collect();
+    if !rows.is_empty() {
+        console.table(&["INSTANCE", "PLAN", "REASON"], &rows, "")?;
+    }
+    if hidden > 0 {
+        note(&format!("{hidden} more are not printed; --output json lists all"));
+    }
+    if !result["next_cursor"].is_null() {
+        note("--limit reached; more instances possible");
+    }
+    let counts = &result["counts"];
+    let classes = ["safe", "mapped", "blocked"].map(|class| format!("{} {class}", counts[class])).join(", ");
+    let done = match result["dry_run"].as_bool() {
+        Some(true) => "dry run: no changes made".to_owned(),
+        _ => format!("{} instances migrated to v{}", counts["migrated"], text(result, "to_version")),
+    };
+    console.line(&format!("{classes}; {done}"))
+}

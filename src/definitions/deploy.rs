@@ -1,0 +1,311 @@
+//! Deployment: validates all files, stores their sources, then activates them with one record.
+//!
+//! The record of the first shard decides. A crash before it is durable leaves the old definitions
+//! active; a crash after it activates the new ones. The other shards follow immediately or at the next
+//! start.
+
+use std::sync::Arc;
+
+use orlog_actors::ControlError;
+use orlog_effect::Catalog;
+use orlog_model::{Change, DefinitionRef, Deployment, TenantId};
+use orlog_store::{PinCounts, Reader};
+
+use crate::app::App;
+use crate::definitions::{
+    self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile, UsageContext,
+    ValidatedDefinitions,
+};
+
+/// Maximum number of instances that are counted for the warnings of a deployment.
+const COUNTED: u64 = 5_000_000;
+
+/// Request to deploy definitions.
+#[derive(Clone, Debug)]
+pub struct DeployRequest {
+    /// Files of all definitions.
+    pub files: Vec<SourceFile>,
+    /// User for the deployment record.
+    pub user: String,
+    /// Whether to report the changes only.
+    pub dry_run: bool,
+}
+
+/// Reason why definitions were not deployed; the active ones stay.
+#[derive(Debug, thiserror::Error)]
+pub enum DeployError {
+    /// The definitions are invalid and must be corrected.
+    #[error(transparent)]
+    Rejected(#[from] DefinitionErrors),
+    /// No directory exists to reload; the files must be sent.
+    #[error(
+        "this node has no definitions directory and no upstreams directory; send definitions with `orlog deploy DIR`"
+    )]
+    NoDir,
+    /// A shard is restarting; retry.
+    #[error(transparent)]
+    Shard(#[from] ControlError),
+    /// A store cannot be read.
+    #[error(transparent)]
+    Store(#[from] orlog_store::Error),
+    /// The target definition was dropped meanwhile; deploy it again.
+    #[error("{} version {} no longer exists", .0.saga, .0.version)]
+    Superseded(DefinitionRef),
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
+    ShuttingDown,
+}
+
+enum DeployOrigin {
+    /// The directories of definitions and upstreams, or the one that exists.
+    Dirs,
+    Files(Vec<SourceFile>),
+}
+
+/// Target set of active definitions.
+enum TargetDefinitions {
+    /// Validated new definitions.
+    Validated(ValidatedDefinitions),
+    /// The currently active definitions.
+    Active(Vec<LoadedDefinition>),
+}
+
+struct PreparedDeployment {
+    plan: DeploymentPlan,
+    definitions: Vec<LoadedDefinition>,
+    /// Record to store; `None` if nothing changes.
+    deployment: Option<Deployment>,
+    /// Catalog of the current upstream files.
+    upstreams: Option<Arc<Catalog>>,
+}
+
+impl App {
+    /// Deploys files, or reports the changes of a dry run. The deployment is atomic and completes even if
+    /// the caller disconnects.
+    ///
+    /// # Errors
+    /// See [`DeployError`].
+    pub async fn deploy(self: &Arc<Self>, order: DeployRequest) -> Result<DeploymentPlan, DeployError> {
+        let DeployRequest { files, user: by, dry_run } = order;
+        self.deploy_whole(DeployOrigin::Files(files), by, dry_run).await
+    }
+
+    /// Deploys the definitions directory and activates the upstreams of their files, atomically. Without a
+    /// definitions directory the active definitions stay. Changed certificates are read in either case.
+    ///
+    /// # Errors
+    /// See [`DeployError`].
+    pub async fn reload(self: &Arc<Self>, by: String) -> Result<DeploymentPlan, DeployError> {
+        self.reload_certificates().await;
+        self.deploy_whole(DeployOrigin::Dirs, by, false).await
+    }
+
+    async fn deploy_whole(
+        self: &Arc<Self>,
+        origin: DeployOrigin,
+        by: String,
+        dry_run: bool,
+    ) -> Result<DeploymentPlan, DeployError> {
+        let app = Arc::clone(self);
+        let whole = tokio::spawn(async move {
+            let _alone = app.locks.deploying.lock().await;
+            let prepared = Arc::clone(&app).prepare(origin, by).await?;
+            if dry_run { Ok(prepared.plan) } else { app.carry_out(prepared).await }
+        });
+        whole.await.unwrap_or(Err(DeployError::ShuttingDown))
+    }
+
+    async fn prepare(
+        self: Arc<Self>,
+        origin: DeployOrigin,
+        by: String,
+    ) -> Result<PreparedDeployment, DeployError> {
+        let prepare = move || {
+            let upstreams = match &origin {
+                DeployOrigin::Dirs => Some(self.next_catalog().map_err(DefinitionErrors)?),
+                DeployOrigin::Files(_) => None,
+            };
+            let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
+            let next = self.next(origin, catalog)?;
+            let loaded = self.programs.all();
+            let pins = self.pins(COUNTED)?;
+            let context = UsageContext { catalog, loaded: &loaded, pins: &pins };
+            let mut plan = self.definitions.plan(next.definitions(), &context);
+            plan.upstreams = self.catalog.changed_in(catalog);
+            let deployment = self.record(&next, &by)?;
+            plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
+            let definitions = next.into_definitions();
+            Ok(PreparedDeployment { plan, definitions, deployment, upstreams })
+        };
+        tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::ShuttingDown))
+    }
+
+    /// Returns the target definitions. `catalog` must have an upstream for each of their effects.
+    fn next(&self, origin: DeployOrigin, catalog: &Catalog) -> Result<TargetDefinitions, DeployError> {
+        let (files, dir) = match origin {
+            DeployOrigin::Files(files) => (files, None),
+            DeployOrigin::Dirs => match self.definitions.dir() {
+                Some(dir) => {
+                    let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
+                    let digest = definitions::digest(&files);
+                    (files, Some(digest))
+                }
+                None if self.upstreams.has_dir() => {
+                    let current = self.definitions.validate_active(catalog).map_err(DefinitionErrors)?;
+                    return Ok(TargetDefinitions::Active(current));
+                }
+                None => return Err(DeployError::NoDir),
+            },
+        };
+        let definitions = self.definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+        Ok(TargetDefinitions::Validated(ValidatedDefinitions { definitions, digest: dir }))
+    }
+
+    /// Returns the record to store; `None` if the stored record is equal.
+    fn record(&self, next: &TargetDefinitions, by: &str) -> Result<Option<Deployment>, DeployError> {
+        let TargetDefinitions::Validated(checked) = next else { return Ok(None) };
+        let is_stored = |hash: &[u8; 16]| self.programs.by_hash(hash).is_some();
+        // The stored record may be newer: a deployment with an unknown result.
+        let stored = self.first_store().map(|store| store.deployment()).transpose()?.flatten();
+        let current = self.definitions.deployment();
+        let last = stored.as_ref().or(current.as_deref());
+        let record = DefinitionSet::record(last, checked, (self.clock.now(), by), is_stored);
+        Ok(Some(record).filter(|record| !is_noop(current.as_deref(), record)))
+    }
+
+    fn missing_sources(&self, definitions: &[LoadedDefinition]) -> Result<Vec<Change>, orlog_store::Error> {
+        let mut missing = Vec::new();
+        for definition in definitions {
+            let Some(source) = &definition.source else { continue };
+            let program = definition.program.definition_ref();
+            for reader in self.runtime.readers() {
+                if reader.definition(&program.hash)?.is_none() {
+                    missing.push(Change::PutDefinition { program: program.clone(), source: source.to_vec() });
+                    break;
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow before
+    /// an instance can start that needs a new one.
+    async fn carry_out(
+        self: &Arc<Self>,
+        prepared: PreparedDeployment,
+    ) -> Result<DeploymentPlan, DeployError> {
+        let PreparedDeployment { mut plan, definitions, deployment, upstreams } = prepared;
+        plan.dry_run = false;
+        // A shard that this pod takes over meanwhile adopts the definitions before or after all of this.
+        let _adopting = self.locks.activating.lock().await;
+        for source in self.missing_sources(&definitions)? {
+            self.runtime.apply_to_all_shards(&source).await?;
+        }
+        if let Some(deployment) = &deployment {
+            self.decide(deployment).await?;
+        }
+        if let Some(next) = upstreams {
+            if !plan.upstreams.is_empty() {
+                self.runtime.reload_catalog(next).await?;
+                if let Some(workers) = &self.workers {
+                    workers.reload().await;
+                }
+                tracing::info!(changed = ?plan.upstreams, "upstreams reloaded");
+            }
+            self.catalog.refresh();
+        }
+        let Some(deployment) = deployment else { return Ok(plan) };
+        self.programs.replace(DefinitionSet::programs(&definitions, &self.stored_definitions(None)?));
+        self.definitions.activate(definitions, Some(deployment));
+        let (number, warnings) = (plan.number, plan.warnings.len());
+        tracing::info!(number, changes = plan.changes(), warnings, "definitions deployed");
+        self.collect_soon();
+        Ok(plan)
+    }
+
+    /// Stores the record. The record of the first shard decides, even if another shard is restarting.
+    async fn decide(&self, deployment: &Deployment) -> Result<(), DeployError> {
+        let Err(error) =
+            self.runtime.apply_to_all_shards(&Change::Deploy(Box::new(deployment.clone()))).await
+        else {
+            return Ok(());
+        };
+        let decided = self.first_store().map(|store| store.deployment()).transpose()?.flatten();
+        if decided.as_ref() != Some(deployment) {
+            return Err(error.into());
+        }
+        tracing::warn!(%error, number = deployment.number, "deployment not stored in a shard; retrying at the next start");
+        Ok(())
+    }
+
+    /// Returns the store that decides the active definitions; `None` while other pods own all shards.
+    fn first_store(&self) -> Option<Reader> {
+        self.runtime.readers().next()
+    }
+
+    /// Returns the definitions of the stores and of one additional store.
+    pub(crate) fn stored_definitions(
+        &self,
+        more: Option<&Reader>,
+    ) -> Result<Vec<(DefinitionRef, Vec<u8>)>, orlog_store::Error> {
+        let mut stored = more.map(Reader::definitions).transpose()?.unwrap_or_default();
+        for reader in self.runtime.readers() {
+            stored.extend(reader.definitions()?);
+        }
+        stored.sort_by_key(|(reference, _)| reference.hash);
+        stored.dedup_by_key(|(reference, _)| reference.hash);
+        Ok(stored)
+    }
+
+    /// Counts the instances of all shards by pinned definition, at most `limit` per shard. Blocks.
+    ///
+    /// # Errors
+    /// Fails if a store cannot be read.
+    pub fn pins(&self, limit: u64) -> Result<PinCounts, orlog_store::Error> {
+        self.sum_pins(|reader| reader.pin_counts(limit))
+    }
+
+    /// Counts the instances of a tenant as [`App::pins`].
+    ///
+    /// # Errors
+    /// Fails if a store cannot be read.
+    pub fn tenant_pins(&self, tenant: &TenantId, limit: u64) -> Result<PinCounts, orlog_store::Error> {
+        self.sum_pins(|reader| reader.tenant_pin_counts(tenant, limit))
+    }
+
+    fn sum_pins(
+        &self,
+        count: impl Fn(&Reader) -> Result<PinCounts, orlog_store::Error>,
+    ) -> Result<PinCounts, orlog_store::Error> {
+        let mut pins = PinCounts { complete: true, ..PinCounts::default() };
+        for reader in self.runtime.readers() {
+            pins.add(&count(&reader)?);
+        }
+        Ok(pins)
+    }
+}
+
+impl TargetDefinitions {
+    fn definitions(&self) -> &[LoadedDefinition] {
+        match self {
+            Self::Validated(ValidatedDefinitions { definitions, .. }) | Self::Active(definitions) => {
+                definitions
+            }
+        }
+    }
+
+    fn into_definitions(self) -> Vec<LoadedDefinition> {
+        match self {
+            Self::Validated(ValidatedDefinitions { definitions, .. }) | Self::Active(definitions) => {
+                definitions
+            }
+        }
+    }
+}
+
+/// Returns whether a record activates the same definitions from the same files as the previous record.
+pub(crate) fn is_noop(current: Option<&Deployment>, record: &Deployment) -> bool {
+    current.is_some_and(|old| {
+        old.definitions_digest == record.definitions_digest && old.active().eq(record.active())
+    })
+}

@@ -1,0 +1,134 @@
+//! Garbage collection of definitions: drops those that accept no new instances and have no pinned
+//! instances.
+//!
+//! [`orlog_actors::ProgramRegistry`] explains why no definition is dropped that an instance needs or is
+//! about to need.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_model::{Change, DefinitionRef, Deployment};
+
+use super::deploy::DeployError;
+use crate::app::App;
+use crate::definitions::UsageContext;
+
+/// Delay between the start of a node and the first garbage collection.
+const STARTUP_DELAY: Duration = Duration::from_mins(1);
+/// Poll interval while waiting until all shards use the active definitions.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Timeout of that wait; after it, the next collection retries.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Result of a garbage collection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CollectResult {
+    /// Dropped definitions.
+    pub dropped: Vec<DefinitionRef>,
+    /// Number of retired definitions that stay because instances are pinned to them.
+    pub retained: usize,
+}
+
+impl App {
+    /// Drops the unused definitions.
+    ///
+    /// # Errors
+    /// Fails if a shard is not available or a store cannot be read. Definitions dropped until then were
+    /// unused.
+    pub async fn collect(self: &Arc<Self>) -> Result<CollectResult, DeployError> {
+        let app = Arc::clone(self);
+        let whole = tokio::spawn(async move { app.collect_whole().await });
+        whole.await.unwrap_or(Err(DeployError::ShuttingDown))
+    }
+
+    /// Schedules a garbage collection after the startup delay.
+    pub(crate) fn collect_after_start(self: &Arc<Self>) {
+        self.collect_later(STARTUP_DELAY);
+    }
+
+    /// Starts a garbage collection in the background.
+    pub(crate) fn collect_soon(self: &Arc<Self>) {
+        self.collect_later(Duration::ZERO);
+    }
+
+    fn collect_later(self: &Arc<Self>, after: Duration) {
+        let app = Arc::downgrade(self);
+        self.background.spawn(after, async move {
+            let Some(app) = app.upgrade() else { return };
+            if let Err(error) = app.collect_whole().await {
+                tracing::warn!(%error, "definition garbage collection failed; retrying later");
+            }
+        });
+    }
+
+    async fn collect_whole(self: &Arc<Self>) -> Result<CollectResult, DeployError> {
+        // Prevents a deployment or a migration in between.
+        let _alone = self.locks.deploying.lock().await;
+        let retired = self.retired()?;
+        if retired.is_empty() || !self.wait_until_quiescent().await {
+            return Ok(CollectResult::default());
+        }
+        self.runtime.commit_barrier().await?;
+        let (app, takeovers) = (Arc::clone(self), *self.locks.activating.lock().await);
+        let counted = tokio::task::spawn_blocking(move || app.pins(u64::MAX)).await;
+        let pins = counted.map_err(|_| DeployError::ShuttingDown)??;
+        let adopting = self.locks.activating.lock().await;
+        if *adopting != takeovers {
+            // The instances of the new shard are not counted.
+            self.collect_later(STARTUP_DELAY);
+            return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
+        }
+        if !pins.complete {
+            tracing::warn!("an instance cannot be read and may use any definition; unused definitions stay");
+            return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
+        }
+        let loaded = self.programs.all();
+        for warning in self.definitions.unmet_needs(&UsageContext {
+            catalog: &self.catalog,
+            loaded: &loaded,
+            pins: &pins,
+        }) {
+            tracing::warn!("{warning}");
+        }
+        let (used, unused): (Vec<_>, Vec<_>) =
+            retired.into_iter().partition(|program| pins.by_hash.contains_key(&program.hash));
+        self.programs.remove(&unused.iter().map(|program| program.hash).collect());
+        for program in &unused {
+            self.runtime.apply_to_all_shards(&Change::DropDefinition { hash: program.hash }).await?;
+            self.collected.inc();
+        }
+        let names: Vec<_> =
+            unused.iter().map(|one| format!("{} version {}", one.saga, one.version)).collect();
+        tracing::info!(dropped = ?names, retained = used.len(), "unused definitions removed");
+        Ok(CollectResult { dropped: unused, retained: used.len() })
+    }
+
+    /// Returns the definitions that a shard stores and that accept no new instances.
+    fn retired(&self) -> Result<Vec<DefinitionRef>, orlog_store::Error> {
+        let active = self.definitions.active();
+        let mut seen: BTreeSet<[u8; 16]> =
+            active.iter().map(|definition| definition.program.definition_ref().hash).collect();
+        // A deployment with an unknown result becomes active at the next start.
+        for reader in self.runtime.readers() {
+            let stored = reader.deployment()?;
+            seen.extend(stored.iter().flat_map(Deployment::active).map(|deployed| deployed.program.hash));
+        }
+        let mut retired = Vec::new();
+        for reader in self.runtime.readers() {
+            let retained = reader.definitions()?.into_iter().map(|(program, _)| program);
+            retired.extend(retained.filter(|program| seen.insert(program.hash)));
+        }
+        Ok(retired)
+    }
+
+    /// Waits until all shards use the active definitions. Returns `false` if one still does not.
+    async fn wait_until_quiescent(&self) -> bool {
+        let quiescent = async {
+            while !self.programs.is_quiescent() {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT, quiescent).await.is_ok()
+    }
+}

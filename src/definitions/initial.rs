@@ -1,0 +1,118 @@
+//! Active definitions at the start of a node: those of its directory if it changed since its last
+//! deployment; otherwise those of the last deployment from any source.
+
+use orlog_effect::Catalog;
+use orlog_model::{Change, Deployment, Timestamp};
+use orlog_program::Diagnostic;
+use orlog_store::{Reader, Writer};
+
+use crate::definitions::{
+    self, DefinitionErrors, DefinitionSet, LoadedDefinition, SourceFile, ValidatedDefinitions,
+};
+
+/// User of the deployment of a changed directory.
+const STARTUP_USER: &str = "node start";
+
+/// Initial definitions, to be stored in every store.
+pub(crate) struct InitialDefinitions {
+    pub(crate) definitions: Vec<LoadedDefinition>,
+    pub(crate) deployment: Option<Deployment>,
+}
+
+/// Selects the definitions from the directory and the store of the first shard. Blocks.
+///
+/// # Errors
+/// Fails if the definitions are invalid or the store cannot be read.
+pub(crate) fn choose(
+    definitions: &DefinitionSet,
+    catalog: &Catalog,
+    store: Option<&Reader>,
+    now: Timestamp,
+) -> anyhow::Result<InitialDefinitions> {
+    let current = store.map(Reader::deployment).transpose()?.flatten();
+    let Some(dir) = definitions.dir() else {
+        return from_record(definitions, catalog, store, current);
+    };
+    let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
+    let digest = definitions::digest(&files);
+    if current.as_ref().is_some_and(|current| current.definitions_digest == Some(digest)) {
+        tracing::info!(dir = %dir.display(), "definitions directory unchanged");
+        return from_record(definitions, catalog, store, current);
+    }
+    let list = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+    let checked = ValidatedDefinitions { definitions: list, digest: Some(digest) };
+    let is_stored = |hash: &[u8; 16]| {
+        store.is_some_and(|store| store.definition(hash).is_ok_and(|definition| definition.is_some()))
+    };
+    let deployment = DefinitionSet::record(current.as_ref(), &checked, (now, STARTUP_USER), is_stored);
+    let number = deployment.number;
+    tracing::info!(dir = %dir.display(), number, "definitions directory changed; deployed");
+    Ok(InitialDefinitions { definitions: checked.definitions, deployment: Some(deployment) })
+}
+
+/// Loads the definitions of a store's deployment record from its stored sources.
+///
+/// # Errors
+/// Same as [`choose`].
+pub(crate) fn from_record(
+    definitions: &DefinitionSet,
+    catalog: &Catalog,
+    store: Option<&Reader>,
+    current: Option<Deployment>,
+) -> anyhow::Result<InitialDefinitions> {
+    let mut files = Vec::new();
+    for deployed in current.iter().flat_map(Deployment::active) {
+        let stored = store.map(|store| store.definition(&deployed.program.hash)).transpose()?.flatten();
+        let Some((_, source)) = stored else {
+            return Err(DefinitionErrors(vec![lost(&deployed.file)]).into());
+        };
+        files.push(SourceFile { path: (&deployed.file).into(), bytes: source.into() });
+    }
+    if let Some(Deployment { number, at, deployed_by: by, .. }) = &current {
+        tracing::info!(number, %at, by, definitions = files.len(), "definitions of the last deployment are active");
+    }
+    let definitions = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+    Ok(InitialDefinitions { definitions, deployment: current })
+}
+
+fn lost(file: &str) -> Diagnostic {
+    Diagnostic {
+        file: file.to_owned(),
+        line: 0,
+        column: 0,
+        path: String::new(),
+        message: "it is active, but its source is missing in the store".to_owned(),
+        suggestion: Some("change a file of the directory to deploy it again".to_owned()),
+    }
+}
+
+/// Stores sources and record in one commit. Existing entries are not written again.
+///
+/// # Errors
+/// Fails if the store rejects the commit.
+pub(crate) fn store_definitions(
+    writer: &mut Writer,
+    reader: &Reader,
+    chosen: &InitialDefinitions,
+    now: Timestamp,
+) -> anyhow::Result<()> {
+    let mut group = Vec::new();
+    for definition in &chosen.definitions {
+        let program = definition.program.definition_ref();
+        if let Some(source) = &definition.source
+            && reader.definition(&program.hash)?.is_none()
+        {
+            group.push(Change::PutDefinition { program: program.clone(), source: source.to_vec() });
+        }
+    }
+    if let Some(deployment) = &chosen.deployment
+        && reader.deployment()?.as_ref() != Some(deployment)
+    {
+        group.push(Change::Deploy(Box::new(deployment.clone())));
+    }
+    if !group.is_empty() {
+        let committed = writer.commit(&group, now);
+        anyhow::Context::context(committed, "the definitions cannot be stored")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Migration: moves instances to another definition of their saga as its author defines, page by page.
+//!
+//! Each instance moves by its own control request, applied and recorded like any other, so other
+//! instances do not wait. An interrupted migration is repeated; instances that have moved are skipped.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use orlog_actors::ControlError;
+use orlog_engine::{MigrationPlan, Rejection};
+use orlog_model::{ControlAction, ControlRequest, EventId, Instance, InstanceKey};
+use orlog_program::Program;
+
+use super::deploy::DeployError;
+use crate::app::App;
+
+/// Maximum number of concurrent control requests: enough to fill a group commit.
+const MAX_CONCURRENT: usize = 64;
+
+/// Request to migrate instances.
+#[derive(Clone)]
+pub struct MigrateRequest {
+    /// Target definition.
+    pub to: Arc<dyn Program>,
+    /// User for the history entry.
+    pub user: String,
+    /// Whether to report the plan only.
+    pub dry_run: bool,
+}
+
+/// Result of the migration of one instance, actual or planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigrateResult {
+    /// Key of the instance.
+    pub key: InstanceKey,
+    /// Migration plan, or the reason why the instance cannot migrate.
+    pub plan: MigrationPlan,
+    /// Whether the instance now uses the new definition.
+    pub done: bool,
+}
+
+impl App {
+    /// Moves instances that have not ended to another definition of their saga, or reports the plan of a
+    /// dry run. The page completes even if the caller disconnects.
+    ///
+    /// # Errors
+    /// Fails if a shard is not available. Instances that moved until then stay moved; repeat the call to
+    /// continue.
+    pub async fn migrate(
+        self: &Arc<Self>,
+        instances: Vec<(InstanceKey, Instance)>,
+        to: MigrateRequest,
+    ) -> Result<Vec<MigrateResult>, DeployError> {
+        let app = Arc::clone(self);
+        let whole = tokio::spawn(async move {
+            // Prevents a garbage collection in between, which could drop the target definition.
+            let _alone = app.locks.deploying.lock().await;
+            if app.programs.by_hash(&to.to.definition_ref().hash).is_none() {
+                return Err(DeployError::Superseded(to.to.definition_ref().clone()));
+            }
+            let planned = Arc::clone(&app).planned(instances, &to).await?;
+            if to.dry_run {
+                return Ok(planned);
+            }
+            let moved = planned.into_iter().map(|planned| app.carry_over(planned, &to));
+            let moved: Vec<_> = futures::stream::iter(moved).buffered(MAX_CONCURRENT).collect().await;
+            moved.into_iter().collect::<Result<Vec<_>, _>>()
+        });
+        whole.await.unwrap_or(Err(DeployError::ShuttingDown))
+    }
+
+    async fn planned(
+        self: Arc<Self>,
+        instances: Vec<(InstanceKey, Instance)>,
+        to: &MigrateRequest,
+    ) -> Result<Vec<MigrateResult>, DeployError> {
+        let to = Arc::clone(&to.to);
+        let plan = move || {
+            let planned = instances.into_iter().filter_map(|(key, instance)| {
+                let planned = self.runtime.plan_instance_migration(key, &instance, to.as_ref())?;
+                Some(MigrateResult { key: planned.key, plan: planned.plan, done: false })
+            });
+            planned.collect()
+        };
+        tokio::task::spawn_blocking(plan).await.map_err(|_| DeployError::ShuttingDown)
+    }
+
+    /// Migrates one instance. Its own result counts, because it may have changed since the plan.
+    async fn carry_over(
+        &self,
+        planned: MigrateResult,
+        to: &MigrateRequest,
+    ) -> Result<MigrateResult, DeployError> {
+        if matches!(planned.plan, MigrationPlan::Blocked(_)) {
+            return Ok(planned);
+        }
+        let id = format!("migrate:{}", uuid::Uuid::now_v7());
+        let control = ControlRequest {
+            id: EventId::new(id).expect("an id of this form is short ASCII"),
+            action: ControlAction::Migrate { to: to.to.definition_ref().hash },
+            expected_version: None,
+            at: self.clock.now(),
+            user: Some(to.user.clone()),
+            reason: None,
+            trace: None,
+        };
+        match self.runtime.control(&planned.key, control).await {
+            Ok(_) => Ok(MigrateResult { done: true, ..planned }),
+            Err(ControlError::Rejected(Rejection::MigrationBlocked { reasons })) => {
+                Ok(MigrateResult { plan: MigrationPlan::Blocked(reasons), ..planned })
+            }
+            Err(error @ (ControlError::Rejected(_) | ControlError::DeadLettered(_))) => {
+                Ok(MigrateResult { plan: MigrationPlan::Blocked(vec![error.to_string()]), ..planned })
+            }
+            Err(error @ ControlError::Unavailable) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `orlog publish`: publishes events from a file or standard input to a node, in batches and in order.
+//!
+//! If the node is busy or its store is full, the batch is retried. Event ids make the retry idempotent;
+//! the same holds for a second publish of the same file.
+
+mod batches;
+mod csv_rows;
+mod json_lines;
+mod progress;
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+pub(crate) use batches::EventLine;
+use batches::{Batch, Batches};
+pub(crate) use csv_rows::Columns;
+use progress::Progress;
+
+use crate::cli::client::{ApiClient, ClientError, ServerArgs};
+use crate::cli::console::{Console, items, text};
+use crate::cli::exit::CommandError;
+
+/// Delay after the first rejection; it doubles up to [`MAX_RETRY_DELAY`].
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Maximum number of consecutive rejections.
+const MAX_ATTEMPTS: u32 = 12;
+
+/// Events to publish, and the target node.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// JSON Lines, one event a line (CloudEvents or the Aggregate envelope), or CSV with --csv; `-` or
+    /// omitted: standard input
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    columns: Columns,
+    /// Events per request
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..))]
+    batch: u16,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Counts of accepted events.
+#[derive(Default)]
+struct PublishCounts {
+    events: u64,
+    duplicates: u64,
+}
+
+pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let client = ApiClient::new(&args.server)?;
+    let (lines, bytes) = lines(args.file.as_ref(), &args.columns)?;
+    let progress = Progress::new(bytes);
+    let mut counts = PublishCounts::default();
+    for batch in Batches::new(lines, usize::from(args.batch)) {
+        let batch = batch.map_err(|failure| so_far(&failure, &counts))?;
+        let response = send(&client, &batch, &progress).await.map_err(|failure| so_far(&failure, &counts))?;
+        let accepted = items(&response, "accepted");
+        counts.events += accepted.len() as u64;
+        counts.duplicates +=
+            accepted.iter().filter(|one| one["duplicate"] == Value::Bool(true)).count() as u64;
+        progress.advance(batch.bytes, counts.events);
+    }
+    progress.finish();
+    report(&counts, console)
+}
+
+/// Iterator of event lines.
+type EventLines = Box<dyn Iterator<Item = Result<EventLine, CommandError>>>;
+
+/// Returns the events of a file, and its size if known.
+pub(crate) fn lines(
+    file: Option<&PathBuf>,
+    columns: &Columns,
+) -> Result<(EventLines, Option<u64>), CommandError> {
+    let (input, bytes) = open(file)?;
+    let lines: EventLines = match columns.csv_columns() {
+        Some(columns) => csv_rows::read(input, columns)?,
+        None => Box::new(json_lines::read(BufReader::new(input))),
+    };
+    Ok((lines, bytes))
+}
+
+fn report(counts: &PublishCounts, console: &Console) -> Result<(), CommandError> {
+    let PublishCounts { events, duplicates } = counts;
+    if console.is_json() {
+        return console.json(&json!({ "accepted": events, "duplicates": duplicates }));
+    }
+    let known = if *duplicates > 0 { format!(", {duplicates} duplicates") } else { String::new() };
+    console.line(&format!("{events} events accepted{known}"))
+}
+
+fn open(file: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>), CommandError> {
+    let Some(path) = file.filter(|path| path.as_os_str() != "-") else {
+        return Ok((Box::new(std::io::stdin()), None));
+    };
+    let cannot = |error| CommandError::failed(format!("cannot read {}: {error}", path.display()));
+    let file = File::open(path).map_err(cannot)?;
+    let bytes = file.metadata().map_err(cannot)?.len();
+    Ok((Box::new(file), Some(bytes)))
+}
+
+/// Retries until the node accepts the batch, rejects it permanently, or is unavailable for too long.
+async fn send(client: &ApiClient, batch: &Batch, progress: &Progress) -> Result<Value, CommandError> {
+    let mut pause = INITIAL_RETRY_DELAY;
+    for attempt in 1.. {
+        let trouble = match client.publish(&batch.events).await {
+            Ok(response) => return Ok(response),
+            Err(trouble) => trouble,
+        };
+        let passes = match &trouble {
+            ClientError::NoResponse(_) => true,
+            ClientError::Problem { status, .. } => matches!(status, 429 | 503 | 507),
+        };
+        if !passes || attempt == MAX_ATTEMPTS {
+            return Err(located(client, batch, trouble));
+        }
+        progress.wait(attempt);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(MAX_RETRY_DELAY);
+    }
+    Err(CommandError::internal("an infinite loop ended"))
+}
+
+/// Replaces positions in the batch with line numbers of the file.
+fn located(client: &ApiClient, batch: &Batch, trouble: ClientError) -> CommandError {
+    let ClientError::Problem { status: 422, body } = &trouble else { return client.failure(trouble) };
+    let locations = items(body, "errors").iter().filter_map(|location| {
+        let pointer = text(location, "pointer");
+        let index: usize = pointer.split('/').nth(1)?.parse().ok()?;
+        Some(format!("\n  line {}: {}", batch.lines.get(index)?, text(location, "detail")))
+    });
+    let locations: String = locations.collect();
+    if locations.is_empty() {
+        client.failure(trouble)
+    } else {
+        CommandError::failed(format!("events were rejected [{}]:{locations}", text(body, "code")))
+    }
+}
+
+fn so_far(failure: &CommandError, counts: &PublishCounts) -> CommandError {
+    let events = counts.events;
+    CommandError::new(
+        failure.exit(),
+        format!("{failure}\n{events} earlier events were accepted; it is safe to publish them again"),
+    )
+}

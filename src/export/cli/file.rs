@@ -1,0 +1,85 @@
+//! JSON lines in a file or on standard output. In a file, the last cursor is the resume position.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+
+use serde_json::Value;
+
+use super::page::ExportPage;
+use crate::cli::exit::CommandError;
+use crate::cli::printable::printable_json;
+
+/// Target for JSON lines.
+pub(crate) enum LineSink {
+    Standard,
+    Path { path: String, file: Option<File> },
+}
+
+impl LineSink {
+    pub(crate) fn new(to: &str) -> Self {
+        match to {
+            "-" => Self::Standard,
+            path => Self::Path { path: path.to_owned(), file: None },
+        }
+    }
+
+    /// Opens the file, removes an incomplete response at the end, and reads the last cursor.
+    pub(crate) fn open(&mut self) -> Result<Option<String>, CommandError> {
+        let Self::Path { path, file } = self else { return Ok(None) };
+        let file_error = |error: io::Error| CommandError::failed(format!("{path}: {error}"));
+        let mut opened =
+            OpenOptions::new().read(true).append(true).create(true).open(&*path).map_err(file_error)?;
+        let (cursor, whole) = last_cursor(&opened).map_err(file_error)?;
+        if cursor.is_none() && !is_ours(&opened).map_err(file_error)? {
+            let reason = "the file is not an export; use another file";
+            return Err(CommandError::usage(format!("--to {path}: {reason}")));
+        }
+        // The last response can be incomplete.
+        opened.set_len(whole).map_err(file_error)?;
+        opened.seek(SeekFrom::End(0)).map_err(file_error)?;
+        *file = Some(opened);
+        Ok(cursor)
+    }
+
+    pub(crate) fn take(&mut self, page: &ExportPage) -> Result<(), CommandError> {
+        match self {
+            Self::Standard => {
+                let mut out = io::stdout().lock();
+                out.write_all(printable_json(&page.text).as_bytes())?;
+                Ok(out.flush()?)
+            }
+            Self::Path { path, file } => {
+                let file = file.as_mut().expect("the file is open");
+                let written = file.write_all(page.text.as_bytes()).and_then(|()| file.sync_data());
+                written.map_err(|error| CommandError::failed(format!("{path}: {error}")))
+            }
+        }
+    }
+}
+
+/// Returns whether the file is empty or starts like an export.
+fn is_ours(mut file: &File) -> io::Result<bool> {
+    const BEGINNING: &[u8] = br#"{"kind":"#;
+    let mut found = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(BEGINNING.len() as u64).read_to_end(&mut found)?;
+    Ok(BEGINNING.starts_with(&found))
+}
+
+/// Returns the last cursor of a file, and the offset after its line.
+fn last_cursor(file: &File) -> io::Result<(Option<String>, u64)> {
+    let (mut reader, mut line) = (BufReader::new(file), Vec::new());
+    let (mut at, mut found) = (0, (None, 0));
+    loop {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(found);
+        }
+        at += read as u64;
+        if line.starts_with(br#"{"kind":"cursor","#) && line.ends_with(b"\n") {
+            let last: Value = serde_json::from_slice(&line).unwrap_or_default();
+            found = (last["cursor"].as_str().map(str::to_owned), at);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Tables in PostgreSQL. A response and its cursor are stored in one transaction, so an interrupted
+//! export resumes at the exact position.
+
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use orlog_effect::secret::{Secret, SecretScrubber};
+use serde_json::Value;
+use sqlx::error::DatabaseError;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
+
+use super::error::ExportError;
+use super::page::ExportPage;
+use super::statements::{EntityStatements, INSERT_STATE, KINDS, SCHEMA, SELECT_STATE, UPDATE_STATE};
+use crate::cli::console::note;
+use crate::cli::exit::{CommandError, CommandExit};
+
+/// Current format of the tables.
+const FORMAT: i32 = 2;
+/// Timeout of database operations. Default: 2 min.
+const TIMEOUT: Duration = Duration::from_mins(2);
+/// Lock that serializes concurrent creation of the tables.
+const SCHEMA_LOCK: &str = "SELECT pg_advisory_xact_lock(7310595)";
+/// Fields with times.
+const TIMES: [&str; 5] = ["created_at", "updated_at", "opened_at", "due", "at"];
+
+/// PostgreSQL database.
+pub(crate) struct PostgresTarget {
+    options: PgConnectOptions,
+    scrub: SecretScrubber,
+    scope: String,
+    kinds: String,
+    open: Option<PgConnection>,
+    copy_number: i64,
+    cursor: Option<String>,
+    snapshotting: bool,
+}
+
+impl PostgresTarget {
+    pub(crate) fn new(url: &Secret, scope: String, kinds: String) -> Result<Self, String> {
+        let scrub = SecretScrubber::of_url(url);
+        let options = PgConnectOptions::from_str(url.expose())
+            .map_err(|error| scrub.scrub_text(format!("invalid database URL: {error}")))?;
+        let options = options.application_name("orlog export").disable_statement_logging();
+        Ok(Self {
+            options,
+            scrub,
+            scope,
+            kinds,
+            open: None,
+            copy_number: 0,
+            cursor: None,
+            snapshotting: false,
+        })
+    }
+
+    /// Connects, creates missing tables, and reads the cursor.
+    pub(crate) async fn open(&mut self) -> Result<Option<String>, ExportError> {
+        self.open = None;
+        let opened = bounded(self.connect()).await;
+        let (connection, found) = opened.map_err(|error| self.stop(&error))?;
+        self.open = Some(connection);
+        (self.copy_number, self.cursor, self.snapshotting) = (0, None, false);
+        let Some(ExportState { format, kinds, cursor, copy_number, snapshotting }) = found else {
+            return Ok(None);
+        };
+        if format != FORMAT {
+            let text = format!(
+                "the tables have format {format}, this release supports {FORMAT}; use the matching release"
+            );
+            return Err(ExportError::Permanent(CommandError::failed(text)));
+        }
+        if kinds == self.kinds {
+            (self.copy_number, self.cursor, self.snapshotting) = (copy_number, cursor.clone(), snapshotting);
+            return Ok(cursor);
+        }
+        note(&format!("the previous export had {kinds}: exporting a new snapshot"));
+        Ok(None)
+    }
+
+    async fn connect(&self) -> Result<(PgConnection, Option<ExportState>), sqlx::Error> {
+        let mut connection = PgConnection::connect_with(&self.options).await?;
+        let mut making = connection.begin().await?;
+        sqlx::query(SCHEMA_LOCK).execute(&mut *making).await?;
+        let there = "SELECT to_regclass('orlog_export') IS NOT NULL";
+        if !sqlx::query(there).fetch_one(&mut *making).await?.try_get::<bool, _>(0)? {
+            sqlx::raw_sql(SCHEMA).execute(&mut *making).await?;
+        }
+        making.commit().await?;
+        let row = sqlx::query(SELECT_STATE).bind(&self.scope).fetch_optional(&mut connection).await?;
+        let found = row.map(|row| {
+            Ok::<_, sqlx::Error>(ExportState {
+                format: row.try_get(0)?,
+                kinds: row.try_get(1)?,
+                cursor: row.try_get(2)?,
+                copy_number: row.try_get(3)?,
+                snapshotting: row.try_get(4)?,
+            })
+        });
+        Ok((connection, found.transpose()?))
+    }
+
+    /// Starts a generation. At the end of its snapshot, rows that the generation does not contain are
+    /// deleted.
+    pub(crate) async fn start(&mut self) -> Result<(), ExportError> {
+        let connection = self.open.as_mut().expect("the connection is open");
+        let start =
+            sqlx::query(INSERT_STATE).bind(&self.scope).bind(FORMAT).bind(&self.kinds).fetch_one(connection);
+        let number = bounded(async { start.await?.try_get(0) }).await;
+        self.copy_number = number.map_err(|error| self.stop(&error))?;
+        (self.cursor, self.snapshotting) = (None, true);
+        Ok(())
+    }
+
+    /// Stores a response.
+    pub(crate) async fn take(&mut self, page: &ExportPage) -> Result<(), ExportError> {
+        let mut connection = self.open.take().expect("the connection is open");
+        let stored = bounded(self.store(&mut connection, page)).await.map_err(|error| self.stop(&error))?;
+        if !stored {
+            let text = "another export with the same scope updates these tables; stop one of them";
+            return Err(ExportError::Permanent(CommandError::new(CommandExit::Rejected, text)));
+        }
+        self.open = Some(connection);
+        (self.cursor, self.snapshotting) = (Some(page.cursor.clone()), page.snapshotting);
+        Ok(())
+    }
+
+    async fn store(&self, connection: &mut PgConnection, page: &ExportPage) -> Result<bool, sqlx::Error> {
+        let mut transaction = connection.begin().await?;
+        let moved = sqlx::query(UPDATE_STATE)
+            .bind(&self.scope)
+            .bind(&page.cursor)
+            .bind(page.snapshotting)
+            .bind(self.copy_number)
+            .bind(&self.cursor);
+        if moved.execute(&mut *transaction).await?.rows_affected() != 1 {
+            transaction.rollback().await?;
+            return Ok(false);
+        }
+        for EntityStatements { name, put, delete, sweep } in &KINDS {
+            let (there, removed) = page.of(name);
+            for (statement, lines) in [(put, there), (delete, removed)] {
+                if !lines.is_empty() {
+                    let text = text(lines);
+                    sqlx::query(*statement)
+                        .bind(text)
+                        .bind(self.copy_number)
+                        .execute(&mut *transaction)
+                        .await?;
+                }
+            }
+            if self.snapshotting && !page.snapshotting {
+                let tenant = self.scope.strip_prefix("tenant:");
+                sqlx::query(*sweep).bind(self.copy_number).bind(tenant).execute(&mut *transaction).await?;
+            }
+        }
+        transaction.commit().await?;
+        Ok(true)
+    }
+
+    /// Converts a database error. The database decides whether it is transient. The message is scrubbed,
+    /// because it can repeat input data.
+    fn stop(&self, error: &sqlx::Error) -> ExportError {
+        let state = error.as_database_error().and_then(DatabaseError::code);
+        let passes = match (error, state.as_deref()) {
+            (sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut, _) => true,
+            (_, Some(state)) => {
+                ["08", "40", "53", "55", "57", "58"].iter().any(|class| state.starts_with(class))
+            }
+            _ => false,
+        };
+        let text = self.scrub.scrub_text(format!("PostgreSQL: {error}"));
+        if passes {
+            ExportError::Transient(CommandError::new(CommandExit::Unavailable, text))
+        } else {
+            ExportError::Permanent(CommandError::failed(text))
+        }
+    }
+}
+
+/// State of an earlier export in the database.
+struct ExportState {
+    format: i32,
+    kinds: String,
+    cursor: Option<String>,
+    copy_number: i64,
+    snapshotting: bool,
+}
+
+async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    let late = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
+    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(late)
+}
+
+/// Converts lines to JSON that PostgreSQL accepts: without NUL and without the year 0.
+fn text(lines: Vec<&Value>) -> String {
+    let clean = |line: &Value| {
+        let mut line = line.clone();
+        without_nul(&mut line);
+        for field in TIMES {
+            if let Some(Value::String(time)) = line["value"].get(field)
+                && !is_time(time)
+            {
+                line["value"][field] = Value::Null;
+            }
+        }
+        line
+    };
+    Value::Array(lines.into_iter().map(clean).collect()).to_string()
+}
+
+fn is_time(text: &str) -> bool {
+    text.len() >= 20 && text.as_bytes()[..4].iter().all(u8::is_ascii_digit) && !text.starts_with("0000")
+}
+
+fn without_nul(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
+        Value::Array(items) => items.iter_mut().for_each(without_nul),
+        Value::Object(fields) => {
+            if fields.keys().any(|name| name.contains('\0')) {
+                let all = std::mem::take(fields);
+                *fields =
+                    all.into_iter().map(|(name, value)| (name.replace('\0', "\u{fffd}"), value)).collect();
+            }
+            fields.values_mut().for_each(without_nul);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_postgresql_cannot_store_are_replaced() {
+        let line = json!({ "value": { "at": "0000-01-01T00:00:00Z", "due": "2026-01-02T03:04:05Z", "a\0": ["b\0"] } });
+        let parsed: Value = serde_json::from_str(&text(vec![&line])).unwrap();
+        let expected = json!({ "at": null, "due": "2026-01-02T03:04:05Z", "a\u{fffd}": ["b\u{fffd}"] });
+        assert_eq!(parsed[0]["value"], expected);
+        assert!(!is_time("-009999-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn password_is_not_printed() {
+        let url = Secret::new("postgres://orlog:canary-1@[::1/x");
+        let error = PostgresTarget::new(&url, String::new(), String::new()).err().unwrap();
+        assert!(!error.contains("canary"), "{error}");
+    }
+}

@@ -1,0 +1,3 @@
+//! Jobs: effects that external workers poll and complete.
+
+pub(crate) mod api;

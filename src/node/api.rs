@@ -1,0 +1,46 @@
+//! `/info`, `/admin/drain`: node information and drain.
+
+pub(crate) mod inspect;
+pub(crate) mod log;
+pub(crate) mod mailboxes;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::api::context::ApiState;
+use crate::api::problem::Problem;
+
+/// Show the node: build, definitions, effects, upstreams, durability, limits
+#[utoipa::path(
+    get,
+    path = "/info",
+    tag = "node",
+    responses((status = 200, description = "Node information", body = Value))
+)]
+pub(crate) async fn info(State(api): State<ApiState>) -> Result<Json<Value>, Problem> {
+    let info = api.read(|app| Ok(serde_json::to_value(app.info()))).await?;
+    Ok(Json(info.expect("node information serializes to JSON")))
+}
+
+/// Result of a drain.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DrainResponse {
+    /// The drain completed; otherwise remaining work resumes at the next start.
+    drained: bool,
+}
+
+/// Drain the node: reject new work, finish in-flight work
+///
+/// Responds after the drain, or when `drain.timeout` expires. Then the process stops.
+#[utoipa::path(
+    post,
+    path = "/admin/drain",
+    tag = "node",
+    responses((status = 200, description = "The node accepts no new work", body = DrainResponse))
+)]
+pub(crate) async fn drain(State(api): State<ApiState>) -> Json<DrainResponse> {
+    Json(DrainResponse { drained: api.app.drain().await })
+}

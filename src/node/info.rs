@@ -1,0 +1,195 @@
+//! Node information: build, sagas, effects, upstreams, durability, limits.
+
+use std::collections::BTreeMap;
+
+use orlog_actors::Runtime;
+use orlog_effect::Catalog;
+use orlog_model::Timestamp;
+use orlog_program::Program;
+use serde::Serialize;
+
+use crate::app::cluster::ClusterInfo;
+use crate::app::component_config;
+use crate::app::transport::BusInfo;
+use crate::config::{self, BusKind, Config};
+use crate::definitions::DefinitionSet;
+
+/// Response of `/info`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Info {
+    /// Version of the build.
+    pub version: &'static str,
+    /// Name of the node.
+    pub node: String,
+    /// Roles of the node.
+    pub roles: Vec<&'static str>,
+    /// Start time, RFC 3339.
+    pub started_at: String,
+    /// Whether the node accepts new work.
+    pub accepting: bool,
+    /// Durability of commits and accepted events: `sync`, or `interval 20ms`.
+    pub durability: BTreeMap<&'static str, String>,
+    /// Identity of the event stream.
+    pub stream: String,
+    /// The bus.
+    pub bus: BusInfo,
+    /// Active definitions.
+    pub sagas: Vec<SagaInfo>,
+    /// Effects and their upstreams; several if tenants have their own.
+    pub effects: BTreeMap<String, String>,
+    /// State of the upstreams.
+    pub upstreams: Vec<UpstreamInfo>,
+    /// Pods and shard owners; `None` if the process runs alone.
+    pub cluster: Option<ClusterInfo>,
+    /// Stores of this process.
+    pub shards: Vec<ShardInfo>,
+    /// Limits per shard.
+    pub limits: serde_json::Value,
+}
+
+/// Active definition of a saga.
+#[derive(Clone, Debug, Serialize)]
+pub struct SagaInfo {
+    /// Name of the saga.
+    pub name: String,
+    /// Version that the author assigned.
+    pub version: u32,
+    /// Hash in hexadecimal.
+    pub hash: String,
+    /// Consumed event types.
+    pub events: Vec<String>,
+    /// Start events.
+    pub starts: Vec<String>,
+}
+
+/// State of an upstream.
+#[derive(Clone, Debug, Serialize)]
+pub struct UpstreamInfo {
+    /// Name of the upstream.
+    pub name: String,
+    /// `closed`, `open`, `half_open`; `None` without a breaker.
+    pub breaker: Option<&'static str>,
+    /// Number of times the breaker has opened since the start.
+    pub breaker_open_count: u64,
+    /// Number of work items in flight.
+    pub in_flight: usize,
+    /// Retries that the budget allows now; `None`: unlimited.
+    pub remaining_retries: Option<u64>,
+    /// Allowed tenants; `None`: all tenants.
+    pub tenants: Option<Vec<String>>,
+}
+
+/// State of the store of a shard.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShardInfo {
+    /// Number of the shard.
+    pub shard: u16,
+    /// First slot of the shard.
+    pub first_slot: u16,
+    /// Last slot of the shard.
+    pub last_slot: u16,
+    /// Number of commits since creation.
+    pub position: u64,
+    /// Number of work items in the outbox.
+    pub outbox: u64,
+    /// Disk usage in bytes, journal and tables.
+    pub disk_bytes: u64,
+}
+
+/// Sources of the node information.
+pub(crate) struct InfoSources<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) definitions: &'a DefinitionSet,
+    pub(crate) stream: String,
+    pub(crate) bus: BusInfo,
+    pub(crate) cluster: Option<ClusterInfo>,
+    pub(crate) started_at: Timestamp,
+}
+
+/// Collects the node information.
+pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
+    let config = sources.config;
+    let mut logs = sources.runtime.readers().filter_map(|reader| reader.stats().replication);
+    let store = match logs.next() {
+        Some(_) => format!("jetstream, {} replicas", config.nats.replicas),
+        None => durability(config.store.durability, config.store.interval),
+    };
+    let bus = match config.bus.kind {
+        BusKind::Embedded => durability(config.bus.durability, config.bus.interval),
+        BusKind::Nats => format!("jetstream, {} replicas", config.nats.replicas),
+    };
+    Info {
+        version: env!("CARGO_PKG_VERSION"),
+        node: config.node_name(),
+        roles: config.role.parts(),
+        started_at: sources.started_at.to_string(),
+        accepting: sources.runtime.health().accepting,
+        durability: BTreeMap::from([("store", store), ("bus", bus)]),
+        stream: sources.stream,
+        bus: sources.bus,
+        sagas: sources.definitions.active().iter().map(|d| saga(d.program.as_ref())).collect(),
+        effects: sources
+            .catalog
+            .effects()
+            .into_iter()
+            .map(|(effect, upstreams)| (effect, upstreams.join(", ")))
+            .collect(),
+        upstreams: upstreams(sources.catalog),
+        cluster: sources.cluster,
+        shards: shards(config, sources.runtime),
+        limits: serde_json::to_value(&config.limits).unwrap_or_default(),
+    }
+}
+
+fn durability(mode: config::Durability, interval: std::time::Duration) -> String {
+    match mode {
+        config::Durability::Sync => mode.as_str().to_owned(),
+        config::Durability::Interval => format!("{} {interval:?}", mode.as_str()),
+    }
+}
+
+fn saga(program: &dyn Program) -> SagaInfo {
+    let (reference, triggers) = (program.definition_ref(), &program.manifest().subscriptions);
+    SagaInfo {
+        name: reference.saga.to_string(),
+        version: reference.version,
+        hash: uuid::Uuid::from_bytes(reference.hash).simple().to_string(),
+        events: triggers.iter().map(|trigger| trigger.kind.to_string()).collect(),
+        starts: triggers
+            .iter()
+            .filter(|trigger| trigger.starts)
+            .map(|trigger| trigger.kind.to_string())
+            .collect(),
+    }
+}
+
+fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
+    let conditions = catalog.upstream_statuses().into_iter();
+    let info = conditions.map(|condition| UpstreamInfo {
+        name: condition.upstream,
+        breaker: condition.breaker.map(orlog_effect::limits::breaker::BreakerState::as_str),
+        breaker_open_count: condition.breaker_open_count,
+        in_flight: condition.in_flight,
+        remaining_retries: condition.remaining_retries,
+        tenants: condition.tenants,
+    });
+    info.collect()
+}
+
+fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
+    let ranges: Vec<_> = component_config::ranges(config.shards).collect();
+    let info = runtime.numbered_readers().map(|(index, reader)| {
+        let (stats, slots) = (reader.stats(), &ranges[usize::from(index)]);
+        ShardInfo {
+            shard: index,
+            first_slot: slots.start,
+            last_slot: slots.end - 1,
+            position: stats.position,
+            outbox: reader.outbox_depth().unwrap_or_default(),
+            disk_bytes: stats.journal_bytes + stats.tables_bytes,
+        }
+    });
+    info.collect()
+}

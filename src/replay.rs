@@ -1,0 +1,272 @@
+//! Replay: rebuilds the instances of a saga from their inputs that the bus still stores.
+//!
+//! The rebuild runs beside the live instances, which continue. Then one commit replaces each instance,
+//! if its state is unchanged since it was read. An interrupted replay leaves complete instances and is
+//! repeated. Inputs that the bus received meanwhile are delivered to the replaced instances afterwards.
+//!
+//! An instance is skipped if the bus does not store its complete history: it started earlier, or it
+//! applied an input that was never on the bus (a control request, a task outcome, a work result of this
+//! process).
+
+pub(crate) mod api;
+pub(crate) mod cli;
+mod eligibility;
+mod read;
+mod request;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use orlog_actors::ControlError;
+use orlog_model::{
+    ControlAction, ControlRequest, EventId, HistoryEntry, Input, InstanceKey, InstanceReplacement, OutboxKey,
+    WorkItem,
+};
+use orlog_program::Program;
+use orlog_simulator::rebuild::{RebuildInput, RebuiltInstance, TimeMode, rebuild};
+
+use crate::app::App;
+use eligibility::ReplayCandidate;
+use read::ReplayInputs;
+
+pub use request::{ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance};
+
+/// Maximum number of instances that are replaced concurrently: enough to fill a group commit.
+const MAX_CONCURRENT: usize = 64;
+/// Outbox rows per read.
+const PAGE: usize = 1000;
+
+/// Rebuilt instance.
+struct RebuiltCandidate {
+    replayed: ReplayedInstance,
+    replacement: Option<(InstanceReplacement, u64)>,
+}
+
+impl App {
+    /// Replays a saga of a tenant for the instances of this process. Completes even if the caller
+    /// disconnects.
+    ///
+    /// # Errors
+    /// See [`ReplayError`].
+    pub async fn replay(self: &Arc<Self>, order: ReplayRequest) -> Result<ReplayReport, ReplayError> {
+        let app = Arc::clone(self);
+        let whole = tokio::spawn(async move {
+            // Prevents a deployment in between.
+            let _alone = app.locks.deploying.lock().await;
+            app.replay_alone(Arc::new(order)).await
+        });
+        whole.await.unwrap_or(Err(ReplayError::ShuttingDown))
+    }
+
+    async fn replay_alone(self: &Arc<Self>, order: Arc<ReplayRequest>) -> Result<ReplayReport, ReplayError> {
+        let program = self.programs.active(&order.saga);
+        let program = program.ok_or_else(|| ReplayError::NoDefinition(order.saga.clone()))?;
+        let found = self.read_inputs(&order, &BTreeMap::new()).await?;
+        let (end_sequences, read, unreadable) = (found.end_sequences.clone(), found.read, found.undecodable);
+        let worked = {
+            let (app, order) = (Arc::clone(self), Arc::clone(&order));
+            tokio::task::spawn_blocking(move || app.work_out(&order, &program, &found)).await
+        };
+        let worked = worked.map_err(|_| ReplayError::ShuttingDown)??;
+        if order.dry_run {
+            let instances = worked.into_iter().map(|worked| worked.replayed).collect();
+            return Ok(ReplayReport { read, undecodable: unreadable, instances });
+        }
+        let replaced = worked.into_iter().map(|worked| self.replace(worked, &order));
+        let replaced: Vec<_> = futures::stream::iter(replaced).buffered(MAX_CONCURRENT).collect().await;
+        let instances = replaced.into_iter().collect::<Result<Vec<_>, _>>()?;
+        self.catch_up(&order, &end_sequences, &instances).await?;
+        let replay = ReplayReport { read, undecodable: unreadable, instances };
+        tracing::warn!(
+            tenant = %order.tenant, saga = %order.saga, from = %order.from, work = ?order.work, by = order.user,
+            reason = order.reason, instances = replay.instances.len(), "replayed"
+        );
+        Ok(replay)
+    }
+
+    /// Rebuilds the state of each instance.
+    fn work_out(
+        &self,
+        order: &ReplayRequest,
+        program: &Arc<dyn Program>,
+        found: &ReplayInputs,
+    ) -> Result<Vec<RebuiltCandidate>, ReplayError> {
+        let waiting = self.waiting_work(order)?;
+        let mut worked = Vec::new();
+        for (key, inputs) in &found.inputs {
+            let Some(reader) = self.runtime.reader(key) else { continue };
+            // A replay repairs an instance whose snapshot cannot be read.
+            let (old, is_unreadable) = match reader.instance(key) {
+                Err(error) if error.is_damage() => (None, true),
+                old => (old?, false),
+            };
+            let is_stored = old.is_some() || is_unreadable;
+            let history = if is_stored { reader.history(key, 0, usize::MAX)? } else { Vec::new() };
+            let remains = RebuildInput { program: Arc::clone(program), key, inputs, results: &found.results };
+            let rebuilt = rebuild(&remains, self.pace(order.work));
+            let rows = waiting.get(key).map_or(&[][..], Vec::as_slice);
+            let case = ReplayCandidate {
+                order,
+                old: old.as_ref(),
+                is_unreadable,
+                history: &history,
+                rebuild_input: &remains,
+            };
+            let fate = case.evaluate(&rebuilt);
+            let is_applied = matches!(fate, ReplayResult::Created | ReplayResult::Replaced);
+            let mut replayed = ReplayedInstance {
+                key: key.clone(),
+                before: old.as_ref().map(|old| old.status),
+                after: rebuilt.instance.as_ref().map(|instance| instance.status),
+                result: fate,
+                work: 0,
+            };
+            let version = old.as_ref().map(|old| old.version);
+            let version = version.or(history.last().map(|entry| entry.version)).unwrap_or_default();
+            let replacement =
+                is_applied.then(|| self.replacement(order, key, (rebuilt, version), rows)).flatten();
+            replayed.work = replacement.as_ref().map_or(0, |replacement| replacement.work.len());
+            worked.push(RebuiltCandidate { replayed, replacement: replacement.map(|it| (it, version)) });
+        }
+        Ok(worked)
+    }
+
+    fn pace(&self, work: ReplayWorkMode) -> TimeMode {
+        let now = self.clock.now();
+        match work {
+            ReplayWorkMode::Suppress => TimeMode::Recorded(now),
+            ReplayWorkMode::Emit => TimeMode::Immediate(now),
+        }
+    }
+
+    /// Returns the pending work of the saga's instances from the outboxes.
+    fn waiting_work(
+        &self,
+        order: &ReplayRequest,
+    ) -> Result<BTreeMap<InstanceKey, Vec<(OutboxKey, WorkItem)>>, ReplayError> {
+        let mut waiting: BTreeMap<InstanceKey, Vec<_>> = BTreeMap::new();
+        for reader in self.runtime.readers() {
+            for destination in reader.tenant_destinations(&order.tenant)? {
+                let mut after = 0;
+                loop {
+                    let page = reader.outbox(&destination, after, PAGE)?;
+                    let Some((last, _)) = page.last() else { break };
+                    after = last.sequence;
+                    for (location, item) in page {
+                        let of = &item.instance;
+                        if of.saga == order.saga {
+                            waiting.entry(of.clone()).or_default().push((location, item));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(waiting)
+    }
+
+    fn replacement(
+        &self,
+        order: &ReplayRequest,
+        key: &InstanceKey,
+        (rebuilt, old_version): (RebuiltInstance, u64),
+        rows: &[(OutboxKey, WorkItem)],
+    ) -> Option<InstanceReplacement> {
+        let RebuiltInstance { instance, mut history, dedupe_keys: applied, tasks, mut work, .. } = rebuilt;
+        let mut instance = instance?;
+        instance.node = self.config.node_name();
+        // The outbox keeps these rows, so their results belong to the first request.
+        for open in &mut instance.pending_work {
+            if let Some((_, item)) = rows.iter().find(|(_, item)| item.id == open.id) {
+                open.requested_at = item.created_at;
+            }
+        }
+        // A version identifies one state: a request or a copy that has the old state must not match the new one.
+        instance.version = instance.version.max(old_version + 1);
+        if let Some(HistoryEntry { note, version, .. }) = history.last_mut() {
+            *version = instance.version;
+            note.push_str("; replayed by ");
+            note.push_str(&order.user);
+            if let Some(reason) = &order.reason {
+                note.push_str(": ");
+                note.push_str(reason);
+            }
+        }
+        let there: BTreeSet<_> = rows.iter().map(|(_, item)| item.id).collect();
+        match order.work {
+            ReplayWorkMode::Suppress => work.clear(),
+            ReplayWorkMode::Emit => work.retain(|item| !there.contains(&item.id)),
+        }
+        let open: BTreeSet<_> = instance.pending_work.iter().map(|open| open.id).collect();
+        let is_over = |item: &WorkItem| eligibility::has_outcome(&item.work) && !open.contains(&item.id);
+        let dropped =
+            rows.iter().filter(|(_, item)| is_over(item)).map(|(location, _)| location.clone()).collect();
+        Some(InstanceReplacement {
+            key: key.clone(),
+            instance,
+            history,
+            dedupe_keys: applied,
+            tasks,
+            work,
+            removed_work: dropped,
+        })
+    }
+
+    async fn replace(
+        &self,
+        worked: RebuiltCandidate,
+        order: &ReplayRequest,
+    ) -> Result<ReplayedInstance, ReplayError> {
+        let RebuiltCandidate { mut replayed, replacement } = worked;
+        let Some((replacement, version)) = replacement else { return Ok(replayed) };
+        let id = format!("replay:{}", uuid::Uuid::now_v7());
+        let control = ControlRequest {
+            id: EventId::new(id).expect("an id of this form is short ASCII"),
+            action: ControlAction::Replay,
+            expected_version: Some(version),
+            at: self.clock.now(),
+            user: Some(order.user.clone()),
+            reason: order.reason.clone(),
+            trace: None,
+        };
+        match self.runtime.replace_instance(replacement, control).await {
+            Ok(_) => {}
+            Err(ControlError::Unavailable) => return Err(ControlError::Unavailable.into()),
+            Err(error) => {
+                (replayed.result, replayed.work) =
+                    (ReplayResult::Skipped(format!("{error}: retry the replay")), 0);
+            }
+        }
+        Ok(replayed)
+    }
+
+    /// Delivers events that were published since the streams were read to the replaced instances. They may
+    /// apply events that the previous instances ignored.
+    async fn catch_up(
+        self: &Arc<Self>,
+        order: &ReplayRequest,
+        end_sequences: &BTreeMap<String, u64>,
+        replayed: &[ReplayedInstance],
+    ) -> Result<(), ReplayError> {
+        let is_other =
+            |one: &&ReplayedInstance| matches!(one.result, ReplayResult::Created | ReplayResult::Replaced);
+        let others: BTreeSet<_> = replayed.iter().filter(is_other).map(|one| &one.key).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let since = self.read_inputs(order, end_sequences).await?;
+        for (key, inputs) in since.inputs.iter().filter(|(key, _)| others.contains(key)) {
+            for (_, input) in inputs {
+                self.bring(key, input).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn bring(&self, key: &InstanceKey, input: &Input) -> Result<(), ReplayError> {
+        match self.runtime.deliver_again(key, input.clone()).await {
+            Ok(_) | Err(ControlError::Rejected(_) | ControlError::DeadLettered(_)) => Ok(()),
+            Err(error @ ControlError::Unavailable) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Eligibility of an instance for replacement by its rebuilt state.
+
+use std::collections::BTreeSet;
+
+use orlog_model::{HistoryEntry, Instance, Task, Work, WorkKind};
+use orlog_simulator::rebuild::{RebuildInput, RebuiltInstance};
+use uuid::Uuid;
+
+use super::request::{ReplayRequest, ReplayResult, ReplayWorkMode};
+
+/// Instance with all data for the eligibility check.
+pub(crate) struct ReplayCandidate<'a> {
+    pub(crate) order: &'a ReplayRequest,
+    pub(crate) old: Option<&'a Instance>,
+    /// The instance exists, but its snapshot cannot be read.
+    pub(crate) is_unreadable: bool,
+    pub(crate) history: &'a [HistoryEntry],
+    pub(crate) rebuild_input: &'a RebuildInput<'a>,
+}
+
+impl ReplayCandidate<'_> {
+    pub(crate) fn evaluate(&self, rebuilt: &RebuiltInstance) -> ReplayResult {
+        if let Some(dead_letter) = rebuilt.dead_letters.first() {
+            return ReplayResult::Skipped(format!("an input cannot be applied: {}", dead_letter.message));
+        }
+        let Some(new) = &rebuilt.instance else {
+            return ReplayResult::Skipped("no start event since then".to_owned());
+        };
+        let Some(old) = self.old else {
+            return match self.unrecorded() {
+                Some(reason) if self.is_unreadable => ReplayResult::Skipped(reason),
+                _ if self.is_unreadable => ReplayResult::Replaced,
+                _ => ReplayResult::Created,
+            };
+        };
+        if is_same(old, new) {
+            return ReplayResult::Unchanged;
+        }
+        match self.obstacle(old, new) {
+            Some(reason) => ReplayResult::Skipped(reason),
+            None => ReplayResult::Replaced,
+        }
+    }
+
+    fn obstacle(&self, old: &Instance, new: &Instance) -> Option<String> {
+        if old.created_at < self.order.from {
+            return Some(format!("it started earlier, at {}", old.created_at));
+        }
+        if old.paused {
+            return Some("it is paused; resume it first".to_owned());
+        }
+        if let Some(reason) = self.unrecorded() {
+            return Some(reason);
+        }
+        if self.order.work == ReplayWorkMode::Emit
+            && let Some(HistoryEntry { input_label: label, at, .. }) =
+                self.history.iter().find(|record| is_timer(record))
+        {
+            return Some(format!(
+                "the timer {label} fired at {at}; it would not fire in an immediate replay"
+            ));
+        }
+        if tasks(old) != tasks(new) {
+            return Some("the replay would wait for another human task".to_owned());
+        }
+        self.missing_executor(old, new)
+    }
+
+    /// Finds an applied input that the bus does not store.
+    fn unrecorded(&self) -> Option<String> {
+        let HistoryEntry { input_label: label, at, .. } =
+            self.history.iter().find(|record| !self.is_on_the_bus(record))?;
+        Some(format!("{label} at {at} was not on the bus; a replay would revert it"))
+    }
+
+    /// Finds work without a result that has no outbox item and is not dispatched.
+    fn missing_executor(&self, old: &Instance, new: &Instance) -> Option<String> {
+        if self.order.work == ReplayWorkMode::Emit {
+            return None;
+        }
+        let known: BTreeSet<Uuid> = old.pending_work.iter().map(|open| open.id).collect();
+        let waits = new
+            .pending_work
+            .iter()
+            .find(|open| matches!(open.kind, WorkKind::Effect | WorkKind::Saga) && !known.contains(&open.id));
+        waits.map(|open| {
+            format!("it would wait for {}, which is not executed while work is suppressed", open.tag)
+        })
+    }
+
+    /// Returns whether the replay reads or creates the input of this transition.
+    fn is_on_the_bus(&self, record: &HistoryEntry) -> bool {
+        if let Some(work) =
+            record.input_id.as_str().strip_prefix("outcome:").and_then(|work| work.parse().ok())
+        {
+            return self.rebuild_input.results.contains_key(&work);
+        }
+        is_timer(record) || self.rebuild_input.inputs.iter().any(|(_, input)| input.id() == record.input_id)
+    }
+}
+
+/// Returns whether both states are equal except for times and versions.
+fn is_same(old: &Instance, new: &Instance) -> bool {
+    let open = |instance: &Instance| -> BTreeSet<Uuid> {
+        instance.pending_work.iter().map(|open| open.id).collect()
+    };
+    old.definition.hash == new.definition.hash
+        && (old.status, &old.state) == (new.status, &new.state)
+        && open(old) == open(new)
+}
+
+fn is_timer(record: &HistoryEntry) -> bool {
+    record.input_id.as_str().starts_with("timer:")
+}
+
+fn tasks(instance: &Instance) -> BTreeSet<Uuid> {
+    instance.tasks.iter().map(|Task { id, .. }| *id).collect()
+}
+
+/// Returns whether the work produces a result.
+pub(crate) fn has_outcome(work: &Work) -> bool {
+    match work {
+        Work::Effect(_) | Work::StartChild(_) => true,
+        Work::Command(_) | Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => false,
+    }
+}

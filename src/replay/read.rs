@@ -1,0 +1,121 @@
+//! Reader of the inputs of a saga that the bus still stores.
+
+use std::collections::BTreeMap;
+
+use orlog_actors::EventSource;
+use orlog_bus::subject::{self, SubjectKind};
+use orlog_bus::workflow::{self, WorkflowMessage};
+use orlog_bus::{Delivery, ScanStart, codec, effect_queue};
+use orlog_model::{Input, InstanceKey, Timestamp};
+use orlog_simulator::rebuild::RecordedResult;
+use uuid::Uuid;
+
+use super::request::{MAX_INPUTS, ReplayError, ReplayRequest};
+use crate::app::App;
+
+/// Inputs read from the bus.
+#[derive(Default)]
+pub(crate) struct ReplayInputs {
+    /// Inputs by instance, in publication order.
+    pub(crate) inputs: BTreeMap<InstanceKey, Vec<(Timestamp, Input)>>,
+    /// Results of effects that other processes executed.
+    pub(crate) results: BTreeMap<Uuid, RecordedResult>,
+    /// End positions of the streams.
+    pub(crate) end_sequences: BTreeMap<String, u64>,
+    pub(crate) read: u64,
+    pub(crate) undecodable: u64,
+    count: usize,
+}
+
+impl App {
+    /// Reads every stream after its configured position, else from the time of the request.
+    pub(crate) async fn read_inputs(
+        &self,
+        order: &ReplayRequest,
+        after: &BTreeMap<String, u64>,
+    ) -> Result<ReplayInputs, ReplayError> {
+        let mut found = ReplayInputs::default();
+        for source in self.transport.sources() {
+            let behind = after.get(&source.name).map(|end| ScanStart::Sequence(end + 1));
+            let since = behind.unwrap_or(ScanStart::Time(order.from));
+            let mut scan = source.bus.scan(filters(&source, order), since).await?;
+            found.end_sequences.insert(source.name.clone(), scan.end_sequence());
+            loop {
+                let deliveries = scan.next().await?;
+                if deliveries.is_empty() {
+                    break;
+                }
+                for delivery in &deliveries {
+                    self.sort_in(order, delivery, &mut found);
+                }
+                if found.count > MAX_INPUTS {
+                    return Err(ReplayError::TooMany);
+                }
+            }
+        }
+        for inputs in found.inputs.values_mut() {
+            // There are several streams; the sort is stable, so the order within a stream stays.
+            inputs.sort_by_key(|(at, _)| *at);
+        }
+        Ok(found)
+    }
+
+    fn sort_in(&self, order: &ReplayRequest, delivery: &Delivery, found: &mut ReplayInputs) {
+        found.read += 1;
+        let (message, at) = (&delivery.message, delivery.published_at);
+        if is_result(&message.subject) {
+            match effect_queue::decode_result(message) {
+                Ok(result) => {
+                    let recorded = RecordedResult { at, outcome: result.outcome, attempts: result.attempts };
+                    found.results.entry(result.command_id).or_insert(recorded);
+                }
+                Err(_) => found.undecodable += 1,
+            }
+            return;
+        }
+        match self.inputs_of(order, delivery) {
+            Some(inputs) => {
+                let matching = inputs.into_iter().filter(|(key, _)| {
+                    key.saga == order.saga && (order.only.is_empty() || order.only.contains(&key.correlation))
+                });
+                for (key, input) in matching {
+                    found.count += 1;
+                    found.inputs.entry(key).or_default().push((at, input));
+                }
+            }
+            None => found.undecodable += 1,
+        }
+    }
+
+    /// Decodes the inputs of a message; `None` if it cannot be decoded.
+    fn inputs_of(&self, order: &ReplayRequest, delivery: &Delivery) -> Option<Vec<(InstanceKey, Input)>> {
+        let (message, at) = (&delivery.message, delivery.published_at);
+        if workflow::is_instance_subject(&message.subject) {
+            let key = workflow::instance_of(&message.subject).ok()?;
+            let input = match workflow::decode(message, at).ok()? {
+                WorkflowMessage::Command(command) => Input::Workflow(command),
+                WorkflowMessage::Signal(event) => Input::Event(event),
+            };
+            return Some(vec![(key, input)]);
+        }
+        let event = codec::decode(message, at).ok()?;
+        let routes = self.programs.route(&event).into_iter();
+        let routes = routes.filter(|route| match route {
+            Ok(key) => key.saga == order.saga,
+            Err((saga, _)) => *saga == order.saga,
+        });
+        routes.map(|route| Some((route.ok()?, Input::Event(event.clone())))).collect()
+    }
+}
+
+fn filters(source: &EventSource, order: &ReplayRequest) -> Vec<String> {
+    let kinds = source.kinds.iter().copied();
+    // If other processes execute effects, their results are stored beside the facts.
+    let elsewhere = source.sharing.is_some() && source.kinds.contains(&SubjectKind::WorkflowEvent);
+    let kinds = kinds.chain(elsewhere.then_some(SubjectKind::EffectResult));
+    kinds.flat_map(|kind| subject::filters(Some(&order.tenant), kind, None)).collect()
+}
+
+fn is_result(subject: &str) -> bool {
+    subject::Subject::parse(subject).is_ok_and(|subject| subject.kind == SubjectKind::EffectResult)
+}

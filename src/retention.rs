@@ -1,0 +1,268 @@
+//! Retention: purges expired rows in small batches.
+//!
+//! There is no index by time. Repeated passes scan every shard in key order and purge due rows by small
+//! groups of changes among all others; ADR 0011 states the cost. An interrupted pass is repeated.
+
+pub(crate) mod purge_counts;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use orlog_model::{InstanceKey, TenantId, Timestamp};
+use orlog_store::{PURGE_BATCH, Reader, SweepCursor, SweepPage};
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::definitions::deploy::DeployError;
+use crate::retention::purge_counts::PurgeResult;
+
+/// Maximum delay between the start of a node and the first pass.
+const STARTUP_DELAY: Duration = Duration::from_mins(1);
+/// Maximum number of rows to purge per scan batch.
+const MAX_FOUND: usize = 512;
+/// Maximum number of rows that concurrent changes delete, so that other changes wait only briefly.
+const GROUP_ROWS: u64 = 4096;
+/// Rows per scan batch.
+const SCAN_BATCH: usize = 2048;
+/// Minimum pause between two batches. The pause is at least as long as the last scan, so scans use at
+/// most half of the time.
+const PAUSE: Duration = Duration::from_millis(2);
+
+impl App {
+    /// Runs passes over all shards periodically until the node stops.
+    pub(crate) fn purge_after_start(self: &Arc<Self>) {
+        if self.config.role.runs_sagas() {
+            self.purge_later(STARTUP_DELAY.min(self.config.retention.interval));
+            self.trim_later();
+        }
+    }
+
+    fn purge_later(self: &Arc<Self>, after: Duration) {
+        let app = Arc::downgrade(self);
+        self.background.spawn(after, async move {
+            let Some(app) = app.upgrade() else { return };
+            // A commit may wait for free space or an unavailable log; the node must stop nevertheless.
+            let pass = tokio::select! {
+                biased;
+                () = app.background.stopping() => return,
+                pass = app.purge() => pass,
+            };
+            match pass {
+                Ok(purged) if purged != PurgeResult::default() => {
+                    tracing::info!(?purged, "retention purge completed");
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "retention purge incomplete; continuing in the next pass");
+                }
+            }
+            app.purge_later(app.config.retention.interval);
+        });
+    }
+
+    /// Scans all shards once and purges expired rows. Tasks are purged after their instance.
+    ///
+    /// # Errors
+    /// Fails if a shard is not available or a store cannot be read. Rows purged until then stay purged.
+    pub async fn purge(self: &Arc<Self>) -> Result<PurgeResult, DeployError> {
+        let mut all = PurgeResult::default();
+        let shards: Vec<_> = self.runtime.numbered_readers().collect();
+        for (shard, reader) in shards {
+            all.instances += self.purge_instances(&reader).await?;
+            all.tasks += self.purge_tasks(&reader).await?;
+            all.dead_letters += self.purge_dead_letters(shard, &reader).await?;
+        }
+        Ok(all)
+    }
+
+    async fn purge_instances(self: &Arc<Self>, reader: &Reader) -> Result<u64, DeployError> {
+        let mut removed = 0;
+        let mut walk = TableSweep::start(self);
+        while let Some(stretch) = walk.go(reader, sweep_instances).await? {
+            // The remaining rows of each instance: one per version.
+            let mut waiting: VecDeque<(InstanceKey, u64, u64)> =
+                stretch.found.into_iter().map(|(key, version)| (key, version, version + 1)).collect();
+            while !waiting.is_empty() {
+                let group = take_group(&mut waiting);
+                let requests =
+                    group.iter().map(|(key, version, _)| self.runtime.purge_instance(key.clone(), *version));
+                let responses = try_join_all(requests).await?;
+                // A long history needs several changes; live instances wait for another pass.
+                let accepted = group.into_iter().zip(responses).filter(|(_, accepted)| *accepted);
+                let (more, done): (Vec<_>, Vec<_>) =
+                    accepted.map(|(one, _)| one).partition(|(_, _, rows)| *rows > PURGE_BATCH as u64);
+                self.purges.instances.inc_by(done.len() as u64);
+                removed += done.len() as u64;
+                let shorter =
+                    more.into_iter().map(|(key, version, rows)| (key, version, rows - PURGE_BATCH as u64));
+                waiting.extend(shorter);
+            }
+        }
+        Ok(removed)
+    }
+
+    async fn purge_tasks(self: &Arc<Self>, reader: &Reader) -> Result<u64, DeployError> {
+        let mut removed = 0;
+        let mut walk = TableSweep::start(self);
+        while let Some(stretch) = walk.go(reader, sweep_tasks).await? {
+            let mut by_instance: BTreeMap<InstanceKey, Vec<Uuid>> = BTreeMap::new();
+            for (instance, id) in stretch.found {
+                by_instance.entry(instance).or_default().push(id);
+            }
+            let purges = by_instance.into_iter().map(|(instance, tasks)| async move {
+                let count = tasks.len() as u64;
+                let is_purged = self.runtime.purge_tasks(instance, tasks).await?;
+                Ok::<_, DeployError>(if is_purged { count } else { 0 })
+            });
+            let count = try_join_all(purges).await?.iter().sum();
+            self.purges.tasks.inc_by(count);
+            removed += count;
+        }
+        Ok(removed)
+    }
+
+    async fn purge_dead_letters(self: &Arc<Self>, shard: u16, reader: &Reader) -> Result<u64, DeployError> {
+        let mut removed = 0;
+        let mut walk = TableSweep::start(self);
+        while let Some(stretch) = walk.go(reader, sweep_dead_letters).await? {
+            let count = stretch.found.len() as u64;
+            let purges = stretch.found.into_iter();
+            try_join_all(purges.map(|(tenant, id)| self.runtime.purge_dead_letter(shard, tenant, id)))
+                .await?;
+            self.purges.dead_letters.inc_by(count);
+            removed += count;
+        }
+        Ok(removed)
+    }
+}
+
+/// Takes the next instances whose changes delete at most [`GROUP_ROWS`] rows together; at least one.
+fn take_group(waiting: &mut VecDeque<(InstanceKey, u64, u64)>) -> Vec<(InstanceKey, u64, u64)> {
+    let mut sum = 0;
+    let count = waiting.iter().take_while(|(_, _, rows)| {
+        sum += rows.min(&(PURGE_BATCH as u64));
+        sum <= GROUP_ROWS
+    });
+    let count = count.count().max(1);
+    waiting.drain(..count).collect()
+}
+
+/// Scan of a table, with pauses.
+struct TableSweep<'a> {
+    app: &'a Arc<App>,
+    next: Option<SweepCursor>,
+    /// Duration of the last scan.
+    scan_time: Duration,
+}
+
+impl<'a> TableSweep<'a> {
+    fn start(app: &'a Arc<App>) -> Self {
+        Self { app, next: Some(SweepCursor::default()), scan_time: Duration::ZERO }
+    }
+
+    /// Returns the next batch after a pause; `None` at the end of the table and when the node stops.
+    async fn go<T: Send + 'static>(
+        &mut self,
+        reader: &Reader,
+        scan: impl FnOnce(&App, &Reader, &SweepCursor) -> Result<SweepPage<T>, orlog_store::Error>
+        + Send
+        + 'static,
+    ) -> Result<Option<SweepPage<T>>, DeployError> {
+        let Some(from) = self.next.take() else { return Ok(None) };
+        let delay = self.scan_time.max(PAUSE);
+        if !self.app.background.pause(delay).await || !self.app.runtime.health().accepting {
+            return Ok(None);
+        }
+        let (app, reader, started) = (Arc::clone(self.app), reader.clone(), Instant::now());
+        let scanned = tokio::task::spawn_blocking(move || scan(&app, &reader, &from)).await;
+        self.scan_time = started.elapsed();
+        let mut stretch = scanned.map_err(|_| DeployError::ShuttingDown)??;
+        self.next = stretch.next.take();
+        Ok(Some(stretch))
+    }
+}
+
+fn sweep_instances(
+    app: &App,
+    reader: &Reader,
+    from: &SweepCursor,
+) -> Result<SweepPage<(InstanceKey, u64)>, orlog_store::Error> {
+    let (now, retention) = (app.clock.now(), &app.config.retention);
+    // A redelivered event must find its instance: also after downtime of the store, and also if the window
+    // was longer when the instance was created.
+    let remembered = reader.dedupe_horizon(now)?;
+    reader.sweep_instances(from, (MAX_FOUND, SCAN_BATCH), |key, instance| {
+        let window = retention.for_instance(&key.tenant, &key.saga).limit();
+        let is_past = |window| is_past(instance.updated_at, window, now);
+        instance.is_finished() && instance.updated_at <= remembered && window.is_some_and(is_past)
+    })
+}
+
+fn sweep_tasks(
+    _: &App,
+    reader: &Reader,
+    from: &SweepCursor,
+) -> Result<SweepPage<(InstanceKey, Uuid)>, orlog_store::Error> {
+    reader.sweep_tasks(from, MAX_FOUND)
+}
+
+fn sweep_dead_letters(
+    app: &App,
+    reader: &Reader,
+    from: &SweepCursor,
+) -> Result<SweepPage<(TenantId, Uuid)>, orlog_store::Error> {
+    let (now, retention) = (app.clock.now(), &app.config.retention);
+    reader.sweep_dead_letters(from, (MAX_FOUND, SCAN_BATCH), |dead_letter| {
+        retention
+            .for_dead_letter(&dead_letter.tenant)
+            .limit()
+            .is_some_and(|window| is_past(dead_letter.at, window, now))
+    })
+}
+
+/// Returns whether a window that started at `begun` has ended.
+fn is_past(since: Timestamp, window: Duration, now: Timestamp) -> bool {
+    since.saturating_add(window) <= now
+}
+
+/// Interval of the trims.
+const EVERY: Duration = Duration::from_secs(10);
+
+impl App {
+    /// Trims periodically until the node stops. Deletes the rest of the feed if the export is disabled.
+    pub(crate) fn trim_later(self: &Arc<Self>) {
+        let app = Arc::downgrade(self);
+        self.background.spawn(EVERY, async move {
+            let Some(app) = app.upgrade() else { return };
+            // A commit may wait for free space or an unavailable log; the node must stop nevertheless.
+            let trimmed = tokio::select! {
+                biased;
+                () = app.background.stopping() => return,
+                trimmed = app.trim_feeds() => trimmed,
+            };
+            if let Err(error) = trimmed {
+                tracing::debug!(%error, "feed trim failed; retrying later");
+            }
+            app.trim_later();
+        });
+    }
+
+    /// Deletes feed entries of every local shard older than `export.keep`, or beyond `export.max_commits`.
+    ///
+    /// # Errors
+    /// Fails if a shard is not available or a store cannot be read.
+    pub async fn trim_feeds(&self) -> Result<(), DeployError> {
+        let export = &self.config.export;
+        let (before, max_commits) =
+            (self.clock.now().saturating_sub(export.retention), export.max_commits.get());
+        let shards: Vec<_> = self.runtime.numbered_readers().collect();
+        for (shard, reader) in shards {
+            while reader.is_trim_due(before, max_commits)? {
+                self.runtime.trim_feed(shard, before, max_commits).await?;
+            }
+        }
+        Ok(())
+    }
+}

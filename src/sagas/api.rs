@@ -1,0 +1,256 @@
+//! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: lists instances and shows one instance.
+
+pub(crate) mod control;
+pub(crate) mod overview;
+mod page;
+mod search;
+mod view;
+mod work;
+
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::State;
+use orlog_model::{InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem};
+use orlog_store::{InstanceQuery, Page, Reader};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use utoipa::IntoParams;
+
+use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
+use crate::api::extract::{InstancePath, QueryParams, Tenant, page_limit, time};
+use crate::api::problem::{Code, Problem};
+use crate::app::App;
+use page::InstancePage;
+use search::InstanceSearch;
+use view::InstanceDetail;
+pub(crate) use view::{
+    HistoryEntryView, InstanceSummary, ParentView, displayed_state, hidden_values, stored_hidden_values,
+};
+use work::{AttemptView, OutboxView};
+
+/// Maximum scanned outbox rows for the work of one instance.
+const OUTBOX_SCAN: usize = 2_000;
+
+/// Filter of instances.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct InstanceQueryParams {
+    /// Filter by saga.
+    #[param(value_type = Option<String>)]
+    saga: Option<SagaName>,
+    /// Filter by status, comma-separated: `running`, `compensating`, `completed`, `failed`, `cancelled`,
+    /// `stuck`.
+    #[serde(default, deserialize_with = "statuses")]
+    #[param(value_type = Option<String>)]
+    status: Vec<Status>,
+    /// Filter by prefix of the correlation id.
+    prefix: Option<String>,
+    /// Updated at or after this time (RFC 3339).
+    #[serde(default, deserialize_with = "time")]
+    #[param(value_type = Option<String>)]
+    updated_from: Option<Timestamp>,
+    /// Updated before this time (RFC 3339).
+    #[serde(default, deserialize_with = "time")]
+    #[param(value_type = Option<String>)]
+    updated_until: Option<Timestamp>,
+    /// Started at or after this time (RFC 3339).
+    #[serde(default, deserialize_with = "time")]
+    #[param(value_type = Option<String>)]
+    created_from: Option<Timestamp>,
+    /// Started before this time (RFC 3339).
+    #[serde(default, deserialize_with = "time")]
+    #[param(value_type = Option<String>)]
+    created_until: Option<Timestamp>,
+    /// Filter with a CEL condition, for example `vars.total > 100`; docs/queries.md describes the
+    /// variables.
+    filter: Option<String>,
+    /// Whether to count the matching instances, as far as one request can scan.
+    #[serde(default)]
+    count: bool,
+    /// Maximum number of entries. Default: 100.
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    cursor: Option<String>,
+}
+
+/// Page of the history.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct HistoryQuery {
+    /// Return only history entries after this version: the `next` of the previous page.
+    #[serde(default)]
+    history_after: u64,
+    /// Maximum number of history entries. Default: 100.
+    history_limit: Option<usize>,
+}
+
+fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let read = |name: &str| {
+        let found = Status::ALL.into_iter().find(|status| status.as_str() == name);
+        let known = || Status::ALL.map(Status::as_str).join(", ");
+        found.ok_or_else(|| D::Error::custom(format!("unknown status {name:?}; statuses: {}", known())))
+    };
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(read).collect()
+}
+
+/// List instances
+///
+/// Ordered by saga and correlation id. A request scans a bounded number of instances, so a page can be
+/// short and still have a `next_cursor`; the last page has none.
+#[utoipa::path(
+    get,
+    path = "/v1/sagas",
+    tag = "sagas",
+    params(InstanceQueryParams),
+    responses((status = 200, description = "A page", body = InstancePage))
+)]
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Tenant(tenant): Tenant,
+    QueryParams(params): QueryParams<InstanceQueryParams>,
+) -> Result<Json<InstancePage>, Problem> {
+    let scan_limit = api.app.config.http.scan_limit;
+    let limit = page_limit(params.limit, &api);
+    let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
+    let permit = params.filter.is_some().then(|| api.queries.acquire(&tenant)).transpose()?;
+    let timer = params.filter.is_some().then(|| api.quotas.begin_query(Instant::now())).transpose()?;
+    let query = InstanceQuery {
+        tenant,
+        saga: params.saga,
+        statuses: params.status,
+        prefix: params.prefix,
+        updated_from: params.updated_from,
+        updated_until: params.updated_until,
+        created_from: params.created_from,
+        created_until: params.created_until,
+        cursor,
+        limit,
+        scan_limit,
+    };
+    // The other half is for waiting for a thread.
+    let timeout = api.app.config.http.request_timeout / 2;
+    let (source, count) = (params.filter, params.count);
+    let page = api.read(move |app| {
+        let _permit = permit;
+        timer.unwrap_or_default().run(|| {
+            let filter = source.as_deref().map(search::compile_filter).transpose()?;
+            let search = InstanceSearch { query, start_shard: shard, filter, count, timeout };
+            Ok(InstancePage::of(app, search::search(app, search)?, count))
+        })
+    });
+    Ok(Json(page.await?))
+}
+
+/// Parses a cursor: the number of a shard, a dot, and the cursor within the shard, which is empty at
+/// its start.
+pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String>), Problem> {
+    let Some(cursor) = cursor else { return Ok((0, None)) };
+    let parts = cursor.split_once('.').and_then(|(shard, rest)| Some((shard.parse().ok()?, rest)));
+    let (shard, rest) = parts
+        .ok_or_else(|| invalid_parameter("cursor", "not a cursor of this query; start without a cursor"))?;
+    Ok((shard, Some(rest.to_owned()).filter(|rest| !rest.is_empty())))
+}
+
+/// Scans the shards in sequence, starting at `first`, until the page is full.
+pub(crate) fn find(
+    app: &App,
+    mut query: InstanceQuery,
+    first: usize,
+) -> Result<Page<(InstanceKey, orlog_model::Instance)>, Problem> {
+    let mut all = Page { items: Vec::new(), next: None, scanned: 0 };
+    let (limit, scan_limit) = (query.limit, query.scan_limit);
+    let shards = app.runtime.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
+    for (index, reader) in shards {
+        if usize::from(index) != first {
+            // The cursor belongs to the first shard, which may have moved to another process.
+            query.cursor = None;
+        }
+        if all.items.len() >= limit || all.scanned >= scan_limit {
+            all.next = Some(format!("{index}."));
+            break;
+        }
+        query.limit = limit - all.items.len();
+        query.scan_limit = scan_limit - all.scanned;
+        let page = reader.instances(&query)?;
+        all.items.extend(page.items);
+        all.scanned += page.scanned;
+        if let Some(next) = page.next {
+            all.next = Some(format!("{index}.{next}"));
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Show an instance
+///
+/// Its snapshot with the state of its program, what it waits for, its timers, its pending work and a
+/// page of its history.
+#[utoipa::path(
+    get,
+    path = "/v1/sagas/{saga}/{correlation}",
+    tag = "sagas",
+    params(
+        ("saga" = String, Path, description = "Saga name"),
+        ("correlation" = String, Path, description = "Correlation id, percent-encoded"),
+        HistoryQuery
+    ),
+    responses((status = 200, description = "The instance", body = InstanceDetail))
+)]
+pub(crate) async fn show(
+    State(api): State<ApiState>,
+    InstancePath(key): InstancePath,
+    QueryParams(page): QueryParams<HistoryQuery>,
+) -> Result<Json<InstanceDetail>, Problem> {
+    let (limit, buffered_limit) = (page_limit(page.history_limit, &api), api.app.config.http.max_page_size);
+    let detail = api.read(move |app| {
+        let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
+        let reader = app.runtime.reader(&key).ok_or_else(missing)?;
+        let instance = reader.instance(&key)?.ok_or_else(missing)?;
+        let history = reader.history(&key, page.history_after, limit + 1)?;
+        let spilled = reader.spilled_inputs(&key, buffered_limit)?.len();
+        let buffered_count = reader.buffered_inputs(&key, buffered_limit)?.len() + spilled;
+        let (work, whole) = outbox(&reader, &key)?;
+        let detail = InstanceDetail::of(app, &key, &instance, &history, limit);
+        let detail = detail
+            .with_buffered_inputs(buffered_count)
+            .with_attempts(app.attempts.for_instance(&key).iter().map(AttemptView::of).collect());
+        Ok(detail.with_outbox(OutboxView::of(&work, whole)))
+    });
+    Ok(Json(detail.await?))
+}
+
+/// Returns the work of one instance in the outbox, and whether the whole outbox was scanned.
+fn outbox(reader: &Reader, key: &InstanceKey) -> Result<(Vec<(OutboxKey, WorkItem)>, bool), Problem> {
+    let (mut work, mut remaining) = (Vec::new(), OUTBOX_SCAN);
+    for destination in reader.tenant_destinations(&key.tenant)? {
+        let rows = reader.outbox(&destination, 0, remaining + 1)?;
+        let whole = rows.len() <= remaining;
+        remaining -= rows.len().min(remaining);
+        work.extend(rows.into_iter().filter(|(_, item)| item.instance == *key));
+        if !whole {
+            return Ok((work, false));
+        }
+    }
+    Ok((work, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_encodes_shard_and_position() {
+        assert_eq!(parse_cursor(None).unwrap(), (0, None));
+        assert_eq!(parse_cursor(Some("2.")).unwrap(), (2, None));
+        assert_eq!(parse_cursor(Some("2.ab")).unwrap(), (2, Some("ab".to_owned())));
+        for invalid in ["", "ab", "x.ab", "-1.ab"] {
+            assert!(parse_cursor(Some(invalid)).is_err(), "{invalid}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `POST /v1/sagas/{saga}/{correlation}/…`: control requests to one instance. The response arrives
+//! after the commit is durable.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::{Extension, Json};
+use orlog_actors::{ControlError, ControlResult};
+use orlog_engine::Rejection;
+use orlog_model::{ControlAction, ControlRequest, EventId, EventType, InstanceKey};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::api::body;
+use crate::api::body_budget::RequestBody;
+use crate::api::context::ApiState;
+use crate::api::extract::InstancePath;
+use crate::api::problem::{Code, Problem};
+use crate::api::request_context;
+use crate::auth::Caller;
+
+/// Options of a control request. All fields, and the body itself, are optional.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ControlBody {
+    /// Idempotency key of the request. Default: a new id.
+    #[schema(value_type = Option<String>)]
+    id: Option<EventId>,
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Reason recorded in the history.
+    reason: Option<String>,
+    /// Reject the request unless the instance has this version.
+    expected_version: Option<u64>,
+}
+
+/// Event that is delivered to one instance only.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignalBody {
+    /// Idempotency key of the request. Default: a new id.
+    #[schema(value_type = Option<String>)]
+    id: Option<EventId>,
+    /// Event type.
+    #[serde(rename = "type")]
+    #[schema(value_type = String)]
+    kind: EventType,
+    /// Event payload.
+    #[serde(default)]
+    data: Value,
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Reason recorded in the history.
+    reason: Option<String>,
+    /// Reject the request unless the instance has this version.
+    expected_version: Option<u64>,
+}
+
+/// User and options of a control request.
+pub(crate) struct ControlCaller {
+    pub(crate) id: Option<EventId>,
+    pub(crate) user: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) expected_version: Option<u64>,
+}
+
+/// Result of a control request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ControlResponse {
+    /// The request changed the instance; false for a duplicate or a request without effect.
+    applied: bool,
+    /// Reason, if the request had no effect.
+    reason: Option<String>,
+    /// State version of the instance.
+    version: u64,
+    /// Status of the instance.
+    status: &'static str,
+    /// Whether the instance is paused.
+    paused: bool,
+}
+
+impl From<ControlResult> for ControlResponse {
+    fn from(controlled: ControlResult) -> Self {
+        let ControlResult { applied, reason: why, version, status, paused } = controlled;
+        Self { applied, reason: why.map(Cow::into_owned), version, status: status.as_str(), paused }
+    }
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Self {
+        let code = match &error {
+            ControlError::Rejected(Rejection::NotFound) => Code::InstanceNotFound,
+            ControlError::Rejected(Rejection::VersionMismatch { .. }) => Code::VersionConflict,
+            ControlError::Rejected(Rejection::InvalidStatus { .. }) => Code::InvalidStatus,
+            ControlError::Rejected(Rejection::Quarantined { .. }) => Code::InstanceQuarantined,
+            ControlError::Rejected(Rejection::TaskNotFound { .. }) => Code::TaskNotFound,
+            ControlError::Rejected(Rejection::TaskConflict { .. }) => Code::TaskConflict,
+            ControlError::Rejected(Rejection::MigrationBlocked { .. }) => Code::MigrationBlocked,
+            ControlError::DeadLettered(_) => Code::DeadLettered,
+            ControlError::Unavailable => Code::Unavailable,
+        };
+        Problem::new(code, error.to_string())
+    }
+}
+
+/// Send an event to one instance only
+#[utoipa::path(
+    post,
+    path = "/v1/sagas/{saga}/{correlation}/signal",
+    tag = "sagas",
+    params(
+        ("saga" = String, Path, description = "Saga name"),
+        ("correlation" = String, Path, description = "Correlation id, percent-encoded")
+    ),
+    request_body = SignalBody,
+    responses((status = 200, description = "Durable", body = ControlResponse))
+)]
+pub(crate) async fn signal(
+    State(api): State<ApiState>,
+    Extension(caller): Extension<Caller>,
+    InstancePath(key): InstancePath,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<ControlResponse>, Problem> {
+    let body = parse_body(&api, &headers, body).await?;
+    let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
+    let action = ControlAction::Signal { kind: signal.kind.clone(), data: signal.data.clone() };
+    let SignalBody { id, user, reason, expected_version, .. } = signal;
+    send_control(&api, &caller, &key, ControlCaller { id, user, reason, expected_version }, action).await
+}
+
+macro_rules! verbs {
+    ($($(#[doc = $doc:literal])+ $verb:ident $path:literal => $action:expr;)+) => {$(
+        $(#[doc = $doc])+
+        #[utoipa::path(
+            post,
+            path = $path,
+            tag = "sagas",
+            params(
+                ("saga" = String, Path, description = "Saga name"),
+                ("correlation" = String, Path, description = "Correlation id, percent-encoded")
+            ),
+            request_body(content = Option<ControlBody>),
+            responses((status = 200, description = "Durable", body = ControlResponse))
+        )]
+        pub(crate) async fn $verb(
+            State(api): State<ApiState>,
+            Extension(caller): Extension<Caller>,
+            InstancePath(key): InstancePath,
+            headers: HeaderMap,
+            body: Body,
+        ) -> Result<Json<ControlResponse>, Problem> {
+            instruct((&api, &caller), &key, &headers, body, $action).await
+        }
+    )+};
+}
+
+verbs! {
+    /// Cancel an instance and compensate its completed steps
+    cancel "/v1/sagas/{saga}/{correlation}/cancel" => |reason| ControlAction::Cancel { reason };
+    /// Pause an instance: buffer inputs without applying them
+    pause "/v1/sagas/{saga}/{correlation}/pause" => |_| ControlAction::Pause;
+    /// Resume an instance: apply the buffered inputs and continue
+    resume "/v1/sagas/{saga}/{correlation}/resume" => |_| ControlAction::Resume;
+    /// Retry the failed action of a stuck instance
+    retry "/v1/sagas/{saga}/{correlation}/retry" => |_| ControlAction::Retry;
+    /// Skip the failed compensation of a stuck instance and continue
+    skip "/v1/sagas/{saga}/{correlation}/skip" => |_| ControlAction::Skip;
+    /// Force-complete a stuck instance: end it without further steps or compensations
+    force_complete "/v1/sagas/{saga}/{correlation}/force-complete" => |_| ControlAction::ForceComplete;
+    /// Delete a quarantined instance, whose stored data cannot be read
+    drop_instance "/v1/sagas/{saga}/{correlation}/drop" => |_| ControlAction::Drop;
+}
+
+async fn instruct(
+    (api, caller): (&ApiState, &Caller),
+    key: &InstanceKey,
+    headers: &HeaderMap,
+    body: Body,
+    action: impl FnOnce(String) -> ControlAction,
+) -> Result<Json<ControlResponse>, Problem> {
+    let bytes = parse_body(api, headers, body).await?;
+    let instruction: ControlBody = optional(&bytes)?;
+    let ControlBody { id, user: by, reason, expected_version } = instruction;
+    let action = action(reason.clone().unwrap_or_default());
+    send_control(api, caller, key, ControlCaller { id, user: by, reason, expected_version }, action).await
+}
+
+pub(crate) async fn parse_body(
+    api: &ApiState,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<RequestBody, Problem> {
+    let content_type = body::content_type(headers)?;
+    if !matches!(content_type.as_str(), "" | "application/json") {
+        return Err(body::media_type(&content_type));
+    }
+    body::read(api, headers, body, api.app.config.http.max_body_size).await
+}
+
+pub(crate) fn optional<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, Problem> {
+    if bytes.trim_ascii().is_empty() { Ok(T::default()) } else { body::parse(bytes) }
+}
+
+/// Sends a control request; returns after its commit is durable.
+pub(crate) async fn send_control(
+    api: &ApiState,
+    caller: &Caller,
+    key: &InstanceKey,
+    provided: ControlCaller,
+    action: ControlAction,
+) -> Result<Json<ControlResponse>, Problem> {
+    let new =
+        || EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id in this format is short ASCII");
+    let ControlCaller { id, user: by, reason, expected_version } = provided;
+    let id = id.map(|id| EventId::for_input(id.as_str())).transpose();
+    let id = id.map_err(|error| Problem::new(Code::InvalidBody, format!("id: {error}")))?;
+    let control = ControlRequest {
+        id: id.unwrap_or_else(new),
+        action,
+        expected_version,
+        at: api.app.clock.now(),
+        user: caller.check_user(by)?,
+        reason: reason.filter(|reason| !reason.is_empty()),
+        trace: request_context::trace(),
+    };
+    let controlled = api.app.runtime.control(key, control).await?;
+    Ok(Json(controlled.into()))
+}

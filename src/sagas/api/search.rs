@@ -1,0 +1,203 @@
+//! Search of instances with a condition: scanned in chunks, within limits of rows, time and evaluation
+//! cost.
+
+use std::time::{Duration, Instant};
+
+use orlog_model::{Instance, InstanceKey, Timestamp};
+use orlog_program::{Filter, FilterEvalError};
+use orlog_store::{InstanceQuery, Reader, is_cancelled};
+use serde_json::{Map, Value, json};
+
+use super::view::{
+    DefinitionRefView, FailureView, OpenTaskView, ParentView, WaitView, displayed_state, hidden_values,
+};
+use crate::api::errors::invalid_parameter;
+use crate::api::problem::Problem;
+use crate::app::App;
+use crate::redact::HiddenValues;
+
+/// Instances per read; the tables are not locked during the evaluation.
+const CHUNK: usize = 256;
+/// Maximum evaluation cost of the conditions of one request: about one second.
+const MAX_FILTER_COST: u64 = 20_000_000;
+/// Variables with times.
+const TIMES: [&str; 3] = ["created_at", "updated_at", "now"];
+
+/// Parameters of a search.
+pub(crate) struct InstanceSearch {
+    /// Conditions that the store evaluates, the position of the last page, and the limits.
+    pub(crate) query: InstanceQuery,
+    /// Shard in which the last page ended.
+    pub(crate) start_shard: usize,
+    pub(crate) filter: Option<Filter>,
+    /// Whether matches after the page are counted.
+    pub(crate) count: bool,
+    /// Timeout of the search.
+    pub(crate) timeout: Duration,
+}
+
+/// Result of a search.
+#[derive(Default)]
+pub(crate) struct SearchResult {
+    pub(crate) items: Vec<(InstanceKey, Instance)>,
+    pub(crate) next: Option<String>,
+    pub(crate) scanned: usize,
+    /// Number of matches from the cursor on, and whether all instances were scanned.
+    pub(crate) count: (u64, bool),
+    /// Number of instances for which the condition failed, and the reason of the first failure.
+    pub(crate) filter_errors: (u64, Option<String>),
+}
+
+/// Compiles the condition of a request.
+///
+/// # Errors
+/// If the condition is invalid; the text names the location.
+pub(crate) fn compile_filter(source: &str) -> Result<Filter, Problem> {
+    let invalid_filter = |error: orlog_program::FilterError| invalid_parameter("filter", error.to_string());
+    Filter::compile(source, &example(), &TIMES).map_err(invalid_filter)
+}
+
+/// Returns an example row with the variables that all sagas have.
+fn example() -> Map<String, Value> {
+    let time = "2026-01-01T00:00:00Z";
+    let example = json!({
+        "saga": "order", "correlation": "o-1", "reference": null, "status": "running", "paused": false, "version": 1,
+        "definition": { "version": 1, "hash": "00" }, "created_at": time, "updated_at": time, "now": time,
+        "waits": null, "tasks": null, "last_error": null, "node": "node-1", "parent": null,
+        "state": null, "vars": null,
+    });
+    example.as_object().cloned().unwrap_or_default()
+}
+
+/// Scans the shards in sequence. Blocks.
+///
+/// # Errors
+/// If a store cannot be read, or the condition is not Boolean.
+pub(crate) fn search(app: &App, search: InstanceSearch) -> Result<SearchResult, Problem> {
+    let InstanceSearch { mut query, start_shard: first, filter, count, timeout: timeout_after } = search;
+    let sieve = FilterEvaluator { app, filter: filter.as_ref(), now: app.clock.now() };
+    let (limit, scan_limit, until) = (query.limit, query.scan_limit, Instant::now() + timeout_after);
+    let mut sifted = SearchResult::default();
+    let mut units = 0;
+    let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || is_cancelled();
+    let from_the_beginning = first == 0 && query.cursor.is_none();
+    let shards = app.runtime.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
+    for (index, reader) in shards {
+        if usize::from(index) != first {
+            query.cursor = None;
+        }
+        loop {
+            if sifted.scanned >= scan_limit || is_over(units) {
+                let here = format!("{index}.{}", query.cursor.as_deref().unwrap_or_default());
+                sifted.next.get_or_insert(here);
+                return Ok(sifted);
+            }
+            query.limit = CHUNK;
+            query.scan_limit = CHUNK.min(scan_limit - sifted.scanned);
+            let chunk = reader.instances(&query)?;
+            sifted.scanned += chunk.scanned;
+            for (key, instance) in chunk.items {
+                let (holds, cost) = sieve.holds(&key, &instance)?;
+                units += u64::from(cost);
+                let here = is_over(units).then(|| format!("{index}.{}", reader.cursor(&key)));
+                match holds {
+                    Ok(true) => take(&mut sifted, (index, &reader), limit, (key, instance)),
+                    Ok(false) => {}
+                    Err(reason) => {
+                        sifted.filter_errors.0 += 1;
+                        sifted.filter_errors.1.get_or_insert(reason);
+                    }
+                }
+                let stopped = here.is_some();
+                sifted.next = sifted.next.or(here);
+                if stopped || (sifted.next.is_some() && !count) {
+                    return Ok(sifted);
+                }
+            }
+            match chunk.next {
+                Some(next) => query.cursor = Some(next),
+                None => break,
+            }
+        }
+    }
+    sifted.count.1 = from_the_beginning;
+    Ok(sifted)
+}
+
+fn take(
+    sifted: &mut SearchResult,
+    (shard, reader): (u16, &Reader),
+    limit: usize,
+    found: (InstanceKey, Instance),
+) {
+    sifted.count.0 += 1;
+    if sifted.items.len() < limit {
+        if sifted.items.len() + 1 == limit {
+            sifted.next = Some(format!("{shard}.{}", reader.cursor(&found.0)));
+        }
+        sifted.items.push(found);
+    }
+}
+
+/// Evaluator of the condition for each instance.
+struct FilterEvaluator<'a> {
+    app: &'a App,
+    filter: Option<&'a Filter>,
+    now: Timestamp,
+}
+
+impl FilterEvaluator<'_> {
+    fn holds(&self, key: &InstanceKey, instance: &Instance) -> Result<(Result<bool, String>, u32), Problem> {
+        let Some(filter) = self.filter else { return Ok((Ok(true), 0)) };
+        match filter.holds(&self.values(filter, key, instance)) {
+            (Ok(holds), units) => Ok((Ok(holds), units)),
+            (Err(FilterEvalError::NoValue(reason)), units) => Ok((Err(format!("{key}: {reason}")), units)),
+            (Err(FilterEvalError::NotBoolean(reason)), _) => Err(invalid_parameter("filter", reason)),
+        }
+    }
+
+    /// Returns only the variables that the condition uses; an unused state is not read.
+    fn values(&self, filter: &Filter, key: &InstanceKey, instance: &Instance) -> Map<String, Value> {
+        let mut values = Map::new();
+        let redact = &self.app.config.redact;
+        // Redacted, so that a condition cannot read values that are not displayed.
+        let hidden = ["reference", "last_error"].iter().any(|name| filter.uses(name));
+        let hidden = if hidden { hidden_values(self.app, instance) } else { HiddenValues::default() };
+        let mut set = |name: &str, value: &dyn Fn() -> Value| {
+            if filter.uses(name) {
+                values.insert(name.to_owned(), value());
+            }
+        };
+        set("saga", &|| key.saga.as_str().into());
+        set("correlation", &|| key.correlation.as_str().into());
+        set("reference", &|| {
+            instance.reference.as_deref().map(|reference| hidden.remove_from(reference)).into()
+        });
+        set("status", &|| instance.status.as_str().into());
+        set("paused", &|| instance.paused.into());
+        set("version", &|| instance.version.into());
+        set("definition", &|| to_json(&DefinitionRefView::of(&instance.definition)));
+        set("created_at", &|| instance.created_at.to_string().into());
+        set("updated_at", &|| instance.updated_at.to_string().into());
+        set("now", &|| self.now.to_string().into());
+        set("waits", &|| to_json(&instance.waits.iter().map(WaitView::of).collect::<Vec<_>>()));
+        set("tasks", &|| {
+            to_json(&instance.tasks.iter().map(|task| OpenTaskView::of(task, redact)).collect::<Vec<_>>())
+        });
+        set("last_error", &|| {
+            to_json(&instance.last_error.as_ref().map(|failure| FailureView::of(failure, &hidden)))
+        });
+        set("node", &|| instance.node.as_str().into());
+        set("parent", &|| to_json(&instance.parent.as_deref().map(ParentView::of)));
+        if filter.uses("state") || filter.uses("vars") {
+            let state = redact.redact(displayed_state(self.app, instance));
+            values.insert("vars".to_owned(), state.get("vars").cloned().unwrap_or(Value::Null));
+            values.insert("state".to_owned(), state);
+        }
+        values
+    }
+}
+
+fn to_json<T: serde::Serialize>(view: &T) -> Value {
+    serde_json::to_value(view).expect("a view serializes to JSON")
+}

@@ -1,0 +1,386 @@
+//! Instances in API responses: times as RFC 3339, the state as rendered by its program, or as JSON if
+//! it is readable.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use orlog_model::{
+    DefinitionRef, Failure, HistoryEntry, InputKind, Instance, InstanceKey, ParentRef, Task, Wait, WaitKind,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::work::{AttemptView, OutboxView, kind};
+use crate::app::App;
+use crate::redact::{HiddenValues, Redaction};
+use crate::tasks::api::TaskSpecView;
+
+/// Instance in a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct InstanceSummary {
+    saga: String,
+    correlation: String,
+    /// Business reference.
+    reference: Option<String>,
+    /// `running`, `compensating`, `completed`, `failed`, `cancelled` or `stuck`.
+    status: &'static str,
+    /// Inputs are buffered, not applied.
+    paused: bool,
+    /// State version; increases by one with every transition.
+    version: u64,
+    /// Definition to which it is pinned.
+    definition: DefinitionRefView,
+    /// Inputs that it waits for.
+    waits: Vec<WaitView>,
+    /// Last error.
+    last_error: Option<FailureView>,
+    /// Time of the first transition.
+    created_at: String,
+    /// Time of the last transition.
+    updated_at: String,
+}
+
+/// Reference to a definition.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DefinitionRefView {
+    /// Version number set by the author.
+    version: u32,
+    /// Hash of the definition, in hexadecimal.
+    hash: String,
+}
+
+/// Input that an instance waits for.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WaitView {
+    /// `event`, `work_result`, `timer`, `operator`, `task` or `saga`.
+    kind: &'static str,
+    name: String,
+    /// Deadline, if there is one.
+    until: Option<String>,
+}
+
+/// Error of an instance or a work item.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FailureView {
+    /// Code for programs.
+    code: String,
+    /// Error message.
+    message: String,
+}
+
+/// All details of an instance.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct InstanceDetail {
+    tenant: String,
+    #[serde(flatten)]
+    summary: InstanceSummary,
+    /// State as rendered by the program. For a definition: `phase`, `steps` (a list of `id`, `state`,
+    /// `until`), `vars`, `failure`. If the program cannot render it or is not loaded: the JSON state, else
+    /// `{"base64": …}`.
+    state: Value,
+    timers: Vec<TimerView>,
+    /// Work without a result.
+    pending_work: Vec<PendingWorkView>,
+    /// Open human tasks.
+    tasks: Vec<OpenTaskView>,
+    /// Parent saga that started it.
+    parent: Option<ParentView>,
+    outbox: OutboxView,
+    /// Failed attempts, oldest first: the last 50 attempts since the start of this node.
+    attempts: Vec<AttemptView>,
+    /// Number of inputs that are buffered because it is paused.
+    buffered_inputs: usize,
+    /// Input of the last transition.
+    last_input_id: String,
+    /// Node of the last transition.
+    node: String,
+    /// Trace that started it.
+    trace_id: Option<String>,
+    history: HistoryPageView,
+}
+
+/// Armed timer.
+#[derive(Debug, Serialize, ToSchema)]
+struct TimerView {
+    name: String,
+    due: String,
+    /// State version that armed it.
+    token: u64,
+}
+
+/// Pending work item.
+#[derive(Debug, Serialize, ToSchema)]
+struct PendingWorkView {
+    /// Idempotency key.
+    id: String,
+    /// `command`, `effect`, `fact` or `saga`.
+    kind: &'static str,
+    /// Label set by the program.
+    tag: String,
+}
+
+/// Open task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OpenTaskView {
+    id: String,
+    #[serde(flatten)]
+    form: TaskSpecView,
+}
+
+/// Parent saga of an instance.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ParentView {
+    saga: String,
+    correlation: String,
+    /// Work item that started it.
+    work_id: String,
+    /// Number of ancestor sagas.
+    depth: u16,
+}
+
+/// Page of the history, oldest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct HistoryPageView {
+    items: Vec<HistoryEntryView>,
+    /// The `history_after` of the next page; null after the last one.
+    next: Option<u64>,
+}
+
+/// History entry of a transition.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HistoryEntryView {
+    /// State version after the transition.
+    version: u64,
+    at: String,
+    /// Id of the input.
+    input_id: String,
+    /// Label of the input.
+    input_label: String,
+    /// Description of the transition.
+    note: String,
+    /// Status after the transition.
+    status: &'static str,
+    /// Requested work.
+    work: Vec<RequestedWorkView>,
+    /// `event`, `work_result`, `timer`, `control` or `workflow`; null in entries of older releases, as are the
+    /// next two fields.
+    kind: Option<&'static str>,
+    /// Node of the transition.
+    node: Option<String>,
+    /// Delay between the input and the transition in milliseconds; for a timer, the delay after its due
+    /// time.
+    delay_ms: Option<u64>,
+}
+
+/// Requested work item.
+#[derive(Debug, Serialize, ToSchema)]
+struct RequestedWorkView {
+    label: String,
+    id: String,
+}
+
+impl InstanceSummary {
+    /// Creates the view. `hidden` are the values that its texts must not quote.
+    pub(crate) fn of(key: &InstanceKey, instance: &Instance, hidden: &HiddenValues) -> Self {
+        let program = &instance.definition;
+        Self {
+            saga: key.saga.to_string(),
+            correlation: key.correlation.to_string(),
+            reference: instance.reference.as_deref().map(|reference| hidden.remove_from(reference)),
+            status: instance.status.as_str(),
+            paused: instance.paused,
+            version: instance.version,
+            definition: DefinitionRefView::of(program),
+            waits: instance.waits.iter().map(WaitView::of).collect(),
+            last_error: instance.last_error.as_ref().map(|failure| FailureView::of(failure, hidden)),
+            created_at: instance.created_at.to_string(),
+            updated_at: instance.updated_at.to_string(),
+        }
+    }
+}
+
+impl InstanceDetail {
+    /// Creates the view. `history` has one entry more than `limit` if there is a next page.
+    pub(crate) fn of(
+        app: &App,
+        key: &InstanceKey,
+        instance: &Instance,
+        history: &[HistoryEntry],
+        limit: usize,
+    ) -> Self {
+        let redact = &app.config.redact;
+        let state = displayed_state(app, instance);
+        let hidden = redact.hidden_values(task_data(instance).chain([&state]));
+        let timers = instance.timers.iter().map(|timer| TimerView {
+            name: timer.name.to_string(),
+            due: timer.due.to_string(),
+            token: timer.token,
+        });
+        let open = instance.pending_work.iter().map(|work| PendingWorkView {
+            id: work.id.to_string(),
+            kind: kind(work.kind),
+            tag: work.tag.to_string(),
+        });
+        Self {
+            tenant: key.tenant.to_string(),
+            summary: InstanceSummary::of(key, instance, &hidden),
+            state: redact.redact(state),
+            timers: timers.collect(),
+            pending_work: open.collect(),
+            tasks: instance.tasks.iter().map(|task| OpenTaskView::of(task, redact)).collect(),
+            parent: instance.parent.as_deref().map(ParentView::of),
+            outbox: OutboxView::default(),
+            attempts: Vec::new(),
+            buffered_inputs: 0,
+            last_input_id: instance.last_input.to_string(),
+            node: instance.node.clone(),
+            trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
+            history: HistoryPageView::of(history, limit, &hidden),
+        }
+    }
+
+    pub(crate) fn with_buffered_inputs(mut self, buffered: usize) -> Self {
+        self.buffered_inputs = buffered;
+        self
+    }
+
+    pub(crate) fn with_attempts(mut self, attempts: Vec<AttemptView>) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    pub(crate) fn with_outbox(mut self, outbox: OutboxView) -> Self {
+        self.outbox = outbox;
+        self
+    }
+}
+
+/// Returns the state of an instance as rendered by its program, or as JSON if it is readable; not redacted.
+pub(crate) fn displayed_state(app: &App, instance: &Instance) -> Value {
+    let program = app.programs.by_hash(&instance.definition.hash);
+    program.and_then(|program| program.view_state(&instance.state)).unwrap_or_else(|| state(&instance.state))
+}
+
+/// Returns the values of a stored instance that no text about it may quote; none if it cannot be read.
+pub(crate) fn stored_hidden_values(app: &App, key: &InstanceKey) -> HiddenValues {
+    if !app.config.redact.is_active() {
+        return HiddenValues::default();
+    }
+    let instance = app.runtime.reader(key).and_then(|reader| reader.instance(key).ok().flatten());
+    instance.map(|instance| hidden_values(app, &instance)).unwrap_or_default()
+}
+
+/// Returns the values of an instance that no text about it may quote.
+pub(crate) fn hidden_values(app: &App, instance: &Instance) -> HiddenValues {
+    let redact = &app.config.redact;
+    if !redact.is_active() {
+        return HiddenValues::default();
+    }
+    let state = displayed_state(app, instance);
+    redact.hidden_values(task_data(instance).chain([&state]))
+}
+
+fn task_data(instance: &Instance) -> impl Iterator<Item = &Value> {
+    instance.tasks.iter().map(|task| &task.spec.data)
+}
+
+impl HistoryPageView {
+    fn of(records: &[HistoryEntry], limit: usize, hidden: &HiddenValues) -> Self {
+        let displayed = &records[..records.len().min(limit)];
+        let next = displayed.last().filter(|_| records.len() > limit).map(|record| record.version);
+        Self { items: displayed.iter().map(|record| HistoryEntryView::of(record, hidden)).collect(), next }
+    }
+}
+
+impl HistoryEntryView {
+    pub(crate) fn of(record: &HistoryEntry, hidden: &HiddenValues) -> Self {
+        let work = record
+            .work
+            .iter()
+            .map(|(label, id)| RequestedWorkView { label: label.clone(), id: id.to_string() });
+        Self {
+            version: record.version,
+            at: record.at.to_string(),
+            input_id: record.input_id.to_string(),
+            input_label: record.input_label.clone(),
+            note: hidden.remove_from(&record.note),
+            status: record.status.as_str(),
+            work: work.collect(),
+            kind: record.origin.kind.map(InputKind::as_str),
+            node: Some(record.origin.node.clone()).filter(|node| !node.is_empty()),
+            delay_ms: record.origin.delay_ms,
+        }
+    }
+}
+
+impl DefinitionRefView {
+    pub(crate) fn of(program: &DefinitionRef) -> Self {
+        Self { version: program.version, hash: hex::encode(program.hash) }
+    }
+}
+
+impl OpenTaskView {
+    pub(crate) fn of(task: &Task, redact: &Redaction) -> Self {
+        Self { id: task.id.to_string(), form: TaskSpecView::of(task, redact) }
+    }
+}
+
+impl ParentView {
+    pub(crate) fn of(parent: &ParentRef) -> Self {
+        let ParentRef { key, work_id, depth } = parent;
+        Self {
+            saga: key.saga.to_string(),
+            correlation: key.correlation.to_string(),
+            work_id: work_id.to_string(),
+            depth: *depth,
+        }
+    }
+}
+
+impl WaitView {
+    pub(crate) fn of(wait: &Wait) -> Self {
+        let kind = match wait.kind {
+            WaitKind::Event => "event",
+            WaitKind::WorkResult => "work_result",
+            WaitKind::Timer => "timer",
+            WaitKind::Operator => "operator",
+            WaitKind::Task => "task",
+            WaitKind::Saga => "saga",
+        };
+        Self { kind, name: wait.name.to_string(), until: wait.until.map(|at| at.to_string()) }
+    }
+}
+
+impl FailureView {
+    pub(crate) fn of(failure: &Failure, hidden: &HiddenValues) -> Self {
+        Self { code: failure.code.clone(), message: hidden.remove_from(&failure.message) }
+    }
+}
+
+/// Decodes a state that no program renders. If the decoder stops before the end, the result is invalid.
+pub(crate) fn state(bytes: &[u8]) -> Value {
+    let packed = || {
+        let mut rest = bytes;
+        rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())
+    };
+    let readable = serde_json::from_slice(bytes).ok().or_else(packed);
+    readable.unwrap_or_else(|| json!({ "base64": STANDARD.encode(bytes) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodable_state_is_rendered_as_json() {
+        assert_eq!(state(br#"{"a":1}"#), json!({"a": 1}));
+        assert_eq!(state(&rmp_serde::to_vec(&json!(["x", 1, null])).unwrap()), json!(["x", 1, null]));
+        assert_eq!(state(b"{\xff"), json!({"base64": "e/8="}));
+        assert_eq!(state(b""), json!({"base64": ""}));
+    }
+
+    #[test]
+    fn bytes_are_rendered_in_hexadecimal() {
+        assert_eq!(hex::encode([0, 255, 16]), "00ff10");
+    }
+}

@@ -1,0 +1,115 @@
+//! `orlog task claim|release|assign|complete`: performs a task action. The response arrives after the
+//! commit is durable.
+
+use serde_json::{Map, Value, json};
+
+use crate::cli::client::{ApiClient, ServerArgs, path};
+use crate::cli::console::{Console, text};
+use crate::cli::exit::CommandError;
+
+/// Task and acting user.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TaskUserArgs {
+    /// Task id
+    task: String,
+    /// User name
+    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
+    user: Option<String>,
+    /// Reason recorded in the task
+    #[arg(long)]
+    reason: Option<String>,
+    /// Idempotency key of the request
+    #[arg(long)]
+    id: Option<String>,
+    /// Reject the request unless the instance has this version
+    #[arg(long, value_name = "VERSION")]
+    expected_version: Option<u64>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Arguments of claim and release.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TaskActionArgs {
+    #[command(flatten)]
+    who: TaskUserArgs,
+    /// Roles of the user, comma-separated
+    #[arg(long = "role", value_name = "ROLE", value_delimiter = ',')]
+    roles: Vec<String>,
+}
+
+/// Arguments of assign.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Assign {
+    #[command(flatten)]
+    who: TaskUserArgs,
+    /// New assignee; unassigned if omitted
+    #[arg(long, value_name = "NAME")]
+    to: Option<String>,
+    /// Roles that may claim the task, comma-separated; unchanged if omitted
+    #[arg(long = "role", value_name = "ROLE", value_delimiter = ',')]
+    roles: Vec<String>,
+}
+
+/// Arguments of complete.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Complete {
+    #[command(flatten)]
+    plain: TaskActionArgs,
+    /// Outcome of the task, if it has outcomes
+    #[arg(long)]
+    outcome: Option<String>,
+    /// Result data as JSON
+    #[arg(long, value_name = "JSON", default_value = "null")]
+    data: String,
+}
+
+pub(crate) async fn claim_or_release(
+    verb: &str,
+    args: TaskActionArgs,
+    console: &Console,
+) -> Result<(), CommandError> {
+    let body = Map::from_iter([("roles".to_owned(), json!(args.roles))]);
+    act(verb, &args.who, body, console).await
+}
+
+pub(crate) async fn assign(args: Assign, console: &Console) -> Result<(), CommandError> {
+    let mut body = Map::from_iter([("assignee".to_owned(), json!(args.to))]);
+    if !args.roles.is_empty() {
+        body.insert("roles".to_owned(), json!(args.roles));
+    }
+    act("assign", &args.who, body, console).await
+}
+
+pub(crate) async fn complete(args: Complete, console: &Console) -> Result<(), CommandError> {
+    let data: Value = serde_json::from_str(&args.data)
+        .map_err(|error| CommandError::usage(format!("--data is not JSON: {error}")))?;
+    let fields = [("roles", json!(args.plain.roles)), ("outcome", json!(args.outcome)), ("data", data)];
+    let body = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    act("complete", &args.plain.who, body, console).await
+}
+
+async fn act(
+    verb: &str,
+    user_args: &TaskUserArgs,
+    mut body: Map<String, Value>,
+    console: &Console,
+) -> Result<(), CommandError> {
+    let fields = [("id", &user_args.id), ("user", &user_args.user), ("reason", &user_args.reason)];
+    body.extend(
+        fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))),
+    );
+    body.extend(
+        user_args.expected_version.iter().map(|version| ("expected_version".to_owned(), json!(version))),
+    );
+    let client = ApiClient::new(&user_args.server)?;
+    let response =
+        client.post(&path(&["v1", "tasks", &user_args.task, verb]), Some(&Value::Object(body))).await?;
+    if console.is_json() {
+        return console.json(&response);
+    }
+    let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
+    let unchanged = reason.map(|reason| format!("; no effect: {reason}")).unwrap_or_default();
+    let before = format!("{verb} {}: instance is ", user_args.task);
+    console.status(&before, &text(&response, "status"), &unchanged)
+}

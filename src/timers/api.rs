@@ -1,0 +1,94 @@
+//! `GET /v1/timers`: timers by due time.
+
+use axum::Json;
+use axum::extract::State;
+use orlog_store::{FoundTimer, Page, TimerQuery};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::context::ApiState;
+use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::problem::Problem;
+use crate::app::App;
+
+/// Page to return.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TimerQueryParams {
+    /// Maximum number of entries. Default: 100.
+    limit: Option<usize>,
+    /// The `next` of the previous page.
+    cursor: Option<String>,
+}
+
+/// Page of timers, ordered by due time.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TimerPage {
+    items: Vec<TimerListItem>,
+    /// Cursor of the next page; null after the last one. A page can be short or empty and still have a next
+    /// page.
+    next_cursor: Option<String>,
+    /// Number of scanned timers.
+    scanned: usize,
+}
+
+/// Armed timer.
+#[derive(Debug, Serialize, ToSchema)]
+struct TimerListItem {
+    due: String,
+    name: String,
+    saga: String,
+    correlation: String,
+    /// State version that armed it.
+    token: u64,
+}
+
+/// List timers by due time
+#[utoipa::path(
+    get,
+    path = "/v1/timers",
+    tag = "timers",
+    params(TimerQueryParams),
+    responses((status = 200, description = "Timers ordered by due time", body = TimerPage))
+)]
+pub(crate) async fn list(
+    State(api): State<ApiState>,
+    Tenant(tenant): Tenant,
+    QueryParams(params): QueryParams<TimerQueryParams>,
+) -> Result<Json<TimerPage>, Problem> {
+    let scan_limit = api.app.config.http.scan_limit;
+    let query =
+        TimerQuery { tenant, cursor: params.cursor, limit: page_limit(params.limit, &api), scan_limit };
+    let page = api.read(move |app| gather(app, query)).await?;
+    let items = page.items.into_iter().map(|found| TimerListItem {
+        due: found.timer.due.to_string(),
+        name: found.timer.name.to_string(),
+        saga: found.key.saga.to_string(),
+        correlation: found.key.correlation.to_string(),
+        token: found.timer.token,
+    });
+    Ok(Json(TimerPage { items: items.collect(), next_cursor: page.next, scanned: page.scanned }))
+}
+
+/// Merges the timers of all shards by due time, as far as every shard was scanned.
+fn gather(app: &App, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
+    let readers: Vec<_> = app.runtime.readers().collect();
+    query.scan_limit = (query.scan_limit / readers.len().max(1)).max(1);
+    let mut all = Page { items: Vec::new(), next: None, scanned: 0 };
+    for reader in readers {
+        let page = reader.timers(&query)?;
+        all.items.extend(page.items);
+        all.scanned += page.scanned;
+        all.next = all.next.into_iter().chain(page.next).min();
+    }
+    if let Some(seen) = &all.next {
+        all.items.retain(|found| found.position < *seen);
+    }
+    all.items.sort_by(|a, b| a.position.cmp(&b.position));
+    if all.items.len() > query.limit {
+        all.items.truncate(query.limit);
+        all.next = all.items.last().map(FoundTimer::cursor_after);
+    }
+    Ok(all)
+}
