@@ -24,7 +24,8 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use orlog_effect::config::{GatewayConfig, HttpConfig};
+use orlog_effect::providers::gateway::GatewayConfig;
+use orlog_effect::providers::http::HttpConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::redact::Redaction;

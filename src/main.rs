@@ -8,6 +8,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "script")]
     if let Some(code) = orlog_effect::script::run_if_helper() {
         return code;
     }

@@ -16,13 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::requests::RequestClient;
-use orlog_effect::config::{UpstreamFile, UpstreamKind};
+use orlog_effect::config::{CommandQueue, UpstreamConfig, UpstreamSite};
+use orlog_effect::providers::UpstreamKind;
+use orlog_effect::providers::gateway::gateway_message::SubjectTemplate;
 use orlog_effect::{EffectsConfig, Policy, Provider, Upstream, UpstreamScope};
 use orlog_program::Diagnostic;
 use serde::Deserialize;
 
 use crate::config::{ConfigDiagnostic, Role};
-use nats_gateway::{NatsGateway, SubjectTemplate};
+use nats_gateway::NatsGateway;
 
 /// Upstream of effects without a file, on a node that runs sagas only.
 const REMOTE_UPSTREAM: &str = "remote";
@@ -97,7 +99,7 @@ impl UpstreamSources {
     pub fn read(&self) -> Result<Vec<Upstream>, Vec<Diagnostic>> {
         let (mut upstreams, mut problems) = match self.configured() {
             Ok(upstreams) => (upstreams, Vec::new()),
-            Err(error) => (Vec::new(), vec![problem("the configuration", (0, 0), error)]),
+            Err(error) => (Vec::new(), vec![problem("the configuration", error)]),
         };
         let files = self.dir.as_deref().map_or(Ok(Vec::new()), files);
         for path in files.unwrap_or_else(|found| {
@@ -129,9 +131,9 @@ impl UpstreamSources {
         if let Some(gateway) = gateway {
             upstreams.push(match (&gateway.subject, &gateway.base_url, &self.remote) {
                 (Some(subject), None, Some(remote)) => {
-                    let subject =
-                        SubjectTemplate::parse(subject).map_err(|reason| format!("[gateway]: {reason}"))?;
-                    gateway.over_nats(Arc::new(NatsGateway::new(Arc::clone(&remote.requests), subject)))
+                    let provider =
+                        nats_gateway(subject, remote).map_err(|reason| format!("[gateway]: {reason}"))?;
+                    gateway.over(provider)
                 }
                 _ => gateway.upstream().map_err(|error| error.to_string())?,
             });
@@ -153,36 +155,40 @@ impl UpstreamSources {
     /// Returns the upstream of a file; `None` if a node of this role does not use it.
     fn file(&self, path: &Path) -> Result<Option<Upstream>, Diagnostic> {
         let (file, name) = (path.display().to_string(), name_of(path)?);
-        let to_diagnostic = |error: orlog_effect::config::Error| problem(&file, (0, 0), error.to_string());
-        let described = read(path)?;
-        let has = match &described {
-            UpstreamFile::Nats(_) => self.role.runs_sagas(),
-            _ => self.role != Role::Saga,
-        };
-        let remote = self.remote.as_ref();
-        let dispatch = remote.and_then(|remote| Some((remote.dispatch.as_ref()?, remote.redispatch_after)));
-        match (&described, dispatch) {
-            _ if !has => Ok(None),
-            (UpstreamFile::Script(_), _) if self.rejects_scripts => {
-                Err(problem(&file, (0, 0), UNSIGNED_SCRIPTS.to_owned()))
-            }
-            (UpstreamFile::Nats(config), Some((dispatch, redispatch_after))) => {
-                let provider = dispatch(config.redispatch_after.unwrap_or(redispatch_after));
-                config.upstream(name, provider).map(Some).map_err(to_diagnostic)
-            }
-            _ => {
-                let dir = path.parent().unwrap_or(Path::new("."));
-                described.upstream(name, dir).map(Some).map_err(to_diagnostic)
-            }
+        let config = read(path)?;
+        let is_used = if config.is_queued() { self.role.runs_sagas() } else { self.role != Role::Saga };
+        if !is_used {
+            return Ok(None);
         }
+        if self.rejects_scripts && config.runs_programs() {
+            return Err(problem(&file, UNSIGNED_SCRIPTS.to_owned()));
+        }
+        let site = UpstreamSite {
+            name,
+            dir: path.parent().unwrap_or(Path::new(".")),
+            queue: self.remote.as_ref().filter(|remote| remote.dispatch.is_some()).map(|remote| remote as _),
+        };
+        config.upstream(site).map(Some).map_err(|error| problem(&file, error.to_string()))
     }
+}
+
+impl CommandQueue for RemoteDependencies {
+    fn provider(&self, redispatch_after: Option<Duration>) -> Arc<dyn Provider> {
+        let dispatch = self.dispatch.as_ref().expect("a queue is passed only if commands are dispatched");
+        dispatch(redispatch_after.unwrap_or(self.redispatch_after))
+    }
+}
+
+fn nats_gateway(subject: &str, remote: &RemoteDependencies) -> Result<Arc<dyn Provider>, String> {
+    let template = SubjectTemplate::parse(subject)?;
+    Ok(Arc::new(NatsGateway::new(Arc::clone(&remote.requests), template)?))
 }
 
 /// Returns the files of a directory by name, without hidden files.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     let unreadable = |error: std::io::Error| {
         let message = format!("the upstreams directory cannot be read: {error}");
-        problem(&dir.display().to_string(), (0, 0), message)
+        problem(&dir.display().to_string(), message)
     };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
@@ -202,19 +208,19 @@ fn name_of(path: &Path) -> Result<&str, Diagnostic> {
         return Ok(name);
     }
     let message = format!("invalid upstream name {name:?}: use lowercase letters, digits, - and _ only");
-    Err(problem(&path.display().to_string(), (0, 0), message))
+    Err(problem(&path.display().to_string(), message))
 }
 
-fn read(path: &Path) -> Result<UpstreamFile, Diagnostic> {
+fn read(path: &Path) -> Result<Box<dyn UpstreamConfig>, Diagnostic> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path)
-        .map_err(|error| problem(&file, (0, 0), format!("it cannot be read: {error}")))?;
+        .map_err(|error| problem(&file, format!("it cannot be read: {error}")))?;
     let to_diagnostic = |error: toml::de::Error| {
         let ConfigDiagnostic { line, column, message } = ConfigDiagnostic::of(&text, &error);
-        problem(&file, (line, column), message)
+        Diagnostic { line, column, ..problem(&file, message) }
     };
     let header: FileHeader = toml::from_str(&text).map_err(to_diagnostic)?;
-    let described = toml::Deserializer::parse(&text).and_then(|file| UpstreamFile::read(header.kind, file));
+    let described = toml::Deserializer::parse(&text).and_then(|file| header.kind.read(file));
     described.map_err(to_diagnostic)
 }
 
@@ -224,8 +230,8 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
 }
 
-fn problem(file: &str, (line, column): (usize, usize), message: String) -> Diagnostic {
-    Diagnostic { file: file.to_owned(), line, column, path: String::new(), message, suggestion: None }
+fn problem(file: &str, message: String) -> Diagnostic {
+    Diagnostic { file: file.to_owned(), line: 0, column: 0, path: String::new(), message, suggestion: None }
 }
 
 #[cfg(test)]
@@ -267,7 +273,7 @@ mod tests {
             "effects/pay.toml:2:1: unknown key `concurency`; did you mean `max_concurrency`?"
         });
         check_rejected("pay.toml", "kind = 'smoke'", {
-            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `smtp`, `script`, `sql`, `worker`, `nats`"
+            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `smtp`, `script`, `sql`, `worker`, `nats`, `webhook`"
         });
         check_rejected("pay.toml", "kind = 'nats'\neffects = ['a.b']", {
             "effects/pay.toml:0:0: upstream pay: kind = \"nats\" requires NATS; set bus.kind = \"nats\" and add [nats] to the configuration"

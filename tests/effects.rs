@@ -1,6 +1,10 @@
 //! Effects of a complete node: upstreams from files, reload, secrets, real sockets.
 
 #[cfg(test)]
+#[path = "common/webhooks.rs"]
+mod webhooks;
+
+#[cfg(test)]
 #[path = "effects/docs.rs"]
 mod docs;
 #[cfg(test)]
@@ -40,6 +44,9 @@ mod smtp;
 #[cfg(test)]
 #[path = "effects/sql.rs"]
 mod sql;
+#[cfg(test)]
+#[path = "effects/webhook.rs"]
+mod webhook;
 #[cfg(test)]
 #[path = "effects/workers.rs"]
 mod workers;

@@ -5,6 +5,8 @@
 mod grpc;
 #[path = "provider_conformance/smtp.rs"]
 mod smtp;
+#[path = "common/webhooks.rs"]
+mod webhooks;
 
 mod native {
     use std::sync::Arc;
@@ -52,7 +54,8 @@ mod http {
     use axum::response::{IntoResponse, Response};
     use axum::routing::post;
     use axum::{Json, Router};
-    use orlog_effect::HttpConfig;
+    use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+    use orlog_effect::providers::http::HttpConfig;
     use orlog_model::EffectName;
     use orlog_testkit::provider_suite;
     use orlog_testkit::provider_suite::{ProviderFixture, UpstreamResponse, UpstreamScript};
@@ -97,7 +100,7 @@ mod http {
             "effects": {"payments.charge": {"path": "/orders/{order.id}/charges"}},
         });
         let config: HttpConfig = serde_json::from_value(config).expect("valid");
-        let provider = config.upstream("payments").expect("valid").provider;
+        let provider = config.upstream(UpstreamSite::new("payments")).expect("valid").provider;
         ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
     }
 
@@ -156,7 +159,7 @@ mod worker {
     async fn lost(job_board: &JobBoard, claimed: &ClaimedJob) {
         let (tenant, job) = (&claimed.item.instance.tenant, claimed.item.id);
         let clock = SimClock::new(START);
-        while job_board.heartbeat(clock.as_ref(), tenant, (job, claimed.claim), Duration::ZERO).is_ok() {
+        while job_board.heartbeat(clock.as_ref(), tenant, job, claimed.claim, Duration::ZERO).is_ok() {
             tokio::task::yield_now().await;
         }
     }
@@ -180,3 +183,6 @@ mod script;
 
 #[path = "provider_conformance/sql.rs"]
 mod sql;
+
+#[path = "provider_conformance/webhook.rs"]
+mod webhook;

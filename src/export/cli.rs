@@ -2,8 +2,11 @@
 
 mod error;
 mod file;
+#[cfg_attr(not(feature = "sql"), expect(dead_code, reason = "only PostgreSQL reads single lines"))]
 mod page;
+#[cfg(feature = "sql")]
 mod postgres;
+#[cfg_attr(not(feature = "sql"), expect(dead_code, reason = "only PostgreSQL executes the statements"))]
 mod statements;
 mod target;
 

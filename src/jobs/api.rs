@@ -9,10 +9,8 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use orlog_effect::worker::{
-    ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobResult as BroughtAnswer, ResultAck,
-};
-use orlog_effect::{ProviderError, Reply};
+use orlog_effect::worker::{ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, ResultAck};
+use orlog_effect::{ProviderError, RemoteResult, Reply};
 use orlog_model::{EffectName, EventType, Fact, TenantId, TraceParent, Work};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -217,9 +215,8 @@ pub(crate) async fn heartbeat(
 ) -> Result<Json<HeartbeatResponse>, Problem> {
     let (job, report) = (id(&job)?, read::<HeartbeatBody>(&api, &headers, body).await?);
     let clock = api.app.clock.as_ref();
-    let until = on_boards(&api, |board, terms| {
-        board.heartbeat(clock, &tenant, (job, report.claim), terms.claim_ttl)
-    })?;
+    let until =
+        on_boards(&api, |board, terms| board.heartbeat(clock, &tenant, job, report.claim, terms.claim_ttl))?;
     Ok(Json(HeartbeatResponse { expires_at: until.to_string() }))
 }
 
@@ -267,7 +264,7 @@ pub(crate) async fn complete(
     let (job, report) = (id(&job)?, read::<JobResultBody>(&api, &headers, body).await?);
     let claim = report.claim;
     let trace = report.traceparent.as_deref().and_then(TraceParent::new);
-    let result = BroughtAnswer { result: reply(report), trace };
+    let result = RemoteResult { result: reply(report), trace };
     let ack = on_boards(&api, |board, _| board.complete(&tenant, job, claim, result.clone()))?;
     Ok(Json(JobResultResponse { duplicate: ack == ResultAck::Duplicate }))
 }

@@ -10,37 +10,9 @@ use async_trait::async_trait;
 use orlog_bus::Message;
 use orlog_bus::requests::{RequestClient, RequestError};
 use orlog_bus::subject::{check_subject, encode_token};
-use orlog_effect::{Attempt, Provider, ProviderError, Reply, gateway_message};
-use orlog_model::{Command, TenantId, Work, WorkItem};
-
-const PLACEHOLDERS: [&str; 4] = ["{tenant}", "{aggregate_type}", "{aggregate_id}", "{name}"];
-
-/// Subject with placeholders.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SubjectTemplate(String);
-
-impl SubjectTemplate {
-    /// Parses a subject template.
-    ///
-    /// # Errors
-    /// Fails if it is not a subject or contains an unknown placeholder; the text lists the valid ones.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let sample = PLACEHOLDERS.iter().fold(text.to_owned(), |text, name| text.replace(name, "x"));
-        if sample.contains(['{', '}']) {
-            let known = PLACEHOLDERS.join(", ");
-            return Err(format!("invalid subject {text:?}: allowed placeholders are {known}"));
-        }
-        check_subject(&sample).map_err(|error| error.to_string())?;
-        Ok(Self(text.to_owned()))
-    }
-
-    fn render(&self, tenant: &TenantId, command: &Command) -> String {
-        let values =
-            [tenant.as_str(), command.aggregate_type.as_str(), &command.aggregate_id, command.name.as_str()];
-        let values = PLACEHOLDERS.iter().zip(values);
-        values.fold(self.0.clone(), |text, (name, value)| text.replace(name, &encode_token(value)))
-    }
-}
+use orlog_effect::providers::gateway::gateway_message::{self, SubjectTemplate};
+use orlog_effect::{Attempt, Provider, ProviderError, Reply};
+use orlog_model::{Work, WorkItem};
 
 /// Gateway that sends requests to a subject.
 pub(super) struct NatsGateway {
@@ -49,10 +21,13 @@ pub(super) struct NatsGateway {
 }
 
 impl NatsGateway {
-    /// Creates a gateway for this subject.
-    #[must_use]
-    pub(super) fn new(requests: Arc<dyn RequestClient>, subject: SubjectTemplate) -> Self {
-        Self { requests, subject }
+    /// Creates a gateway.
+    ///
+    /// # Errors
+    /// If commands would not be sent to a subject.
+    pub(super) fn new(requests: Arc<dyn RequestClient>, subject: SubjectTemplate) -> Result<Self, String> {
+        check_subject(&subject.sample()).map_err(|error| error.to_string())?;
+        Ok(Self { requests, subject })
     }
 }
 
@@ -65,7 +40,7 @@ impl Provider for NatsGateway {
                 format!("{} is not a command", item.work.label()),
             ));
         };
-        let subject = self.subject.render(&item.instance.tenant, command);
+        let subject = self.subject.render(item, command, |value| encode_token(value).into_owned());
         let question = Message {
             subject: subject.clone(),
             id: None,
@@ -114,7 +89,9 @@ mod tests {
     use std::time::Duration;
 
     use orlog_bus::requests::Response;
-    use orlog_model::{Confirmation, CorrelationId, EventId, InstanceKey, Name, SagaName, Timestamp};
+    use orlog_model::{
+        Command, Confirmation, CorrelationId, EventId, InstanceKey, Name, SagaName, TenantId, Timestamp,
+    };
     use serde_json::json;
     use uuid::Uuid;
 
@@ -176,7 +153,7 @@ mod tests {
         ];
         let responses = Arc::new(ScriptedClient(Mutex::new(responses), Mutex::default()));
         let subject = SubjectTemplate::parse("gateway.{tenant}.{aggregate_type}.{aggregate_id}").unwrap();
-        let gateway = NatsGateway::new(Arc::clone(&responses) as Arc<dyn RequestClient>, subject);
+        let gateway = NatsGateway::new(Arc::clone(&responses) as Arc<dyn RequestClient>, subject).unwrap();
         let attempt = Attempt { number: 1, timeout: Duration::from_secs(1), at: Timestamp::from_millis(0) };
         let mut outcomes = Vec::new();
         for _ in 0..7 {
@@ -210,7 +187,9 @@ mod tests {
             ("gateway.*.x", "gateway.*.x"),
             ("gateway..x", "empty token"),
         ] {
-            let error = SubjectTemplate::parse(text).unwrap_err();
+            let client = Arc::new(ScriptedClient(Mutex::default(), Mutex::default()));
+            let gateway = SubjectTemplate::parse(text).and_then(|subject| NatsGateway::new(client, subject));
+            let error = gateway.err().expect("the subject is invalid");
             assert!(error.contains(reason), "{error}");
         }
     }

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orlog_effect::config::GrpcConfig;
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::providers::grpc::GrpcConfig;
 use orlog_effect::{Attempt, ProviderError, Reply, TransientCause, Upstream};
 use orlog_model::{EffectName, Timestamp, Work, WorkItem};
 use orlog_testkit::grpc_server::{
@@ -51,7 +52,7 @@ fn dir() -> TempDir {
 
 fn upstream(config: &str) -> Upstream {
     let config: GrpcConfig = toml::from_str(config).unwrap();
-    config.upstream("pay", dir().path()).unwrap()
+    config.upstream(UpstreamSite::new("pay").in_dir(dir().path())).unwrap()
 }
 
 fn method_upstream(endpoint: &str, method: &str, more: &str) -> Upstream {
@@ -475,8 +476,9 @@ fn configuration_errors_name_the_key() {
     ] {
         std::fs::write(dir.path().join("bad.pb"), "no descriptors").unwrap();
         let read = toml::from_str::<GrpcConfig>(&text).map_err(|error| error.to_string());
-        let made =
-            read.and_then(|config| config.upstream("pay", dir.path()).map_err(|error| error.to_string()));
+        let made = read.and_then(|config| {
+            config.upstream(UpstreamSite::new("pay").in_dir(dir.path())).map_err(|error| error.to_string())
+        });
         let error = made.err().unwrap_or_else(|| panic!("the configuration is invalid: {text}"));
         assert!(error.contains(expected), "{error}");
     }

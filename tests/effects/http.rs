@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use orlog_effect::config::HttpConfig;
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::providers::http::HttpConfig;
 use orlog_effect::{Attempt, ProviderError, Reply, TransientCause, Upstream};
 use orlog_model::{EffectName, Timestamp, Work, WorkItem};
 use orlog_testkit::provider_suite::item;
@@ -14,7 +15,7 @@ use crate::http_upstream::HttpUpstream;
 use crate::node::Dirs;
 
 fn upstream(config: &str) -> Upstream {
-    toml::from_str::<HttpConfig>(config).unwrap().upstream("pay").unwrap()
+    toml::from_str::<HttpConfig>(config).unwrap().upstream(UpstreamSite::new("pay")).unwrap()
 }
 
 fn charge(payload: Value) -> WorkItem {
@@ -311,14 +312,16 @@ async fn credentials_go_only_to_hosts_that_the_configuration_names() {
             (of_tenants.as_str(), url.to_owned()),
             ("", format!("{url}{header}")),
         ] {
-            let error =
-                config(more, &effect).upstream("pay").err().expect("any host would receive the secret");
+            let error = config(more, &effect)
+                .upstream(UpstreamSite::new("pay"))
+                .err()
+                .expect("any host would receive the secret");
             assert!(error.to_string().contains("egress.allow"), "{error}");
         }
-        config("", url).upstream("pay").unwrap();
+        config("", url).upstream(UpstreamSite::new("pay")).unwrap();
     }
     let listed = format!("{auth}\negress = {{ allow = [\"127.0.0.1\"], private = true }}");
-    let listed = config(&listed, "url = \"{callback}\"").upstream("pay").unwrap();
+    let listed = config(&listed, "url = \"{callback}\"").upstream(UpstreamSite::new("pay")).unwrap();
     perform(&listed, json!({ "callback": format!("{}/x", shop.url) })).await.unwrap();
     assert_eq!(shop.received()[0].header("authorization"), "Bearer only-for-listed-hosts");
     let other = perform(&listed, json!({ "callback": shop.url.replace("127.0.0.1", "localhost") })).await;
@@ -386,7 +389,11 @@ fn configuration_errors_name_the_key() {
     ] {
         let text = format!("base_url = \"http://h\"\n[effects.\"pay.charge\"]\n{more}");
         let config: HttpConfig = toml::from_str(&text).unwrap();
-        let error = config.upstream("pay").err().expect("the configuration is invalid").to_string();
+        let error = config
+            .upstream(UpstreamSite::new("pay"))
+            .err()
+            .expect("the configuration is invalid")
+            .to_string();
         assert!(error.contains(expected), "{error}");
     }
     let literal = toml::from_str::<HttpConfig>("auth = { bearer = \"canary-9\" }").unwrap_err();
@@ -395,7 +402,12 @@ fn configuration_errors_name_the_key() {
         "{literal}"
     );
     let tls = "base_url = \"http://h\"\ntls = { cert = \"file:/c\" }";
-    let error = toml::from_str::<HttpConfig>(tls).unwrap().upstream("pay").err().unwrap().to_string();
+    let error = toml::from_str::<HttpConfig>(tls)
+        .unwrap()
+        .upstream(UpstreamSite::new("pay"))
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("tls.cert and tls.key require each other"), "{error}");
 }
 

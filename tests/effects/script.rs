@@ -10,7 +10,8 @@ mod media;
 use std::path::Path;
 use std::time::Duration;
 
-use orlog_effect::config::ScriptConfig;
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::providers::script::ScriptConfig;
 use orlog_effect::{Attempt, ProviderError, Reply, Upstream};
 use orlog_model::{EffectName, Work, WorkItem};
 use orlog_testkit::provider_suite::{START, item};
@@ -41,7 +42,7 @@ fn upstream(more: &Value) -> Upstream {
     for (key, value) in more.as_object().unwrap() {
         config[key] = value.clone();
     }
-    serde_json::from_value::<ScriptConfig>(config).unwrap().upstream("scripts").unwrap()
+    serde_json::from_value::<ScriptConfig>(config).unwrap().upstream(UpstreamSite::new("scripts")).unwrap()
 }
 
 /// Returns the job of a flow, as the engine requests it.

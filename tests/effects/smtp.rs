@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mail_parser::{Message, MessageParser, MimeHeaders as _};
-use orlog_effect::config::SmtpConfig;
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::providers::smtp::SmtpConfig;
 use orlog_effect::{Attempt, ProviderError, Reply, TransientCause, Upstream};
 use orlog_model::{EffectName, Work, WorkItem};
 use orlog_testkit::provider_suite::{START, item};
@@ -40,7 +41,9 @@ fn upstream(server: &SmtpServer, more: &str) -> Upstream {
         "host = \"127.0.0.1\"\nport = {port}\n{plaintext}\nfrom = \"The Shop <shop@example.org>\"\n{more}"
     );
     let config: SmtpConfig = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}"));
-    config.upstream("mail", Path::new("/nowhere")).unwrap_or_else(|error| panic!("{error}"))
+    config
+        .upstream(UpstreamSite::new("mail").in_dir(Path::new("/nowhere")))
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Returns an effect whose arguments are the email message.
@@ -354,7 +357,8 @@ async fn connection_loss_after_data_is_in_doubt() {
     }
     let absent = "host = \"127.0.0.1\"\nport = 9\ntls = \"none\"\nfrom = \"a@x.io\"\n[effects.\"mail.send\"]";
     let absent: SmtpConfig = toml::from_str(absent).unwrap();
-    let result = perform(&absent.upstream("mail", Path::new("/")).unwrap(), email()).await;
+    let result =
+        perform(&absent.upstream(UpstreamSite::new("mail").in_dir(Path::new("/"))).unwrap(), email()).await;
     assert_eq!(
         (failure(&result).0.as_str(), trouble(&result)),
         ("unreachable", Some(TransientCause::Unavailable))
@@ -472,8 +476,11 @@ fn configuration_errors_name_the_key() {
         (effect("to = \"a@x.io\"\ntext = \"{env:KEY}\""), "text: a secret is not allowed in an email"),
     ] {
         let read = toml::from_str::<SmtpConfig>(&text).map_err(|error| error.to_string());
-        let made = read
-            .and_then(|config| config.upstream("mail", Path::new("/")).map_err(|error| error.to_string()));
+        let made = read.and_then(|config| {
+            config
+                .upstream(UpstreamSite::new("mail").in_dir(Path::new("/")))
+                .map_err(|error| error.to_string())
+        });
         let error = made.err().unwrap_or_else(|| panic!("the configuration is invalid: {text}"));
         assert!(error.contains(expected), "{error}");
     }

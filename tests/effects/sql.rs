@@ -10,7 +10,8 @@ mod types;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_effect::config::SqlConfig;
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::providers::sql::SqlConfig;
 use orlog_effect::{Attempt, ProbeResult, ProviderError, Reply, TransientCause, Upstream};
 use orlog_model::{EffectName, Work, WorkItem};
 use orlog_testkit::provider_suite::{START, item};
@@ -64,7 +65,7 @@ impl Database {
             "attempt_timeout": "20s", "effects": effects,
         });
         let config: SqlConfig = serde_json::from_value(config).unwrap();
-        config.upstream("shop").unwrap()
+        config.upstream(UpstreamSite::new("shop")).unwrap()
     }
 
     /// Returns the result of a single statement.
@@ -235,7 +236,7 @@ async fn missing_marker_table_is_retried() {
         database.stock(7).await;
         let config = json!({ "database": database.dialect, "url": database.url, "effects": reserve() });
         let config: SqlConfig = serde_json::from_value(config).unwrap();
-        let upstream = config.upstream("shop").unwrap();
+        let upstream = config.upstream(UpstreamSite::new("shop")).unwrap();
         let payload = json!({ "qty": 1, "item": { "sku": "kettle" } });
         let result = perform(&upstream, "stock.reserve", 1, payload).await;
         let (code, message) = troubled(result, TransientCause::Unavailable);
@@ -277,7 +278,7 @@ async fn unreachable_database_is_transient_and_password_is_scrubbed() {
             "database": dialect, "url": format!("file:{}", secret.display()), "attempt_timeout": "1s",
             "effects": { "x.run": { "statement": "SELECT 1", "marker": false } },
         });
-        serde_json::from_value::<SqlConfig>(config).unwrap().upstream("shop").unwrap()
+        serde_json::from_value::<SqlConfig>(config).unwrap().upstream(UpstreamSite::new("shop")).unwrap()
     };
     let down = |result| {
         let (code, message) = troubled(result, TransientCause::Unavailable);

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use orlog_effect::config::{UpstreamFile, UpstreamKind};
+use orlog_effect::config::UpstreamSite;
+use orlog_effect::providers::UpstreamKind;
 use orlog_testkit::fuzz::{Random, mutate};
 use serde::Deserialize;
 
@@ -36,12 +37,9 @@ pub(super) fn make(random: &mut Random) -> String {
 /// Reads the file and creates the upstream. Returns whether both succeed.
 pub(super) fn run(text: &str) -> bool {
     let Ok(header) = toml::from_str::<Header>(text) else { return false };
-    let file = toml::Deserializer::parse(text).and_then(|file| UpstreamFile::read(header.kind, file));
+    let file = toml::Deserializer::parse(text).and_then(|file| header.kind.read(file));
     let Ok(file) = file else { return false };
-    if matches!(file, UpstreamFile::Nats(_)) {
-        return false;
-    }
-    match file.upstream("example", Path::new("/nonexistent")) {
+    match file.upstream(UpstreamSite::new("example").in_dir(Path::new("/nonexistent"))) {
         Ok(_) => true,
         Err(error) => {
             assert!(error.to_string().len() < 20_000 + 10 * text.len(), "{} bytes", error.to_string().len());

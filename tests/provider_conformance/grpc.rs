@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_effect::config::GrpcConfig;
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::providers::grpc::GrpcConfig;
 use orlog_model::EffectName;
 use orlog_testkit::grpc_server::{GrpcServerBuilder, Handler, ReceivedCall, Reflection, descriptors};
 use orlog_testkit::provider_suite;
@@ -65,7 +66,7 @@ async fn fixture(reflection: Reflection) -> ProviderFixture {
         config["reflection"] = json!(true);
     }
     let config: GrpcConfig = serde_json::from_value(config).expect("valid");
-    let upstream = config.upstream("payments", dir.path()).expect("valid");
+    let upstream = config.upstream(UpstreamSite::new("payments").in_dir(dir.path())).expect("valid");
     ProviderFixture {
         provider: upstream.provider,
         effect: EffectName::new("payments.charge").expect("valid"),

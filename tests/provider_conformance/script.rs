@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use orlog_effect::config::ScriptConfig;
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::providers::script::ScriptConfig;
 use orlog_model::EffectName;
 use orlog_testkit::provider_suite;
 use orlog_testkit::provider_suite::{ProviderFixture, UpstreamResponse, UpstreamScript};
@@ -59,7 +60,7 @@ async fn fixture() -> ProviderFixture {
         },
     });
     let config: ScriptConfig = serde_json::from_value(config).expect("valid");
-    let provider = config.upstream("scripts").expect("valid").provider;
+    let provider = config.upstream(UpstreamSite::new("scripts")).expect("valid").provider;
     ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
 }
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orlog_effect::config::SmtpConfig;
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::providers::smtp::SmtpConfig;
 use orlog_effect::{Attempt, Provider, ProviderError, Reply};
 use orlog_model::{EffectName, WorkItem};
 use orlog_testkit::provider_suite;
@@ -57,7 +58,7 @@ async fn fixture() -> ProviderFixture {
         "effects": {"mail.receipt": {"to": "ada@example.org", "text": "{amount} for {order.id}"}},
     });
     let config: SmtpConfig = serde_json::from_value(config).expect("valid");
-    let provider = config.upstream("mail", Path::new(".")).expect("valid").provider;
+    let provider = config.upstream(UpstreamSite::new("mail").in_dir(Path::new("."))).expect("valid").provider;
     let effect = EffectName::new("mail.receipt").expect("valid");
     ProviderFixture { provider: Arc::new(ReplyAsPayload(provider)), effect, script }
 }

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_effect::config::SqlConfig;
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
+use orlog_effect::providers::sql::SqlConfig;
 use orlog_effect::{Attempt, Upstream};
 use orlog_model::EffectName;
 use orlog_testkit::provider_suite::{ProviderFixture, START, UpstreamResponse, UpstreamScript, item};
@@ -44,7 +45,7 @@ fn upstream(url: &str, effect: &Value) -> Upstream {
         "effects": { "payments.charge": effect },
     });
     let config: SqlConfig = serde_json::from_value(config).expect("valid");
-    config.upstream("bank").expect("valid")
+    config.upstream(UpstreamSite::new("bank")).expect("valid")
 }
 
 async fn run(url: &str, statement: &str) {

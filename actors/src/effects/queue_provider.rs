@@ -16,7 +16,7 @@ use orlog_bus::effect_queue::{
     self, EffectQueue, EffectResult, EnqueuedCommand, ReadConsistency, ResultPublish,
 };
 use orlog_bus::{Error, Message};
-use orlog_effect::{Attempt, ProbeResult, Provider, ProviderError, Reply};
+use orlog_effect::{Attempt, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply};
 use orlog_model::{Clock, Effect, Work, WorkItem, WorkOutcome};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -190,17 +190,12 @@ impl QueueProvider {
             }
         }
     }
-}
 
-#[async_trait]
-impl Provider for QueueProvider {
-    async fn execute(&self, item: &WorkItem, _: Attempt) -> Result<Reply, ProviderError> {
-        let Work::Effect(effect) = &item.work else {
-            return Err(ProviderError::permanent(
-                "not_an_effect",
-                format!("{} is not an effect", item.work.label()),
-            ));
-        };
+    /// Dispatches the command and waits for its result.
+    async fn await_result(&self, item: &WorkItem) -> Result<EffectResult, ProviderError> {
+        let effect = item.work.effect().ok_or_else(|| {
+            ProviderError::permanent("not_an_effect", format!("{} is not an effect", item.work.label()))
+        })?;
         let mut expected = self.result_listener.expect(item.id);
         let mut number = 1;
         loop {
@@ -209,15 +204,36 @@ impl Provider for QueueProvider {
             if enqueued.already_queued
                 && let Some(result) = self.result_listener.query_result(item, effect).await
             {
-                return to_reply(result);
+                return Ok(result);
             }
             if let Some(result) = self.result(item, effect, &mut expected, (&enqueued, number)).await {
-                return to_reply(result);
+                return Ok(result);
             }
             number += 1;
             let (id, effect, key) = (item.id, &effect.name, &item.instance);
             log_instance!(WARN, key, item.trace.as_ref(), %id, %effect, number, "command lost without a result; dispatching again");
         }
+    }
+}
+
+#[async_trait]
+impl RemoteProvider for QueueProvider {
+    async fn execute_remotely(&self, item: &WorkItem, _: Attempt) -> RemoteResult {
+        match self.await_result(item).await {
+            Ok(mut result) => RemoteResult { trace: result.trace.take(), result: to_reply(result) },
+            Err(error) => Err(error).into(),
+        }
+    }
+}
+
+#[async_trait]
+impl Provider for QueueProvider {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
+        self.execute_remotely(item, attempt).await.result
+    }
+
+    fn remote(&self) -> Option<&dyn RemoteProvider> {
+        Some(self)
     }
 
     async fn probe(&self, item: &WorkItem) -> ProbeResult {
@@ -239,7 +255,6 @@ fn probe_result(result: EffectResult) -> ProbeResult {
 }
 
 fn to_reply(result: EffectResult) -> Result<Reply, ProviderError> {
-    orlog_effect::record_remote_span(result.trace);
     let facts = result.facts;
     match result.outcome {
         WorkOutcome::Succeeded { event, payload } => Ok(Reply { event, payload, facts }),

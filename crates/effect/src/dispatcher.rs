@@ -73,12 +73,13 @@ impl StopToken {
 }
 
 /// Component that dispatched an item. It learns when the item waits for its next attempt, so that other
-/// items can use its place meanwhile.
+/// items can use its place meanwhile. It belongs to the execution: if that is dropped during a wait, so is
+/// the dispatcher.
 pub trait Dispatcher: Send + Sync {
     /// The item waits for its next attempt.
     fn wait_started(&self);
 
-    /// The item continues, or its execution was dropped.
+    /// The item continues.
     fn wait_ended(&self);
 
     /// Returns the signal after which no attempt starts; `None`: there is none.
@@ -98,21 +99,5 @@ impl Dispatcher for () {
 
     fn stop_token(&self) -> Option<&StopToken> {
         None
-    }
-}
-
-/// Reports the end of a wait, also if the execution is dropped.
-pub(crate) struct WaitGuard<'a>(&'a dyn Dispatcher);
-
-impl<'a> WaitGuard<'a> {
-    pub(crate) fn new(dispatcher: &'a dyn Dispatcher) -> Self {
-        dispatcher.wait_started();
-        Self(dispatcher)
-    }
-}
-
-impl Drop for WaitGuard<'_> {
-    fn drop(&mut self) {
-        self.0.wait_ended();
     }
 }

@@ -1,5 +1,6 @@
-//! Durations in configuration: `100ms`, `2s`, `1h30m`.
+//! Durations in configuration, `100ms`, `2s`, `1h30m`, and other positive numbers.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -39,6 +40,11 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 
 pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     DurationText(*duration).serialize(serializer)
+}
+
+/// Reads a number that is not zero.
+pub(crate) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    NonZeroU32::deserialize(deserializer).map(NonZeroU32::get)
 }
 
 /// Optional duration, as text.

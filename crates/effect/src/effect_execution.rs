@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, Work, WorkItem, WorkOutcome};
+use orlog_model::{Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, WorkItem, WorkOutcome};
 
 use crate::limits::breaker::{BreakerState, CallHealth};
 use crate::observer::AttemptOutcome;
@@ -126,13 +126,9 @@ impl From<WorkOutcome> for FinishedExecution {
 
 pub(crate) fn success(item: &WorkItem, reply: Reply) -> FinishedExecution {
     let Reply { event, payload, facts } = reply;
-    match item.work {
-        Work::Effect(_) => FinishedExecution { outcome: WorkOutcome::Succeeded { event, payload }, facts },
-        Work::Command(_)
-        | Work::Fact(_)
-        | Work::StartChild(_)
-        | Work::CancelChild(_)
-        | Work::NotifyParent(_) => WorkOutcome::Accepted.into(),
+    match item.work.effect() {
+        Some(_) => FinishedExecution { outcome: WorkOutcome::Succeeded { event, payload }, facts },
+        None => WorkOutcome::Accepted.into(),
     }
 }
 
@@ -193,14 +189,7 @@ pub(crate) fn attempt_outcome(result: &Result<Reply, ProviderError>) -> AttemptO
 }
 
 pub(crate) fn failure_code(result: &Result<Reply, ProviderError>) -> Option<&str> {
-    match result {
-        Ok(_) => None,
-        Err(
-            ProviderError::Permanent { failure, .. }
-            | ProviderError::Abandoned { failure }
-            | ProviderError::Transient { failure, .. },
-        ) => Some(&failure.code),
-    }
+    result.as_ref().err().map(|error| error.failure().code.as_str())
 }
 
 pub(crate) fn call_health(result: &Result<Reply, ProviderError>) -> CallHealth {

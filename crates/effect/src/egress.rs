@@ -21,10 +21,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[serde(default, deny_unknown_fields)]
 pub struct Egress {
     /// Allowed hosts. Default: all public hosts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<Host>>,
     /// Allowed hosts of single tenants, instead of `allow`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tenants: BTreeMap<TenantId, Vec<Host>>,
     /// Whether private addresses are allowed.
     pub private: bool,
@@ -65,7 +63,10 @@ impl Egress {
     }
 
     /// Checks a URL without a tenant.
-    pub(crate) fn check_any_tenant(&self, url: &Url) -> Result<(), EgressDenied> {
+    ///
+    /// # Errors
+    /// The reason of the denial.
+    pub fn check_any_tenant(&self, url: &Url) -> Result<(), EgressDenied> {
         self.check_url(self.allow.as_ref(), url)
     }
 

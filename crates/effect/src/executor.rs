@@ -11,15 +11,14 @@ use std::time::{Duration, Instant};
 
 use orlog_model::{Clock, InDoubtPolicy, SteadyTime, WorkItem, WorkOutcome};
 
-use crate::dispatcher::{Dispatcher, StopToken, WaitGuard, is_stopped};
+use crate::dispatcher::{Dispatcher, StopToken, is_stopped};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
     attempts_exhausted, call_health, failure_code, final_result, not_started, probed_result, success,
 };
 use crate::limits::admission::{Admission, AdmissionPermit};
 use crate::observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
-use crate::provider;
-use crate::provider::{Attempt, ProbeResult, ProviderError, Reply, TransientCause};
+use crate::provider::{Attempt, ProbeResult, ProviderError, RemoteResult, Reply, TransientCause};
 use crate::retry::{FailedAttempt, RetryDecision, RetryLimits};
 use crate::upstream::{Upstream, UpstreamStatus};
 
@@ -146,9 +145,11 @@ impl EffectExecutor {
                 return Err(execution.progress());
             }
             if let Some(delay) = retry_delay.take() {
-                let _wait = dispatcher.map(WaitGuard::new);
+                dispatcher.inspect(|dispatcher| dispatcher.wait_started());
                 let wait = self.wait_for_retry(item, &mut execution, delay);
-                if self.unless_interrupted(dispatcher, wait).await.is_none() {
+                let waited = self.unless_interrupted(dispatcher, wait).await;
+                dispatcher.inspect(|dispatcher| dispatcher.wait_ended());
+                if waited.is_none() {
                     continue;
                 }
             }
@@ -264,9 +265,10 @@ impl EffectExecutor {
         let started = Instant::now();
         let attempt = Attempt { number: execution.attempts, timeout, at: self.clock.now() };
         let parent = self.observer.attempt_started(item).and_then(|span| item.trace.replace(span));
-        let performing = provider::with_remote_span(self.upstream.provider.execute(item, attempt));
-        let (result, remote_span) = self.before(until, performing).await.unzip();
-        let remote_span = remote_span.flatten();
+        let (result, remote_span) = match self.before(until, self.execute_once(item, attempt)).await {
+            Some(RemoteResult { result, trace }) => (Some(result), trace),
+            None => (None, None),
+        };
         self.observer.attempt_finished(&AttemptReport {
             upstream: &self.upstream.name,
             item,
@@ -287,6 +289,13 @@ impl EffectExecutor {
                 format!("{} did not respond within {timeout:?}", self.upstream.name),
             ))
         })
+    }
+
+    async fn execute_once(&self, item: &WorkItem, attempt: Attempt) -> RemoteResult {
+        match self.upstream.provider.remote() {
+            Some(remote) => remote.execute_remotely(item, attempt).await,
+            None => self.upstream.provider.execute(item, attempt).await.into(),
+        }
     }
 
     /// Returns the timeout of one attempt and its end time; `None`: never.

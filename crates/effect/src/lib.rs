@@ -11,40 +11,34 @@ mod duration;
 mod effect_execution;
 pub mod egress;
 mod executor;
-mod function;
-mod gateway;
-pub mod grpc;
 pub mod http;
 pub mod job_logs;
 pub mod limits;
 mod observer;
-mod placeholders;
+mod operations;
 mod policy;
 mod provider;
+pub mod providers;
 mod response_rules;
 pub mod retry;
 pub mod retry_budget;
-pub mod script;
 pub mod secret;
-pub mod smtp;
-pub mod sql;
+mod template;
 mod upstream;
-pub mod worker;
 
 pub use catalog::{Catalog, CatalogChange};
-pub use config::{EffectsConfig, GatewayConfig, HttpConfig};
 pub use dispatcher::{Dispatcher, LeaseEnd, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
 pub use executor::EffectExecutor;
-pub use function::{FunctionCall, FunctionProvider, SyncFunctionCall};
-pub use gateway::{HttpGateway, gateway_message};
-pub use http::Http;
 pub use observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
 pub use policy::{Policy, TenantLimits};
 pub use provider::{
-    Attempt, ProbeResult, Provider, ProviderError, Reply, TransientCause, record_remote_span,
+    Attempt, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply, TransientCause,
 };
+pub use providers::EffectsConfig;
+pub use providers::function::{FunctionCall, FunctionProvider, SyncFunctionCall};
+#[cfg(feature = "script")]
+pub use providers::script;
+pub use providers::worker;
 pub use response_rules::{ResponseClass, ResponseRule};
-pub use script::ScriptProvider;
-pub use sql::SqlProvider;
 pub use upstream::{Upstream, UpstreamScope, UpstreamStatus};

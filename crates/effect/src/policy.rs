@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use orlog_model::{InDoubtPolicy, TenantId, Timestamp, Work, WorkItem};
+use orlog_model::{InDoubtPolicy, RetryPolicy, TenantId, Timestamp, WorkItem};
+use serde::{Deserialize, Serialize};
 
 use crate::limits::breaker;
 use crate::limits::rate::RateLimit;
@@ -39,7 +40,8 @@ pub struct Policy {
 }
 
 /// Limits of each tenant at an upstream.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct TenantLimits {
     /// Maximum number of concurrent attempts; `None`: the limit of the upstream.
     pub max_concurrency: Option<NonZeroU32>,
@@ -134,14 +136,7 @@ impl Policy {
     /// Returns the policy for an unknown outcome of an item if the upstream cannot be probed. The item has
     /// precedence over the policy.
     pub(crate) fn in_doubt(&self, item: &WorkItem) -> InDoubtPolicy {
-        match &item.work {
-            Work::Effect(effect) => effect.in_doubt.unwrap_or(self.in_doubt),
-            Work::Command(_)
-            | Work::Fact(_)
-            | Work::StartChild(_)
-            | Work::CancelChild(_)
-            | Work::NotifyParent(_) => self.in_doubt,
-        }
+        item.work.effect().and_then(|effect| effect.in_doubt).unwrap_or(self.in_doubt)
     }
 
     /// Returns the maximum number of attempts for an item: hints of the item have precedence over the
@@ -167,13 +162,6 @@ impl Policy {
     }
 }
 
-fn retry(item: &WorkItem) -> Option<orlog_model::RetryPolicy> {
-    match &item.work {
-        Work::Effect(effect) => effect.retry,
-        Work::Command(_)
-        | Work::Fact(_)
-        | Work::StartChild(_)
-        | Work::CancelChild(_)
-        | Work::NotifyParent(_) => None,
-    }
+fn retry(item: &WorkItem) -> Option<RetryPolicy> {
+    item.work.effect()?.retry
 }

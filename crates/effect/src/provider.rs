@@ -5,12 +5,10 @@
 //! idempotency key and must reach the upstream if it supports keys. Retries, deadlines, circuit
 //! breaking and limits are not part of the provider.
 
-use orlog_model::TraceParent;
-use std::cell::RefCell;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_model::{EventType, Fact, Failure, Timestamp, WorkItem, WorkOutcome};
+use orlog_model::{EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome};
 use serde_json::Value;
 
 /// Adapter that executes effects in an external system.
@@ -22,6 +20,11 @@ pub trait Provider: Send + Sync + 'static {
     /// [`ProviderError::Permanent`] if a retry is pointless, [`ProviderError::Transient`] if it may
     /// succeed.
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError>;
+
+    /// Returns the provider as one whose attempts run in another process; `None`: they do not.
+    fn remote(&self) -> Option<&dyn RemoteProvider> {
+        None
+    }
 
     /// Invalidates data that was fetched from the upstream. Called after a configuration reload, even if
     /// nothing changed here.
@@ -49,6 +52,28 @@ pub trait Provider: Send + Sync + 'static {
     /// elsewhere, the provider returns it, and it replaces the outcome.
     async fn abandon(&self, _item: &WorkItem, _outcome: &WorkOutcome) -> ProbeResult {
         ProbeResult::Unknown
+    }
+}
+
+/// Provider whose attempts run in another process, which may report its own span.
+#[async_trait]
+pub trait RemoteProvider: Send + Sync {
+    /// Makes one attempt, as [`Provider::execute`].
+    async fn execute_remotely(&self, item: &WorkItem, attempt: Attempt) -> RemoteResult;
+}
+
+/// Result of an attempt in another process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoteResult {
+    /// Reply or error.
+    pub result: Result<Reply, ProviderError>,
+    /// Span of the execution, if the process reports it.
+    pub trace: Option<TraceParent>,
+}
+
+impl From<Result<Reply, ProviderError>> for RemoteResult {
+    fn from(result: Result<Reply, ProviderError>) -> Self {
+        Self { result, trace: None }
     }
 }
 
@@ -210,6 +235,24 @@ impl ProviderError {
         self
     }
 
+    /// Returns the failure.
+    #[must_use]
+    pub fn failure(&self) -> &Failure {
+        match self {
+            Self::Permanent { failure, .. }
+            | Self::Abandoned { failure }
+            | Self::Transient { failure, .. } => failure,
+        }
+    }
+
+    pub(crate) fn failure_mut(&mut self) -> &mut Failure {
+        match self {
+            Self::Permanent { failure, .. }
+            | Self::Abandoned { failure }
+            | Self::Transient { failure, .. } => failure,
+        }
+    }
+
     fn transient(trouble: TransientCause, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Transient { failure: failure(code, message), trouble, retry_after: None }
     }
@@ -232,41 +275,4 @@ pub enum ProbeResult {
     Pending,
     /// The outcome is unknown.
     Unknown,
-}
-
-tokio::task_local! {
-    static REMOTE_SPAN: RefCell<Option<TraceParent>>;
-}
-
-/// Records the remote span. No-op outside an attempt.
-pub fn record_remote_span(trace: Option<TraceParent>) {
-    // An error means that no attempt is in flight in this task.
-    REMOTE_SPAN.try_with(|stored| *stored.borrow_mut() = trace).ok();
-}
-
-/// Executes a future and returns the remote span that the provider recorded.
-pub(crate) async fn with_remote_span<T>(performing: impl Future<Output = T>) -> (T, Option<TraceParent>) {
-    let remote_span = async move {
-        let response = performing.await;
-        (response, REMOTE_SPAN.with(RefCell::take))
-    };
-    REMOTE_SPAN.scope(RefCell::new(None), remote_span).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn remote_span_is_visible_to_its_own_attempt_only() {
-        let trace = TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-        record_remote_span(trace.clone());
-        let (response, remote_span) = with_remote_span(async {
-            record_remote_span(trace.clone());
-            7
-        })
-        .await;
-        assert_eq!((response, remote_span), (7, trace));
-        assert_eq!(with_remote_span(async {}).await.1, None);
-    }
 }

@@ -7,32 +7,28 @@ use orlog_model::{EventType, Failure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::placeholders::plain;
 use crate::provider::{ProviderError, Reply, TransientCause};
+use crate::template::plain;
 
 /// Rule over statuses `S`. The first matching rule decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResponseRule<S> {
     /// Matched statuses. Default: all.
-    #[serde(default = "any", skip_serializing_if = "Option::is_none")]
+    #[serde(default = "any")]
     pub status: Option<S>,
     /// JSON pointers into the body with the expected values. All must match.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub when: BTreeMap<String, Value>,
     /// Classification of the response.
     pub result: ResponseClass,
     /// Event for the saga: its name, or a JSON pointer to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
     /// Code of a failure: the text, or a JSON pointer to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// Message of a failure: the text, or a JSON pointer to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// JSON pointer to the part of the body that is the result. Default: the whole body.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
 }
 

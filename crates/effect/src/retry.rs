@@ -8,18 +8,23 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use orlog_model::SteadyTime;
+use serde::{Deserialize, Serialize};
 
 /// Maximum delay that an upstream can request with `Retry-After`; a greater one is reduced to it.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 /// Backoff parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Backoff {
     /// Minimum delay; at least a millisecond.
+    #[serde(with = "crate::duration")]
     pub initial: Duration,
     /// Maximum delay; a value below `initial` counts as `initial`.
+    #[serde(with = "crate::duration")]
     pub max: Duration,
     /// Maximum ratio of a delay to the previous one; with 0 or 1 every delay is `initial`.
+    #[serde(deserialize_with = "crate::duration::positive")]
     pub multiplier: u32,
 }
 

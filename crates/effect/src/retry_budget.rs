@@ -11,15 +11,18 @@
 use std::time::Duration;
 
 use orlog_model::SteadyTime;
+use serde::{Deserialize, Serialize};
 
 /// Parameters of a retry budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RetryBudgetOptions {
     /// Retries per hundred first attempts.
     pub percent: u32,
     /// Retries per second that are always allowed.
     pub min_per_second: u32,
     /// Maximum balance in retries; at least 1. A new budget starts with it.
+    #[serde(deserialize_with = "crate::duration::positive")]
     pub max_saved: u32,
 }
 

@@ -208,7 +208,8 @@ impl SecretScrubber {
     }
 
     /// Removes the secrets from all texts of a value, including keys.
-    pub(crate) fn scrub_json(&self, value: Value) -> Value {
+    #[must_use]
+    pub fn scrub_json(&self, value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.scrub_text(text)),
             Value::Array(items) => items.into_iter().map(|item| self.scrub_json(item)).collect(),

@@ -235,6 +235,19 @@ impl WorkItem {
 }
 
 impl Work {
+    /// Returns the effect; `None` for any other work.
+    #[must_use]
+    pub fn effect(&self) -> Option<&Effect> {
+        match self {
+            Self::Effect(effect) => Some(effect),
+            Self::Command(_)
+            | Self::Fact(_)
+            | Self::StartChild(_)
+            | Self::CancelChild(_)
+            | Self::NotifyParent(_) => None,
+        }
+    }
+
     /// Returns the kind of the work.
     #[must_use]
     pub fn kind(&self) -> WorkKind {

@@ -7,6 +7,7 @@ use orlog_effect::secret::{Secret, SecretRef};
 use super::error::ExportError;
 use super::file::LineSink;
 use super::page::ExportPage;
+#[cfg(feature = "sql")]
 use super::postgres::PostgresTarget;
 use crate::cli::exit::CommandError;
 
@@ -15,6 +16,7 @@ pub(crate) enum ExportTarget {
     /// A file, or standard output.
     Lines(LineSink),
     /// PostgreSQL tables.
+    #[cfg(feature = "sql")]
     Postgres(Box<PostgresTarget>),
 }
 
@@ -27,9 +29,15 @@ impl ExportTarget {
             Err(_) => to.contains("://").then(|| Secret::new(to)),
         };
         match url {
+            #[cfg(feature = "sql")]
             Some(url) if is_postgres(&url) => {
                 Ok(Self::Postgres(Box::new(PostgresTarget::new(&url, scope, kinds).map_err(usage_error)?)))
             }
+            #[cfg(not(feature = "sql"))]
+            Some(url) if is_postgres(&url) => Err(usage_error(format!(
+                "PostgreSQL is not part of this program; build it with the Cargo feature `sql` \
+                 (scope {scope}, kinds {kinds})"
+            ))),
             Some(_) => Err(usage_error("the URL does not start with postgres://".to_owned())),
             None => Ok(Self::Lines(LineSink::new(to))),
         }
@@ -39,6 +47,7 @@ impl ExportTarget {
     pub(crate) async fn open(&mut self) -> Result<Option<String>, ExportError> {
         match self {
             Self::Lines(lines) => Ok(lines.open()?),
+            #[cfg(feature = "sql")]
             Self::Postgres(postgres) => postgres.open().await,
         }
     }
@@ -47,6 +56,7 @@ impl ExportTarget {
     pub(crate) async fn start(&mut self) -> Result<(), ExportError> {
         match self {
             Self::Lines(_) => Ok(()),
+            #[cfg(feature = "sql")]
             Self::Postgres(postgres) => postgres.start().await,
         }
     }
@@ -55,6 +65,7 @@ impl ExportTarget {
     pub(crate) async fn take(&mut self, page: &ExportPage) -> Result<(), ExportError> {
         match self {
             Self::Lines(lines) => Ok(lines.take(page)?),
+            #[cfg(feature = "sql")]
             Self::Postgres(postgres) => postgres.take(page).await,
         }
     }

@@ -1,5 +1,6 @@
 //! The response to a commit is lost, and the marker reports its result.
 
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use std::sync::Arc;
 
 use orlog_effect::{ProbeResult, Reply, TransientCause};
@@ -57,8 +58,8 @@ async fn lost_commit_response_is_resolved_by_the_marker() {
     let proxied_url = url.replace(&format!(":{}/", server.port), &format!(":{}/", cut(server.port).await));
     let proxied = Database { dialect: "postgres", url: server.secret(&proxied_url), _dir: None };
     let config = json!({ "database": "postgres", "url": proxied.url, "effects": take });
-    let config: orlog_effect::config::SqlConfig = serde_json::from_value(config).unwrap();
-    let upstream = Arc::new(config.upstream("shop").unwrap());
+    let config: orlog_effect::providers::sql::SqlConfig = serde_json::from_value(config).unwrap();
+    let upstream = Arc::new(config.upstream(UpstreamSite::new("shop")).unwrap());
     troubled(perform(&upstream, "x.take", 2, json!({})).await, TransientCause::ResponseLost);
     assert_eq!(database.free().await, json!(7));
     let item = order("x.take", 2, json!({}));

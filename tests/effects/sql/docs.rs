@@ -1,6 +1,7 @@
 //! Tests of the examples in docs/providers/sql.md.
 
 use axum::http::{Method, StatusCode};
+use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use serde_json::{Value, json};
 
 use super::postgres;
@@ -59,8 +60,8 @@ async fn documented_tables_match() {
         let take =
             json!({ "x.take": { "statement": "UPDATE stock SET free = free - 1", "answer": "count" } });
         let config = json!({ "database": database.dialect, "url": database.url, "effects": take });
-        let config: orlog_effect::config::SqlConfig = serde_json::from_value(config).unwrap();
-        let upstream = config.upstream("shop").unwrap();
+        let config: orlog_effect::providers::sql::SqlConfig = serde_json::from_value(config).unwrap();
+        let upstream = config.upstream(UpstreamSite::new("shop")).unwrap();
         for _ in 0..2 {
             let done = super::perform(&upstream, "x.take", 1, json!({})).await.unwrap();
             assert_eq!(done.payload, json!({ "count": 1 }));

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use orlog_model::Timestamp;
-use percent_encoding::{PercentEncode, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use reqwest::Client;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -14,9 +14,9 @@ use sha2::Sha256;
 use tokio::sync::Mutex;
 
 use super::response::ResponseBody;
-use super::template::RESERVED;
 use crate::provider::ProviderError;
 use crate::secret::{Secret, SecretRef, SecretScrubber};
+use crate::template::RESERVED;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -79,22 +79,12 @@ pub struct OAuth2Config {
     /// Client secret.
     pub client_secret: SecretRef,
     /// Requested scopes, separated by spaces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// Audience, if the issuer requires it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
     /// Whether id and secret are sent in the body; otherwise by HTTP basic authentication.
     #[serde(default)]
     pub in_body: bool,
-}
-
-/// Signature of requests: Standard Webhooks, HMAC-SHA256.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SignatureConfig {
-    /// Key: `whsec_` and base64, or any text.
-    pub secret: SecretRef,
 }
 
 /// Authorizes the requests of one upstream.
@@ -185,7 +175,8 @@ impl OAuth2Config {
             let value = basic_value(&self.client_id, &self.client_secret, scrub)?;
             call = call.header(AUTHORIZATION, sensitive_header(&value)?);
         }
-        let body: Vec<_> = form.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
+        let pair = |(key, value): &(&str, &str)| format!("{key}={}", utf8_percent_encode(value, RESERVED));
+        let body: Vec<_> = form.iter().map(pair).collect();
         let call = call.header("content-type", "application/x-www-form-urlencoded");
         // Effects wait until the operator corrects the cause, or until their deadline.
         let failed =
@@ -212,10 +203,6 @@ struct TokenResponse {
     access_token: String,
     #[serde(default)]
     expires_in: Option<u64>,
-}
-
-fn encoded(text: &str) -> PercentEncode<'_> {
-    utf8_percent_encode(text, RESERVED)
 }
 
 fn basic_value(
@@ -247,34 +234,38 @@ pub(crate) fn sensitive_header(secret: &Secret) -> Result<HeaderValue, ProviderE
     Ok(value)
 }
 
-/// Returns the Standard Webhooks headers of a message.
+/// Returns the Standard Webhooks headers of a message: its id, the time of the attempt, and a signature
+/// (HMAC-SHA256) by each key, so that a receiver can replace its key.
+///
+/// A key is `whsec_` and base64, or any text.
 pub(crate) fn webhook_signature(
-    config: &SignatureConfig,
+    keys: &[SecretRef],
     id: &str,
     now: Timestamp,
     body: &[u8],
     scrub: &mut SecretScrubber,
 ) -> Result<HeaderMap, ProviderError> {
-    let secret = resolve_secret(&config.secret, scrub)?;
-    let key = match secret.expose().strip_prefix("whsec_") {
-        Some(text) => STANDARD.decode(text).map_err(|_| {
-            ProviderError::unavailable(
-                "secret",
-                format!("the secret {} is not valid base64 after whsec_", config.secret),
-            )
-        })?,
-        None => secret.expose().as_bytes().to_vec(),
-    };
     let seconds = now.as_millis() / 1000;
-    let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("HMAC accepts keys of any length");
-    mac.update(format!("{id}.{seconds}.").as_bytes());
-    mac.update(body);
-    let signed = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+    let signatures = keys.iter().map(|reference| {
+        let secret = resolve_secret(reference, scrub)?;
+        let key = match secret.expose().strip_prefix("whsec_") {
+            Some(text) => STANDARD.decode(text).map_err(|_| {
+                let message = format!("the secret {reference} is not valid base64 after whsec_");
+                ProviderError::unavailable("secret", message)
+            })?,
+            None => secret.expose().as_bytes().to_vec(),
+        };
+        let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("HMAC accepts keys of any length");
+        mac.update(format!("{id}.{seconds}.").as_bytes());
+        mac.update(body);
+        Ok(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
+    });
+    let signatures = signatures.collect::<Result<Vec<_>, ProviderError>>()?.join(" ");
     let value = |text: String| HeaderValue::try_from(text).expect("ids, numbers and base64 are ASCII");
     Ok(HeaderMap::from_iter([
         (WEBHOOK_ID, value(id.to_owned())),
         (WEBHOOK_TIMESTAMP, value(seconds.to_string())),
-        (WEBHOOK_SIGNATURE, value(signed)),
+        (WEBHOOK_SIGNATURE, value(signatures)),
     ]))
 }
 
@@ -288,11 +279,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         std::fs::write(&path, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let config = SignatureConfig { secret: format!("file:{}", path.display()).parse().unwrap() };
+        let keys = [format!("file:{}", path.display()).parse().unwrap()];
         let now = Timestamp::from_millis(1_614_265_330_000);
         let id = "msg_p5jXN8AQM9LWM0D4loKWxJek";
         let headers =
-            webhook_signature(&config, id, now, br#"{"test": 2432232314}"#, &mut SecretScrubber::default())
+            webhook_signature(&keys, id, now, br#"{"test": 2432232314}"#, &mut SecretScrubber::default())
                 .unwrap();
         assert_eq!(headers["webhook-signature"], "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
         assert_eq!(headers["webhook-timestamp"], "1614265330");

@@ -1,48 +1,17 @@
 //! HTTP client of a provider; holds the connections.
 
-use orlog_model::{Failure, Timestamp, WorkItem};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use orlog_model::{Timestamp, WorkItem};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Response, StatusCode, Url};
 
-use super::auth::{self, HttpAuth, HttpAuthConfig, SignatureConfig};
+use super::auth::{self, HttpAuth, HttpAuthConfig};
+use super::headers::{IDEMPOTENCY_KEY, context_headers};
 use super::response::{HttpResponse, MAX_BODY, RequestSummary, ResponseBody};
 use super::tls::{ClientPair, Clients, TlsConfig};
+use crate::config::Error;
 use crate::egress::{self, Egress};
 use crate::provider::{ProviderError, TransientCause};
-use crate::secret::SecretScrubber;
-
-/// Encoding of CloudEvents for HTTP header values.
-const UNFIT_FOR_HEADERS: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
-
-pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
-const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
-const TRACE: HeaderName = HeaderName::from_static("traceparent");
-const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
-
-/// Error for an upstream with an invalid client configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The base URL is invalid.
-    #[error("invalid base URL {url:?} of upstream {upstream}: {reason}; example: http://127.0.0.1:8081")]
-    BaseUrl {
-        /// Name of the upstream.
-        upstream: String,
-        /// Configured URL.
-        url: String,
-        /// Reason.
-        reason: String,
-    },
-    /// The TLS library cannot be configured, for example because the system has no root certificates.
-    #[error("cannot configure TLS for upstream {upstream}: {source}")]
-    Tls {
-        /// Name of the upstream.
-        upstream: String,
-        /// Cause.
-        source: reqwest::Error,
-    },
-}
+use crate::secret::{SecretRef, SecretScrubber};
 
 /// Options of the HTTP client besides the address.
 #[derive(Clone, Debug)]
@@ -56,7 +25,8 @@ pub(crate) struct HttpClientOptions {
     /// Header of the idempotency key.
     pub(crate) key_header: HeaderName,
     pub(crate) auth: Option<HttpAuthConfig>,
-    pub(crate) signature: Option<SignatureConfig>,
+    /// Keys of the signatures; none without signatures.
+    pub(crate) signing_keys: Vec<SecretRef>,
 }
 
 impl Default for HttpClientOptions {
@@ -68,7 +38,7 @@ impl Default for HttpClientOptions {
             max_response: MAX_BODY,
             key_header: IDEMPOTENCY_KEY,
             auth: None,
-            signature: None,
+            signing_keys: Vec::new(),
         }
     }
 }
@@ -101,6 +71,13 @@ pub(crate) enum RequestTarget {
     Url { url: Url, dynamic: bool },
 }
 
+/// Address of a request, and whether the egress rules apply to it.
+#[derive(Clone)]
+struct Destination {
+    url: Url,
+    is_guarded: bool,
+}
+
 /// Response with the summary of its request.
 pub(crate) struct HttpExchange {
     pub(crate) response: HttpResponse,
@@ -115,10 +92,11 @@ impl HttpClient {
         options: HttpClientOptions,
     ) -> Result<Self, Error> {
         let url = base_url.map(|text| {
-            base(text).map_err(|reason| Error::BaseUrl {
-                upstream: upstream.to_owned(),
-                url: text.chars().take(128).collect(),
-                reason,
+            base(text).map_err(|reason| {
+                let url: String = text.chars().take(128).collect();
+                Error::new(format!(
+                    "invalid base URL {url:?} of upstream {upstream}: {reason}; example: http://127.0.0.1:8081"
+                ))
             })
         });
         let url = url.transpose()?;
@@ -126,15 +104,10 @@ impl HttpClient {
         let is_plaintext = url.as_ref().is_some_and(|url| url.scheme() == "http")
             && options.redirects == 0
             && !matches!(options.auth, Some(HttpAuthConfig::OAuth2(_)));
-        let tls = |source| Error::Tls { upstream: upstream.to_owned(), source };
-        let clients = Clients::new(options.tls.clone(), !is_plaintext).map_err(tls)?;
+        let clients = Clients::of_upstream(upstream, &options.tls, !is_plaintext)?;
         let auth = options.auth.clone().map(HttpAuth::new);
         let base = url.map(|url| url.as_str().trim_end_matches('/').to_owned());
         Ok(Self { upstream: upstream.to_owned(), base, clients, options, auth })
-    }
-
-    pub(crate) fn upstream(&self) -> &str {
-        &self.upstream
     }
 
     /// Sends a request and returns the response, without the secrets that were sent.
@@ -144,15 +117,16 @@ impl HttpClient {
         request: Request<'_>,
         mut scrub: SecretScrubber,
     ) -> Result<HttpExchange, ProviderError> {
-        let (url, dynamic) = self.target(&request)?;
+        let to = self.destination(&request)?;
         let path = match request.to {
             RequestTarget::Path(ref path) => path.clone(),
-            RequestTarget::Url { .. } => format!("{}{}", url.host_str().unwrap_or_default(), url.path()),
+            RequestTarget::Url { .. } => {
+                format!("{}{}", to.url.host_str().unwrap_or_default(), to.url.path())
+            }
         };
         let summary =
             RequestSummary { upstream: &self.upstream, method: request.method.as_str(), path: &path };
-        let response = self.authorized(item, &request, (url, dynamic), &mut scrub, summary).await;
-        match response {
+        match self.authorized(item, &request, to, &mut scrub, summary).await {
             Ok(mut response) => {
                 response.body.bytes = scrub.scrub_bytes(response.body.bytes);
                 for value in response.headers.values_mut() {
@@ -167,15 +141,15 @@ impl HttpClient {
         }
     }
 
-    fn target(&self, request: &Request<'_>) -> Result<(Url, bool), ProviderError> {
+    fn destination(&self, request: &Request<'_>) -> Result<Destination, ProviderError> {
         match &request.to {
-            RequestTarget::Url { url, dynamic } => Ok((url.clone(), *dynamic)),
+            RequestTarget::Url { url, dynamic } => Ok(Destination { url: url.clone(), is_guarded: *dynamic }),
             RequestTarget::Path(path) => {
                 let base = self.base.as_deref().unwrap_or_default();
                 let url = Url::parse(&format!("{base}{path}"));
                 let invalid =
                     |error| ProviderError::permanent("bad_request", format!("{}: {error}", self.upstream));
-                url.map(|url| (url, false)).map_err(invalid)
+                url.map(|url| Destination { url, is_guarded: false }).map_err(invalid)
             }
         }
     }
@@ -185,16 +159,17 @@ impl HttpClient {
         &self,
         item: &WorkItem,
         request: &Request<'_>,
-        to: (Url, bool),
+        to: Destination,
         scrub: &mut SecretScrubber,
         summary: RequestSummary<'_>,
     ) -> Result<HttpResponse, ProviderError> {
         let pair = self.clients.pair()?;
         let mut headers = context_headers(item, self.options.key_header.clone());
         headers.extend(request.headers.clone());
-        if let Some(config) = &self.options.signature {
+        let keys = self.options.signing_keys.as_slice();
+        if !keys.is_empty() {
             let body = request.body.as_deref().unwrap_or_default();
-            headers.extend(auth::webhook_signature(config, &item.id.to_string(), request.at, body, scrub)?);
+            headers.extend(auth::webhook_signature(keys, &item.id.to_string(), request.at, body, scrub)?);
         }
         let Some(auth) = &self.auth else {
             return self.follow(item, request, to, headers, summary, &pair).await;
@@ -217,11 +192,12 @@ impl HttpClient {
         &self,
         item: &WorkItem,
         request: &Request<'_>,
-        (mut url, mut guarded): (Url, bool),
+        to: Destination,
         headers: HeaderMap,
         summary: RequestSummary<'_>,
         pair: &ClientPair,
     ) -> Result<HttpResponse, ProviderError> {
+        let Destination { mut url, is_guarded: mut guarded } = to;
         let (origin, mut method) = (url.origin(), request.method.clone());
         let mut body = request.body.clone();
         let mut remaining = self.options.redirects;
@@ -273,25 +249,6 @@ impl HttpClient {
     }
 }
 
-/// Returns the headers that identify the tenant, instance and work item of a request.
-pub(crate) fn context_headers(item: &WorkItem, key_header: HeaderName) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(5);
-    headers.insert(key_header, header(&item.id.to_string()));
-    if !item.instance.tenant.as_str().is_empty() {
-        headers.insert(TENANT, header(item.instance.tenant.as_str()));
-    }
-    headers.insert(CORRELATION, header(item.instance.correlation.as_str()));
-    if let Some(trace) = &item.trace {
-        headers.insert(TRACE, header(trace.as_str()));
-    }
-    // Already escaped by its own rules; valid in a header.
-    let baggage = orlog_model::trace::tenant_baggage(&item.instance);
-    if let Some(value) = baggage.and_then(|text| HeaderValue::try_from(text).ok()) {
-        headers.insert(BAGGAGE, value);
-    }
-    headers
-}
-
 /// Returns the target and method of a redirect; `None` if there is none or if it may not be followed. A
 /// request with a body is repeated only if the status permits it, and never over plain HTTP after TLS.
 fn redirect(response: &Response, method: &Method, from: &Url) -> Option<(Url, Method)> {
@@ -317,31 +274,11 @@ fn forbidden(summary: RequestSummary<'_>, denied: &egress::EgressDenied) -> Prov
     ProviderError::permanent("egress_denied", format!("{summary}: {denied}"))
 }
 
-pub(crate) fn scrub_error(error: ProviderError, scrub: &SecretScrubber) -> ProviderError {
-    let clean = |failure: Failure| Failure { message: scrub.scrub_text(failure.message), ..failure };
-    match error {
-        ProviderError::Permanent { failure, event, payload, facts } => {
-            ProviderError::Permanent { failure: clean(failure), event, payload, facts }
-        }
-        ProviderError::Abandoned { failure } => ProviderError::Abandoned { failure: clean(failure) },
-        ProviderError::Transient { failure, trouble, retry_after } => {
-            ProviderError::Transient { failure: clean(failure), trouble, retry_after }
-        }
-    }
-}
-
-/// Returns whether a header is set on every request or belongs to the protocol.
-pub(crate) fn is_reserved(name: &HeaderName) -> bool {
-    [TENANT, CORRELATION, TRACE].contains(name)
-        || matches!(
-            name.as_str(),
-            "idempotency-key" | "host" | "content-length" | "transfer-encoding" | "connection"
-        )
-}
-
-fn header(text: &str) -> HeaderValue {
-    let encoded = utf8_percent_encode(text, UNFIT_FOR_HEADERS).to_string();
-    HeaderValue::try_from(encoded).expect("percent-encoded text is printable ASCII")
+/// Removes secrets from the message of an error.
+pub(crate) fn scrub_error(mut error: ProviderError, scrub: &SecretScrubber) -> ProviderError {
+    let message = &mut error.failure_mut().message;
+    *message = scrub.scrub_text(std::mem::take(message));
+    error
 }
 
 fn base(text: &str) -> Result<Url, String> {
@@ -400,10 +337,5 @@ mod tests {
                 .to_string();
             assert!(error.contains(reason) && error.contains("payments"), "{error}");
         }
-    }
-
-    #[test]
-    fn ids_are_percent_encoded() {
-        assert_eq!(header("o 1 ü%").to_str().unwrap(), "o%201%20%C3%BC%25");
     }
 }

@@ -8,6 +8,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, ClientBuilder, Identity};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Error;
 use crate::egress::GuardedResolver;
 use crate::provider::ProviderError;
 use crate::secret::{Secret, SecretRef};
@@ -31,13 +32,10 @@ pub fn client() -> ClientBuilder {
 #[serde(default, deny_unknown_fields)]
 pub struct TlsConfig {
     /// Trusted CA certificates, instead of those of the system.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<SecretRef>,
     /// Client certificate, if the upstream requires one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<SecretRef>,
     /// Private key of the client certificate.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<SecretRef>,
 }
 
@@ -86,6 +84,12 @@ pub(crate) struct Clients {
 pub(crate) type Certificates = [Option<Secret>; 3];
 
 impl Clients {
+    /// Creates the clients of an upstream.
+    pub(crate) fn of_upstream(upstream: &str, tls: &TlsConfig, roots: bool) -> Result<Self, Error> {
+        Self::new(tls.clone(), roots)
+            .map_err(|error| Error::new(format!("cannot configure TLS for upstream {upstream}: {error}")))
+    }
+
     /// Creates the clients; `roots`: whether the certificates of the system are required.
     pub(crate) fn new(tls: TlsConfig, roots: bool) -> Result<Self, reqwest::Error> {
         let clients = Self { tls, roots, made: Mutex::new(None) };

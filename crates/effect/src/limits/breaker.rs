@@ -15,15 +15,19 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use orlog_model::SteadyTime;
+use serde::{Deserialize, Serialize};
 
 /// Thresholds and open duration of a breaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BreakerOptions {
     /// Number of consecutive unhealthy results that opens the breaker; at least 1.
+    #[serde(deserialize_with = "crate::duration::positive")]
     pub failure_threshold: u32,
     /// Share of unhealthy results that also opens the breaker.
     pub rate: Option<FailureRate>,
     /// Duration of the open state before a probe.
+    #[serde(with = "crate::duration")]
     pub open_duration: Duration,
 }
 
@@ -34,11 +38,13 @@ impl Default for BreakerOptions {
 }
 
 /// Share of failures among the latest results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FailureRate {
     /// Unhealthy results in percent.
     pub percent: u8,
     /// Number of latest results that are evaluated; the rate is not evaluated before there are so many.
+    #[serde(deserialize_with = "crate::duration::positive")]
     pub window: u32,
 }
 

@@ -7,16 +7,28 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use orlog_model::SteadyTime;
+use serde::{Deserialize, Serialize};
 
 /// Rate limit: a count per period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RateLimit {
     /// Number of attempts.
     pub count: NonZeroU32,
-    /// Period of the count; at least a microsecond per attempt.
+    /// Period of the count; at least a microsecond per attempt. Default: one second.
+    #[serde(default = "second", with = "crate::duration")]
     pub per: Duration,
-    /// Maximum burst after an idle period.
+    /// Maximum burst after an idle period. Default: 1.
+    #[serde(default = "one")]
     pub burst: NonZeroU32,
+}
+
+fn second() -> Duration {
+    Duration::from_secs(1)
+}
+
+fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
 }
 
 /// Rate limiter; its state is the time at which it is idle again.

@@ -1,0 +1,55 @@
+//! Operations of a provider: what each effect of an upstream does.
+
+use std::collections::BTreeMap;
+
+use orlog_model::{Effect, EffectName, WorkItem};
+
+use crate::config::Error;
+use crate::provider::ProviderError;
+
+/// Operations of one upstream by effect.
+pub(crate) struct Operations<O> {
+    pub(crate) upstream: String,
+    /// Noun of an operation in messages.
+    noun: &'static str,
+    by_effect: BTreeMap<EffectName, O>,
+}
+
+impl<O> Operations<O> {
+    /// Creates the operations from the configuration of each effect.
+    pub(crate) fn new<C>(
+        upstream: &str,
+        noun: &'static str,
+        effects: &BTreeMap<EffectName, C>,
+        compile: impl Fn(&EffectName, &C) -> Result<O, String>,
+    ) -> Result<Self, Error> {
+        let by_effect = effects.iter().map(|(effect, config)| {
+            let operation = compile(effect, config);
+            let operation = operation.map_err(|reason| Error::effect(upstream, effect, reason))?;
+            Ok((effect.clone(), operation))
+        });
+        Ok(Self { upstream: upstream.to_owned(), noun, by_effect: by_effect.collect::<Result<_, Error>>()? })
+    }
+
+    /// Returns the effects in order of their names.
+    pub(crate) fn effects(&self) -> Vec<EffectName> {
+        self.by_effect.keys().cloned().collect()
+    }
+
+    /// Returns the effect of an item with its operation.
+    pub(crate) fn find<'a>(&'a self, item: &'a WorkItem) -> Result<(&'a Effect, &'a O), ProviderError> {
+        let effect = effect_of(item)?;
+        let operation = self.by_effect.get(&effect.name).ok_or_else(|| {
+            let message = format!("{} has no {} for {}", self.upstream, self.noun, effect.name);
+            ProviderError::permanent("effect_unknown", message)
+        })?;
+        Ok((effect, operation))
+    }
+}
+
+/// Returns the effect of an item. The catalog routes no other work to a provider of effects.
+pub(crate) fn effect_of(item: &WorkItem) -> Result<&Effect, ProviderError> {
+    item.work.effect().ok_or_else(|| {
+        ProviderError::permanent("not_an_effect", format!("{} is not an effect", item.work.label()))
+    })
+}

@@ -1,0 +1,201 @@
+//! Effects that are Rust functions in this process.
+//!
+//! A function that only computes or writes to memory is registered with
+//! [`FunctionProvider::sync_effect`] and borrows the work item. An async function is registered with
+//! [`FunctionProvider::effect`] and owns its call. A panic counts as a failure that may be retried: it
+//! does not stop the process.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use orlog_model::{Effect, EffectName, InstanceKey, Timestamp, TraceParent, WorkItem};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::operations::effect_of;
+use crate::policy::Policy;
+use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::upstream::Upstream;
+
+/// Call of an asynchronous function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionCall {
+    /// Idempotency key: equal for all attempts.
+    pub idempotency_key: Uuid,
+    /// Instance that requested the effect.
+    pub instance: InstanceKey,
+    /// Name of the effect.
+    pub effect: EffectName,
+    /// Arguments.
+    pub payload: Value,
+    /// Current attempt.
+    pub attempt: Attempt,
+    /// No attempt starts after this time.
+    pub deadline: Option<Timestamp>,
+    /// W3C trace context.
+    pub trace: Option<TraceParent>,
+}
+
+/// Call of a synchronous function.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncFunctionCall<'a> {
+    /// Complete work item; its id is the idempotency key.
+    pub item: &'a WorkItem,
+    /// Effect with its arguments.
+    pub effect: &'a Effect,
+    /// Current attempt.
+    pub attempt: Attempt,
+}
+
+type SyncFunction = dyn Fn(SyncFunctionCall<'_>) -> Result<Reply, ProviderError> + Send + Sync;
+type AsyncFunction = dyn Fn(FunctionCall) -> BoxFuture<'static, Result<Reply, ProviderError>> + Send + Sync;
+
+enum Function {
+    Sync(Box<SyncFunction>),
+    Async(Box<AsyncFunction>),
+}
+
+/// Functions by effect name.
+#[derive(Default)]
+pub struct FunctionProvider {
+    functions: BTreeMap<EffectName, Function>,
+}
+
+impl FunctionProvider {
+    /// Creates a provider without functions.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an asynchronous function. It returns a JSON value, a [`Reply`] or an error.
+    ///
+    /// # Panics
+    /// If `name` is not a valid effect name or is already registered: both are bugs of the caller.
+    #[must_use]
+    #[track_caller]
+    pub fn effect<F, Fut, R>(self, name: &str, function: F) -> Self
+    where
+        F: Fn(FunctionCall) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, ProviderError>> + Send + 'static,
+        R: Into<Reply>,
+    {
+        self.add(
+            name,
+            Function::Async(Box::new(move |call| function(call).map(|r| r.map(Into::into)).boxed())),
+        )
+    }
+
+    /// Adds an asynchronous function with typed arguments and result. Arguments of another type fail
+    /// permanently with the code `invalid_payload`.
+    ///
+    /// # Panics
+    /// As [`FunctionProvider::effect`].
+    #[must_use]
+    #[track_caller]
+    pub fn typed<I, O, F, Fut>(self, name: &str, function: F) -> Self
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        F: Fn(I, FunctionCall) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, ProviderError>> + Send + 'static,
+    {
+        let function = Arc::new(function);
+        self.effect(name, move |mut call| {
+            let function = Arc::clone(&function);
+            async move {
+                let input = I::deserialize(&call.payload).map_err(|error| {
+                    ProviderError::permanent(
+                        "invalid_payload",
+                        format!("invalid arguments of {}: {error}", call.effect),
+                    )
+                })?;
+                call.payload = Value::Null;
+                let output = function(input, call).await?;
+                serde_json::to_value(output)
+                    .map_err(|error| ProviderError::permanent("invalid_result", error.to_string()))
+            }
+        })
+    }
+
+    /// Adds a synchronous function. It must not block.
+    ///
+    /// # Panics
+    /// As [`FunctionProvider::effect`].
+    #[must_use]
+    #[track_caller]
+    pub fn sync_effect<F, R>(self, name: &str, function: F) -> Self
+    where
+        F: Fn(SyncFunctionCall<'_>) -> Result<R, ProviderError> + Send + Sync + 'static,
+        R: Into<Reply>,
+    {
+        self.add(name, Function::Sync(Box::new(move |call| function(call).map(Into::into))))
+    }
+
+    /// Returns the effects in order of their names.
+    #[must_use]
+    pub fn effects(&self) -> Vec<EffectName> {
+        self.functions.keys().cloned().collect()
+    }
+
+    /// Creates an upstream of these functions.
+    pub fn upstream(self, name: impl Into<String>, policy: Policy) -> Upstream {
+        Upstream::effects(name, self.effects(), Arc::new(self), policy)
+    }
+
+    #[track_caller]
+    fn add(mut self, name: &str, function: Function) -> Self {
+        let name = EffectName::new(name).expect("effects are registered under valid names");
+        let earlier = self.functions.insert(name.clone(), function);
+        assert!(earlier.is_none(), "the effect {name} is registered twice");
+        self
+    }
+}
+
+#[async_trait]
+impl Provider for FunctionProvider {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
+        let effect = effect_of(item)?;
+        let outcome = match self.functions.get(&effect.name) {
+            Some(Function::Sync(function)) => {
+                catch_unwind(AssertUnwindSafe(|| function(SyncFunctionCall { item, effect, attempt })))
+            }
+            Some(Function::Async(function)) => {
+                let call = AssertUnwindSafe(async { function(owned(item, effect, attempt)).await });
+                call.catch_unwind().await
+            }
+            None => {
+                return Err(ProviderError::permanent(
+                    "effect_unknown",
+                    format!("no function is registered for {}", effect.name),
+                ));
+            }
+        };
+        outcome.unwrap_or_else(|panic| Err(panicked(effect, panic.as_ref())))
+    }
+}
+
+fn owned(item: &WorkItem, effect: &Effect, attempt: Attempt) -> FunctionCall {
+    FunctionCall {
+        idempotency_key: item.id,
+        instance: item.instance.clone(),
+        effect: effect.name.clone(),
+        payload: effect.payload.clone(),
+        attempt,
+        deadline: item.deadline,
+        trace: item.trace.clone(),
+    }
+}
+
+/// Maps a panic. The progress of the function is unknown, so the response counts as lost.
+fn panicked(effect: &Effect, panic: &(dyn std::any::Any + Send)) -> ProviderError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    ProviderError::response_lost("panicked", format!("the function of {} panicked: {text}", effect.name))
+}

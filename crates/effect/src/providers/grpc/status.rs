@@ -1,0 +1,238 @@
+//! Classification of gRPC status codes.
+//!
+//! | status | meaning |
+//! |---|---|
+//! | `OK` | succeeded |
+//! | `RESOURCE_EXHAUSTED`, `ABORTED` | throttled: not executed, the upstream is healthy; retried |
+//! | `UNAVAILABLE` | unavailable: retried |
+//! | `DEADLINE_EXCEEDED`, `CANCELLED`, `UNKNOWN`, `INTERNAL`, `DATA_LOSS` | in doubt; retried |
+//! | every other | permanent error |
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use orlog_model::Failure;
+use prost::Message as _;
+use prost_types::Any;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use super::schema::{self, Schema};
+use crate::provider::{ProviderError, Reply};
+use crate::response_rules::{ResponseContext, ResponseRule};
+use crate::secret::SecretScrubber;
+
+/// Maximum number of characters of a status message that are quoted.
+const MAX_QUOTE: usize = 200;
+
+const NAMES: [(Code, &str); 17] = [
+    (Code::Ok, "OK"),
+    (Code::Cancelled, "CANCELLED"),
+    (Code::Unknown, "UNKNOWN"),
+    (Code::InvalidArgument, "INVALID_ARGUMENT"),
+    (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
+    (Code::NotFound, "NOT_FOUND"),
+    (Code::AlreadyExists, "ALREADY_EXISTS"),
+    (Code::PermissionDenied, "PERMISSION_DENIED"),
+    (Code::ResourceExhausted, "RESOURCE_EXHAUSTED"),
+    (Code::FailedPrecondition, "FAILED_PRECONDITION"),
+    (Code::Aborted, "ABORTED"),
+    (Code::OutOfRange, "OUT_OF_RANGE"),
+    (Code::Unimplemented, "UNIMPLEMENTED"),
+    (Code::Internal, "INTERNAL"),
+    (Code::Unavailable, "UNAVAILABLE"),
+    (Code::DataLoss, "DATA_LOSS"),
+    (Code::Unauthenticated, "UNAUTHENTICATED"),
+];
+
+/// Returns the name of a status code, as in the gRPC documentation.
+pub(crate) fn name(code: Code) -> &'static str {
+    NAMES.iter().find(|(known, _)| *known == code).map_or("UNKNOWN", |(_, name)| name)
+}
+
+/// One or several status codes: `"NOT_FOUND"`, `["NOT_FOUND", "ABORTED"]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Codes(Vec<Code>);
+
+impl Codes {
+    pub(crate) fn cover(&self, code: Code) -> bool {
+        self.0.contains(&code)
+    }
+}
+
+impl<'de> Deserialize<'de> for Codes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum RawRule {
+            One(String),
+            Many(Vec<String>),
+        }
+        let texts = match RawRule::deserialize(deserializer)? {
+            RawRule::One(text) => vec![text],
+            RawRule::Many(texts) => texts,
+        };
+        let code = |text: &String| {
+            let found = NAMES.iter().find(|(_, name)| name == text).map(|(code, _)| *code);
+            found.ok_or_else(|| {
+                D::Error::custom(format!("{text:?} is not a valid status code; example: NOT_FOUND"))
+            })
+        };
+        texts.iter().map(code).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Serialize for Codes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|code| name(*code)))
+    }
+}
+
+impl fmt::Display for Codes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(|code| name(*code)).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Rule about responses.
+pub type GrpcResponseRule = ResponseRule<Codes>;
+
+/// Status other than `OK`, without secrets.
+pub(crate) struct GrpcStatus {
+    code: Code,
+    message: String,
+    /// JSON of the status: `{ "code", "message", "details" }`.
+    body: Value,
+    retry_after: Option<Duration>,
+}
+
+impl GrpcStatus {
+    /// Creates the status; `asked` is the prefix of the message.
+    pub(crate) fn new(prefix: &str, status: &Status, schema: &Schema, scrub: &SecretScrubber) -> Self {
+        let code = status.code();
+        let message = scrub.scrub_text(status.message().to_owned());
+        let quote: String = message.chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
+        let colon = if quote.is_empty() { "" } else { ": " };
+        let details = RpcStatus::decode(status.details()).unwrap_or_default().details;
+        let detail_json: Value = details.iter().map(|detail| detail_json(detail, schema)).collect();
+        let body =
+            json!({ "code": name(code), "message": message, "details": scrub.scrub_json(detail_json) });
+        let retry_after = details.iter().find_map(retry_info).or_else(|| pushback(status));
+        Self { code, message: format!("{prefix} returned {}{colon}{quote}", name(code)), body, retry_after }
+    }
+
+    /// Classifies the status by the first matching rule, otherwise by the table above.
+    pub(crate) fn classify(&self, rules: &[GrpcResponseRule]) -> Result<Reply, ProviderError> {
+        let usual = Failure { code: self.code_text(), message: self.message.clone() };
+        match rules.iter().find(|rule| rule.matches(|codes| codes.cover(self.code), &self.body)) {
+            Some(rule) => {
+                rule.classify(ResponseContext { body: &self.body, usual, retry_after: self.retry_after })
+            }
+            None => Err(self.provider_error(usual)),
+        }
+    }
+
+    fn code_text(&self) -> String {
+        format!("grpc_{}", name(self.code).to_ascii_lowercase())
+    }
+
+    fn provider_error(&self, Failure { code, message }: Failure) -> ProviderError {
+        let provider_error = match self.code {
+            Code::ResourceExhausted | Code::Aborted => ProviderError::throttled(code, message),
+            Code::Unavailable => ProviderError::unavailable(code, message),
+            Code::Ok
+            | Code::DeadlineExceeded
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::Internal
+            | Code::DataLoss => ProviderError::response_lost(code, message),
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::Unauthenticated => {
+                return ProviderError::permanent(code, message).with_payload(self.body.clone());
+            }
+        };
+        match self.retry_after {
+            Some(delay) => provider_error.with_retry_after(delay),
+            None => provider_error,
+        }
+    }
+}
+
+/// `google.rpc.Status`, sent in `grpc-status-details-bin`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RpcStatus {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<prost_types::Duration>,
+}
+
+/// `google.rpc.ErrorInfo`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ErrorInfo {
+    #[prost(string, tag = "1")]
+    reason: String,
+    #[prost(string, tag = "2")]
+    domain: String,
+    #[prost(btree_map = "string, string", tag = "3")]
+    metadata: BTreeMap<String, String>,
+}
+
+fn kind(detail: &Any) -> &str {
+    detail.type_url.rsplit('/').next().unwrap_or_default()
+}
+
+fn retry_info(detail: &Any) -> Option<Duration> {
+    if kind(detail) != "google.rpc.RetryInfo" {
+        return None;
+    }
+    RetryInfo::decode(detail.value.as_slice()).ok()?.retry_delay?.try_into().ok()
+}
+
+/// Returns the delay that a gRPC server requests for retries.
+fn pushback(status: &Status) -> Option<Duration> {
+    let text = status.metadata().get("grpc-retry-pushback-ms")?.to_str().ok()?;
+    text.parse().ok().map(Duration::from_millis)
+}
+
+/// Converts a detail to JSON if its type is in the descriptors or well known; otherwise returns its
+/// bytes.
+fn detail_json(detail: &Any, schema: &Schema) -> Value {
+    let (name, bytes) = (kind(detail), detail.value.as_slice());
+    let described = schema.pool().get_message_by_name(name);
+    let fields = described.and_then(|described| schema::decode(&described, bytes).ok());
+    let fields = fields.or_else(|| usual(name, bytes));
+    let mut detail_json = fields.unwrap_or_else(|| json!({ "value": STANDARD.encode(bytes) }));
+    detail_json["@type"] = json!(name);
+    detail_json
+}
+
+fn usual(name: &str, bytes: &[u8]) -> Option<Value> {
+    match name {
+        "google.rpc.ErrorInfo" => {
+            let ErrorInfo { reason, domain, metadata } = ErrorInfo::decode(bytes).ok()?;
+            Some(json!({ "reason": reason, "domain": domain, "metadata": metadata }))
+        }
+        "google.rpc.RetryInfo" => {
+            let delay: Duration = RetryInfo::decode(bytes).ok()?.retry_delay?.try_into().ok()?;
+            Some(json!({ "retryDelay": format!("{}s", delay.as_secs_f64()) }))
+        }
+        _ => None,
+    }
+}

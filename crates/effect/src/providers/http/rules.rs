@@ -1,0 +1,89 @@
+//! Rules for HTTP statuses; `http::response` classifies responses without a matching rule.
+
+use std::fmt;
+use std::str::FromStr;
+
+use orlog_model::Failure;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::http::response::{self, HttpResponse, RequestSummary};
+use crate::provider::{ProviderError, Reply};
+use crate::response_rules::{ResponseContext, ResponseRule};
+
+/// Rule about responses.
+pub type HttpResponseRule = ResponseRule<StatusRange>;
+
+/// Range of statuses: `402`, `"4xx"`, `"400-409"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusRange {
+    first: u16,
+    last: u16,
+}
+
+/// Classifies a response by the first matching rule, otherwise by its status alone.
+pub(crate) fn classify(
+    rules: &[HttpResponseRule],
+    summary: RequestSummary<'_>,
+    http_response: &HttpResponse,
+) -> Result<Reply, ProviderError> {
+    if rules.is_empty() {
+        return response::classify_status(summary, http_response);
+    }
+    let (body, status) = (response::payload(&http_response.body), http_response.status.as_u16());
+    let covers = |statuses: &StatusRange| (statuses.first..=statuses.last).contains(&status);
+    let Some(rule) = rules.iter().find(|rule| rule.matches(covers, &body)) else {
+        return response::classify_status(summary, http_response);
+    };
+    let usual =
+        Failure { code: format!("http_{status}"), message: response::message(summary, http_response) };
+    rule.classify(ResponseContext {
+        body: &body,
+        usual,
+        retry_after: response::retry_after(&http_response.headers),
+    })
+}
+
+impl FromStr for StatusRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid_range = || format!("invalid status range {text:?}; examples: 402, \"4xx\", \"400-409\"");
+        let whole = |text: &str| text.parse::<u16>().ok().filter(|code| (100..=999).contains(code));
+        let range = match (text.strip_suffix("xx"), text.split_once('-')) {
+            (Some(hundreds), _) => whole(&format!("{hundreds}00")).map(|first| (first, first + 99)),
+            (None, Some((first, last))) => whole(first).zip(whole(last)),
+            (None, None) => whole(text).map(|code| (code, code)),
+        };
+        let (first, last) = range.filter(|(first, last)| first <= last).ok_or_else(invalid_range)?;
+        Ok(Self { first, last })
+    }
+}
+
+impl fmt::Display for StatusRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+impl<'de> Deserialize<'de> for StatusRange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum RawRule {
+            Number(u16),
+            Text(String),
+        }
+        let text = match RawRule::deserialize(deserializer)? {
+            RawRule::Number(code) => code.to_string(),
+            RawRule::Text(text) => text,
+        };
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for StatusRange {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

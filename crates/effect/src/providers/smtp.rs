@@ -1,0 +1,67 @@
+//! Effects that are emails.
+//!
+//! One provider sends emails to one server. An email depends only on its templates and the arguments:
+//! its `Message-ID` is derived from the id of the work item, and its date from the transition. All
+//! attempts therefore send the same bytes, and receivers can detect duplicates. SMTP has no request for
+//! the state of an email.
+
+mod attachment;
+mod config;
+mod connection;
+mod markdown;
+mod message;
+mod reply;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lettre::message::Mailbox;
+use orlog_model::WorkItem;
+
+pub use config::{AttachmentsConfig, EmailEffectConfig, SmtpConfig};
+pub use connection::TlsMode;
+
+use crate::http;
+use crate::operations::Operations;
+use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::secret::SecretScrubber;
+use crate::template::PlaceholderScope;
+use attachment::AttachmentStore;
+use connection::SmtpConnectionPool;
+use message::EmailTemplate;
+
+/// Provider of the effects of one SMTP server.
+struct SmtpProvider {
+    connections: SmtpConnectionPool,
+    attachments: AttachmentStore,
+    from: Mailbox,
+    /// Domain of every `Message-ID`.
+    domain: String,
+    /// Maximum size of an email, in bytes.
+    max_size: usize,
+    /// Minimum delay after a server defers an email without a time.
+    delay: Duration,
+    templates: Operations<EmailTemplate>,
+}
+
+#[async_trait]
+impl Provider for SmtpProvider {
+    async fn execute(&self, item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
+        let (effect, template) = self.templates.find(item)?;
+        let unfit = |reason: String| {
+            ProviderError::permanent("invalid_payload", format!("invalid email of {}: {reason}", effect.name))
+        };
+        let email = template.fill(PlaceholderScope { item, payload: &effect.payload });
+        let email = email.map_err(|reason| reason.into_provider_error("the mail", &effect.name))?;
+        let attachments = self.attachments.fetch(&item.instance.tenant, &email.attachments).await?;
+        let mail = email.build(&self.from, &self.domain, item, attachments).map_err(unfit)?;
+        if mail.bytes.len() > self.max_size {
+            return Err(unfit(format!("it has {} bytes, the limit is {}", mail.bytes.len(), self.max_size)));
+        }
+        let mut scrub = SecretScrubber::default();
+        let sent = self.connections.send(&mail, &mut scrub).await;
+        let result = reply::classify_reply(&self.templates.upstream, &mail.id, sent, self.delay);
+        let result = result.map(|reply| Reply { payload: scrub.scrub_json(reply.payload), ..reply });
+        result.map_err(|error| http::scrub_error(error, &scrub))
+    }
+}

@@ -1,0 +1,303 @@
+//! Connections to one SMTP server, and transfer of emails.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lettre::transport::smtp::Error as SmtpError;
+use lettre::transport::smtp::authentication::{Credentials, Mechanism};
+use lettre::transport::smtp::client::{
+    AsyncSmtpConnection, Certificate, CertificateStore, Identity, TlsParameters,
+};
+use lettre::transport::smtp::commands::{Data, Mail as MailFrom, Rcpt, Rset};
+use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
+use lettre::transport::smtp::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::message::EmailMessage;
+use crate::http::{Certificates, TlsConfig};
+use crate::secret::{Secret, SecretRef, SecretScrubber};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An older idle connection is not reused: most servers have closed it by then.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// TLS mode of the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// STARTTLS is required.
+    #[default]
+    Required,
+    /// STARTTLS if the server supports it.
+    Opportunistic,
+    /// TLS from the first byte.
+    Wrapper,
+    /// No TLS.
+    None,
+}
+
+/// User name and password.
+pub(crate) struct Login {
+    pub(crate) user: SecretRef,
+    pub(crate) password: SecretRef,
+}
+
+/// SMTP server and its connection options.
+pub(crate) struct SmtpEndpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) mode: TlsMode,
+    pub(crate) tls: TlsConfig,
+    pub(crate) user: Option<Login>,
+    /// Client name of the `EHLO` command.
+    pub(crate) hello: String,
+    /// Maximum number of idle connections.
+    pub(crate) kept: usize,
+}
+
+/// Connection pool of one SMTP server.
+pub(crate) struct SmtpConnectionPool {
+    endpoint: SmtpEndpoint,
+    idle: Mutex<Vec<(Instant, AsyncSmtpConnection)>>,
+    parameters: Mutex<Option<(Certificates, TlsParameters)>>,
+}
+
+/// Reply of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SmtpReply {
+    pub(crate) code: u16,
+    pub(crate) text: String,
+}
+
+/// Error of an email that was not accepted.
+#[derive(Debug)]
+pub(crate) enum SendError {
+    /// No connection, or the server accepts no email now.
+    Unreachable(String),
+    /// TLS failed.
+    Tls(String),
+    /// A secret is missing.
+    Secret(String),
+    /// The server rejected the credentials.
+    Credentials(String),
+    /// The connection was lost before the email was sent.
+    Broken(String),
+    /// The email was sent and the response was lost: the outcome is unknown.
+    Lost(String),
+    /// The server does not support such an email.
+    Unfit(String),
+    /// The server rejected the email, or a recipient if one is given.
+    Rejected { reply: SmtpReply, to: Option<String> },
+}
+
+impl SmtpConnectionPool {
+    pub(crate) fn new(endpoint: SmtpEndpoint) -> Self {
+        Self { endpoint, idle: Mutex::default(), parameters: Mutex::default() }
+    }
+
+    /// Sends an email: to all recipients or to none.
+    pub(crate) async fn send(
+        &self,
+        mail: &EmailMessage,
+        scrub: &mut SecretScrubber,
+    ) -> Result<SmtpReply, SendError> {
+        // An idle connection may be dead without notice.
+        while let Some(connection) = self.idle() {
+            match self.hand_over(connection, mail).await {
+                Err(SendError::Broken(_)) => {}
+                result => return result,
+            }
+        }
+        self.hand_over(self.connect(scrub).await?, mail).await
+    }
+
+    fn idle(&self) -> Option<AsyncSmtpConnection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(since, _)| since.elapsed() < IDLE_TIMEOUT);
+        idle.pop().map(|(_, connection)| connection)
+    }
+
+    fn release(&self, connection: AsyncSmtpConnection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < self.endpoint.kept {
+            idle.push((Instant::now(), connection));
+        }
+    }
+
+    async fn hand_over(
+        &self,
+        mut connection: AsyncSmtpConnection,
+        mail: &EmailMessage,
+    ) -> Result<SmtpReply, SendError> {
+        let result = transact(&mut connection, mail).await;
+        match &result {
+            Ok(_) => self.release(connection),
+            // With 421 the server closes the connection.
+            Err(SendError::Rejected { reply, .. }) if reply.code != 421 => {
+                if connection.command(Rset).await.is_ok() {
+                    self.release(connection);
+                }
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    async fn connect(&self, scrub: &mut SecretScrubber) -> Result<AsyncSmtpConnection, SendError> {
+        let SmtpEndpoint { host, port, mode, .. } = &self.endpoint;
+        let hello = ClientId::Domain(self.endpoint.hello.clone());
+        let tls = if *mode == TlsMode::None { None } else { Some(self.parameters()?) };
+        let wrapped = tls.clone().filter(|_| *mode == TlsMode::Wrapper);
+        let connecting = AsyncSmtpConnection::connect_tokio1(
+            (host.as_str(), *port),
+            Some(CONNECT_TIMEOUT),
+            &hello,
+            wrapped,
+            None,
+        );
+        let mut connection = connecting.await.map_err(|error| {
+            if is_tls(&error) {
+                SendError::Tls(error.to_string())
+            } else {
+                SendError::Unreachable(error.to_string())
+            }
+        })?;
+        let upgrade = match mode {
+            TlsMode::Required => true,
+            TlsMode::Opportunistic => connection.can_starttls(),
+            TlsMode::Wrapper | TlsMode::None => false,
+        };
+        if let Some(tls) = tls.filter(|_| upgrade) {
+            if !connection.can_starttls() {
+                return Err(SendError::Tls(
+                    "the server does not support STARTTLS, which tls = \"required\" requires".to_owned(),
+                ));
+            }
+            connection.starttls(tls, &hello).await.map_err(|error| SendError::Tls(error.to_string()))?;
+        }
+        self.authenticate(&mut connection, scrub).await?;
+        Ok(connection)
+    }
+
+    async fn authenticate(
+        &self,
+        connection: &mut AsyncSmtpConnection,
+        scrub: &mut SecretScrubber,
+    ) -> Result<(), SendError> {
+        let Some(Login { user, password }) = &self.endpoint.user else { return Ok(()) };
+        let read = |reference: &SecretRef| {
+            reference.resolve().map_err(|error| SendError::Secret(error.log().to_owned()))
+        };
+        let (user, password) = (read(user)?, read(password)?);
+        scrub.add(&password);
+        let together = format!("\0{}\0{}", user.expose(), password.expose());
+        for encoded in [STANDARD.encode(password.expose()), STANDARD.encode(together)] {
+            scrub.add(&Secret::new(encoded));
+        }
+        let credentials = Credentials::new(user.expose().to_owned(), password.expose().to_owned());
+        let response = connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await;
+        response.map(drop).map_err(|error| match reply(&error) {
+            // Overloaded or shutting down.
+            Some(reply) if reply.code == 421 => SendError::Unreachable(reply.to_string()),
+            Some(reply) => SendError::Credentials(reply.to_string()),
+            None if error.is_client() => SendError::Credentials(error.to_string()),
+            None => SendError::Broken(error.to_string()),
+        })
+    }
+
+    /// Returns the TLS parameters with the current certificates.
+    fn parameters(&self) -> Result<TlsParameters, SendError> {
+        let read = self.endpoint.tls.read();
+        let read = read.map_err(|error| SendError::Tls(error.failure().message.clone()))?;
+        let mut made = self.parameters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, parameters)) = made.as_ref().filter(|(known, _)| *known == read) {
+            return Ok(parameters.clone());
+        }
+        let parameters = self.make(&read).map_err(|error| SendError::Tls(error.to_string()))?;
+        *made = Some((read, parameters.clone()));
+        Ok(parameters)
+    }
+
+    fn make(&self, [ca, cert, key]: &Certificates) -> Result<TlsParameters, SmtpError> {
+        let mut builder = TlsParameters::builder(self.endpoint.host.clone());
+        if let Some(ca) = ca {
+            builder = builder.certificate_store(CertificateStore::None);
+            builder = builder.add_root_certificate(Certificate::from_pem(ca.expose().as_bytes())?);
+        }
+        if let (Some(cert), Some(key)) = (cert, key) {
+            builder =
+                builder.identify_with(Identity::from_pem(cert.expose().as_bytes(), key.expose().as_bytes())?);
+        }
+        builder.build_rustls()
+    }
+}
+
+async fn transact(connection: &mut AsyncSmtpConnection, mail: &EmailMessage) -> Result<SmtpReply, SendError> {
+    let mut parameters = Vec::new();
+    let mut addresses = mail.envelope.to().iter().chain(mail.envelope.from());
+    if !addresses.all(|address| address.to_string().is_ascii()) {
+        if !connection.server_info().supports_feature(Extension::SmtpUtfEight) {
+            return Err(SendError::Unfit("the server does not support non-ASCII addresses".to_owned()));
+        }
+        parameters.push(MailParameter::SmtpUtfEight);
+    }
+    if !mail.bytes.is_ascii() {
+        parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
+    }
+    let from = MailFrom::new(mail.envelope.from().cloned(), parameters);
+    connection.command(from).await.map_err(|error| before(&error, None))?;
+    for to in mail.envelope.to() {
+        let response = connection.command(Rcpt::new(to.clone(), Vec::new())).await;
+        response.map_err(|error| before(&error, Some(to.to_string())))?;
+    }
+    connection.command(Data).await.map_err(|error| before(&error, None))?;
+    let response = connection.message(&mail.bytes).await.map_err(|error| match reply(&error) {
+        Some(reply) => SendError::Rejected { reply, to: None },
+        None => SendError::Lost(error.to_string()),
+    })?;
+    Ok(SmtpReply::of(&response))
+}
+
+/// Maps an error before the email was sent.
+fn before(error: &SmtpError, to: Option<String>) -> SendError {
+    match reply(error) {
+        Some(reply) => SendError::Rejected { reply, to },
+        None => SendError::Broken(error.to_string()),
+    }
+}
+
+impl SmtpReply {
+    fn of(response: &Response) -> Self {
+        Self { code: response.code().into(), text: response.message().collect::<Vec<_>>().join(" ") }
+    }
+}
+
+impl fmt::Display for SmtpReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.text)
+    }
+}
+
+fn reply(error: &SmtpError) -> Option<SmtpReply> {
+    let text = error.source().map_or_else(String::new, ToString::to_string);
+    Some(SmtpReply { code: error.status()?.into(), text })
+}
+
+/// Returns whether TLS is the cause of an error, at any depth.
+fn is_tls(error: &SmtpError) -> bool {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = next {
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if error.is::<rustls::Error>() || inner.is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    error.is_tls()
+}

@@ -1,0 +1,302 @@
+//! Content of an email, and its encoding.
+
+use std::time::{Duration, SystemTime};
+
+use lettre::address::Envelope;
+use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
+use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
+use lettre::{Address, Message};
+use orlog_model::WorkItem;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::attachment::{AttachmentRef, EmailAttachment};
+use super::markdown;
+use crate::secret::SecretScrubber;
+use crate::template::{FillError, JsonTemplate, PlaceholderScope, TextTemplate};
+
+/// Source of an email.
+#[derive(Clone, Debug)]
+pub(crate) enum EmailTemplate {
+    /// The arguments are the email.
+    Arguments,
+    /// The configured templates.
+    Templates(Box<EmailFields>),
+}
+
+/// Templates of the fields of an email.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EmailFields {
+    /// Templates of `to`, `cc`, `bcc`, `reply_to`, `attachments`.
+    pub(crate) lists: Vec<(&'static str, JsonTemplate)>,
+    pub(crate) subject: Option<TextTemplate>,
+    pub(crate) text: Option<TextTemplate>,
+    pub(crate) html: Option<TextTemplate>,
+    pub(crate) markdown: Option<TextTemplate>,
+}
+
+/// Content of an email.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct EmailContent {
+    to: OneOrMany,
+    cc: OneOrMany,
+    bcc: OneOrMany,
+    reply_to: OneOrMany,
+    subject: String,
+    text: Option<String>,
+    html: Option<String>,
+    markdown: Option<String>,
+    /// Format of `body`.
+    format: Option<BodyFormat>,
+    body: Option<String>,
+    pub(crate) attachments: Vec<AttachmentRef>,
+}
+
+/// Format of a body.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum BodyFormat {
+    Html,
+    Text,
+    Md,
+}
+
+/// One text or several.
+#[derive(Debug, Default)]
+struct OneOrMany(Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let texts = match Value::deserialize(deserializer)? {
+            Value::Null => Vec::new(),
+            Value::String(text) if text.is_empty() => Vec::new(),
+            Value::Array(items) => items,
+            other => vec![other],
+        };
+        let text = |value| match value {
+            Value::String(text) => Ok(text),
+            other => Err(serde::de::Error::custom(format!("{other} is not an address"))),
+        };
+        texts.into_iter().map(text).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Encoded email.
+pub(crate) struct EmailMessage {
+    pub(crate) id: String,
+    pub(crate) envelope: Envelope,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl EmailTemplate {
+    pub(crate) fn fill(&self, scope: PlaceholderScope<'_>) -> Result<EmailContent, FillError> {
+        let value = match self {
+            Self::Arguments => scope.payload.clone(),
+            Self::Templates(templates) => Value::Object(templates.fill(scope)?),
+        };
+        let mut track = serde_path_to_error::Track::new();
+        let read = EmailContent::deserialize(serde_path_to_error::Deserializer::new(&value, &mut track));
+        read.map_err(|error| match track.path().to_string().as_str() {
+            "." => FillError::Payload(error.to_string()),
+            field => FillError::Payload(format!("invalid field {field:?}: {error}")),
+        })
+    }
+}
+
+impl EmailFields {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+            && [&self.subject, &self.text, &self.html, &self.markdown].iter().all(|text| text.is_none())
+    }
+
+    fn fill(&self, scope: PlaceholderScope<'_>) -> Result<Map<String, Value>, FillError> {
+        let mut fields = Map::new();
+        for (name, template) in &self.lists {
+            fields.insert((*name).to_owned(), template.fill(scope)?);
+        }
+        let identity: fn(String) -> String = |text| text;
+        let texts = [
+            ("subject", &self.subject, identity),
+            ("text", &self.text, identity),
+            ("html", &self.html, |text| escaped(&text)),
+            ("markdown", &self.markdown, |text| markdown::escaped(&text)),
+        ];
+        for (name, template, encode) in texts {
+            let Some(template) = template else { continue };
+            // A template of a single field is not escaped: the saga wrote the whole text.
+            let encode = if template.is_single_field() { identity } else { encode };
+            let text = template.fill(scope, &mut SecretScrubber::default(), |_, text| encode(text))?;
+            fields.insert(name.to_owned(), Value::String(text));
+        }
+        Ok(fields)
+    }
+}
+
+impl EmailContent {
+    /// Builds the email; equal items and contents result in equal bytes.
+    pub(crate) fn build(
+        mut self,
+        from: &Mailbox,
+        domain: &str,
+        item: &WorkItem,
+        enclosed: Vec<EmailAttachment>,
+    ) -> Result<EmailMessage, String> {
+        self.resolve_body()?;
+        let id = format!("<{}@{domain}>", item.id);
+        let millis = u64::try_from(item.created_at.as_millis()).unwrap_or_default();
+        let mut builder = Message::builder()
+            .from(from.clone())
+            .date(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
+            .message_id(Some(id.clone()))
+            .subject(line("subject", &self.subject)?)
+            .raw_header(HeaderValue::new(
+                HeaderName::new_from_ascii_str("Auto-Submitted"),
+                "auto-generated".to_owned(),
+            ));
+        let mut receivers: Vec<Address> = Vec::new();
+        for (name, list) in
+            [("to", &self.to), ("cc", &self.cc), ("bcc", &self.bcc), ("reply_to", &self.reply_to)]
+        {
+            for text in &list.0 {
+                let mailbox = mailbox(name, text)?;
+                if name != "reply_to" && !receivers.contains(&mailbox.email) {
+                    receivers.push(mailbox.email.clone());
+                }
+                builder = match name {
+                    "to" => builder.to(mailbox),
+                    "cc" => builder.cc(mailbox),
+                    "reply_to" => builder.reply_to(mailbox),
+                    // Blind copies are not part of the headers.
+                    _ => builder,
+                };
+            }
+        }
+        if receivers.is_empty() {
+            return Err("recipient is missing; set to, cc or bcc".to_owned());
+        }
+        let envelope =
+            Envelope::new(Some(from.email.clone()), receivers).map_err(|error| error.to_string())?;
+        let builder = builder.envelope(envelope.clone());
+        let boundary = self.boundary(item, &enclosed);
+        let message = match (self.part(&boundary)?, enclosed.is_empty()) {
+            (Part::Single(part), true) => builder.singlepart(part),
+            (Part::Multi(part), true) => builder.multipart(part),
+            (part, false) => builder.multipart(mixed(part, &boundary, enclosed)?),
+        };
+        let bytes = message.map_err(|error| error.to_string())?.formatted();
+        Ok(EmailMessage { id, envelope, bytes })
+    }
+
+    /// Replaces `format` and `body` by `text`, `html` or `markdown`.
+    fn resolve_body(&mut self) -> Result<(), String> {
+        match (self.format, self.body.take()) {
+            (None, None) => {}
+            (Some(_), None) => return Err("format requires a body".to_owned()),
+            (format, Some(body)) => {
+                let field = match format.unwrap_or(BodyFormat::Text) {
+                    BodyFormat::Text => &mut self.text,
+                    BodyFormat::Html => &mut self.html,
+                    BodyFormat::Md => &mut self.markdown,
+                };
+                if field.replace(body).is_some() {
+                    return Err("duplicate body".to_owned());
+                }
+            }
+        }
+        check_body(self.text.is_some(), self.html.is_some(), self.markdown.is_some())
+    }
+
+    fn part(&self, boundary: &str) -> Result<Part, String> {
+        let html = self.html.clone().or_else(|| self.markdown.as_deref().map(markdown::html));
+        let text = self.text.clone().or_else(|| self.markdown.as_deref().map(markdown::text));
+        Ok(match (text, html) {
+            (Some(text), None) => Part::Single(SinglePart::plain(text)),
+            (None, Some(html)) => Part::Single(SinglePart::html(html)),
+            (Some(text), Some(html)) => {
+                let parts = MultiPart::alternative().boundary(format!("{boundary}-a"));
+                Part::Multi(parts.singlepart(SinglePart::plain(text)).singlepart(SinglePart::html(html)))
+            }
+            (None, None) => return Err("body is missing; set text, html or markdown".to_owned()),
+        })
+    }
+
+    /// Returns the MIME boundary. It is equal for all attempts, and derived from all parts, so that no part
+    /// contains it.
+    fn boundary(&self, item: &WorkItem, enclosed: &[EmailAttachment]) -> String {
+        let mut digest = Sha256::new();
+        digest.update(item.id.as_bytes());
+        for text in [&self.text, &self.html, &self.markdown].into_iter().flatten() {
+            digest.update(text);
+        }
+        for enclosed in enclosed {
+            digest.update(&enclosed.bytes);
+        }
+        format!("orlog-{}", hex::encode(&digest.finalize()[..16]))
+    }
+}
+
+/// Checks which forms of a body are present.
+pub(crate) fn check_body(text: bool, html: bool, markdown: bool) -> Result<(), String> {
+    match (text, html, markdown) {
+        (false, false, false) => Err("body is missing; set text, html or markdown".to_owned()),
+        (_, true, true) => Err("html and markdown are mutually exclusive; remove one".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+enum Part {
+    Single(SinglePart),
+    Multi(MultiPart),
+}
+
+fn mixed(part: Part, boundary: &str, enclosed: Vec<EmailAttachment>) -> Result<MultiPart, String> {
+    let parts = MultiPart::mixed().boundary(format!("{boundary}-m"));
+    let mut parts = match part {
+        Part::Single(part) => parts.singlepart(part),
+        Part::Multi(part) => parts.multipart(part),
+    };
+    for EmailAttachment { name, kind, bytes } in enclosed {
+        let kind = line("attachment type", &kind)?;
+        let kind = ContentType::parse(&kind).map_err(|_| format!("{kind:?} is not a valid content type"))?;
+        let name = line("attachment name", &name)?;
+        let encoded = lettre::message::Body::new_with_encoding(bytes, ContentTransferEncoding::Base64);
+        let body = encoded.map_err(|_| "cannot encode an attachment".to_owned())?;
+        parts = parts.singlepart(Attachment::new(name).body(body, kind));
+    }
+    Ok(parts)
+}
+
+/// Parses exactly one mailbox, `Ada <ada@example.org>`, on one line.
+pub(crate) fn mailbox(field: &str, text: &str) -> Result<Mailbox, String> {
+    let text = line(field, text)?;
+    text.parse().map_err(|_| {
+        format!(
+            "{field}: {text:?} is not a valid email address; example: Ada <ada@example.org>; one address per string"
+        )
+    })
+}
+
+/// Rejects control characters, so that a value cannot end its header.
+fn line(field: &str, text: &str) -> Result<String, String> {
+    if text.chars().any(char::is_control) {
+        return Err(format!("{field} contains a line break or another control character"));
+    }
+    Ok(text.to_owned())
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}

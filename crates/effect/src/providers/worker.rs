@@ -1,0 +1,102 @@
+//! Effects that external workers execute, in any language.
+//!
+//! An attempt is a job on a [`JobBoard`]. A worker claims it for a limited time, sends heartbeats and
+//! completes it with a result. A claim that is not renewed expires, and another worker claims the job
+//! under the same idempotency key. The job itself is not durable. After a crash of this process it is
+//! posted again from the outbox, and the worker of an earlier claim may still complete it.
+
+mod job_board;
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orlog_model::{EffectName, WorkItem};
+
+pub use job_board::{ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobView, ResultAck};
+
+use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
+pub use crate::job_logs::LogLine;
+use crate::operations::effect_of;
+use crate::policy::Policy;
+use crate::provider::{Attempt, Provider, ProviderError, RemoteProvider, RemoteResult, Reply};
+use crate::upstream::Upstream;
+
+upstream_config! {
+    /// Configuration of effects that external workers execute.
+    WorkerConfig {
+        /// Effect names.
+        pub effects: BTreeSet<EffectName>,
+        /// Duration of a claim, also after a heartbeat. Default: 5min.
+        #[serde(default, with = "crate::duration::option")]
+        pub claim_ttl: Option<Duration>,
+        /// Recommended interval of heartbeats. Default: two fifths of `claim_ttl`.
+        #[serde(default, with = "crate::duration::option")]
+        pub heartbeat_interval: Option<Duration>,
+        /// Maximum number of jobs per claim request if the worker specifies none. Default: 1.
+        pub max_batch: Option<NonZeroUsize>,
+    }
+}
+
+impl UpstreamConfig for WorkerConfig {
+    fn upstream(&self, site: UpstreamSite<'_>) -> Result<Upstream, Error> {
+        if self.effects.is_empty() {
+            let reason = "effects are missing; example: effects = [\"media.cut\"]";
+            return Err(Error::upstream(site.name, reason));
+        }
+        let usual = self.claim_ttl.map_or_else(ClaimOptions::default, ClaimOptions::new);
+        let terms = ClaimOptions {
+            claim_ttl: usual.claim_ttl,
+            heartbeat_interval: self.heartbeat_interval.unwrap_or(usual.heartbeat_interval),
+            max_batch: self.max_batch.map_or(usual.max_batch, NonZeroUsize::get),
+        };
+        if terms.heartbeat_interval >= terms.claim_ttl {
+            let reason = format!(
+                "heartbeat_interval ({:?}) must be shorter than claim_ttl ({:?})",
+                terms.heartbeat_interval, terms.claim_ttl
+            );
+            return Err(Error::upstream(site.name, reason));
+        }
+        let board = Arc::new(JobBoard::default());
+        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board)));
+        let (effects, policy) = (self.effects.iter().cloned(), self.policy(Policy::worker()));
+        let upstream = Upstream::effects(site.name, effects.collect(), provider, policy);
+        Ok(self.finish(upstream).with_job_board(board, terms))
+    }
+}
+
+/// Provider of the effects of a worker upstream.
+pub struct WorkerProvider {
+    board: Arc<JobBoard>,
+}
+
+impl WorkerProvider {
+    /// Creates a provider that posts its attempts on this board.
+    #[must_use]
+    pub fn new(board: Arc<JobBoard>) -> Self {
+        Self { board }
+    }
+}
+
+#[async_trait]
+impl Provider for WorkerProvider {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
+        self.execute_remotely(item, attempt).await.result
+    }
+
+    fn remote(&self) -> Option<&dyn RemoteProvider> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl RemoteProvider for WorkerProvider {
+    async fn execute_remotely(&self, item: &WorkItem, _attempt: Attempt) -> RemoteResult {
+        match effect_of(item) {
+            Ok(_) => self.board.post(item).await,
+            Err(error) => Err(error).into(),
+        }
+    }
+}
