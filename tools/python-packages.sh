@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs the pinned Python programs of the tests and checks into .tools if they are missing.
+# Installs the pinned Python programs with these names, or those of the tests, into .tools if they are missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for name in schemathesis oidc-provider syft; do
+[ $# -gt 0 ] || set -- schemathesis oidc-provider syft
+for name in "$@"; do
     packages=.tools/$name
     if cmp -s "tools/$name.txt" "$packages/$name.txt"; then
         continue

@@ -25,7 +25,7 @@ pub(crate) fn run(root: &Path) -> Result<bool, Error> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // Without the test harness of the libraries, which knows no benchmarks.
     command.args(["bench", "--workspace", "--locked", "--benches"]).current_dir(root).stdout(Stdio::piped());
-    let failed = |source| Error::Read { path: "the output of cargo bench".to_owned(), source };
+    let failed = |source| Error { path: "the output of cargo bench".to_owned(), source };
     let mut child = command.spawn().map_err(failed)?;
     let mut lines = Vec::new();
     for line in BufReader::new(child.stdout.take().expect("piped")).lines() {

@@ -1,15 +1,9 @@
-//! Errors that prevent an xtask command from running.
+//! Error that prevents an xtask command from running. Violations are not errors.
 
-/// Error of an xtask command. Violations are not errors.
+/// A file, a directory or an output cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    /// A file or directory of the checkout cannot be read.
-    #[error("cannot read {path}: {source}")]
-    Read { path: String, source: std::io::Error },
-    /// A file is not valid TOML.
-    #[error("{path} is not valid: {source}")]
-    Toml { path: String, source: Box<toml::de::Error> },
-    /// `cargo metadata` failed; contains its message.
-    #[error("cargo metadata failed: {message}")]
-    Metadata { message: String },
+#[error("cannot read {path}: {source}")]
+pub(crate) struct Error {
+    pub(crate) path: String,
+    pub(crate) source: std::io::Error,
 }

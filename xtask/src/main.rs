@@ -1,11 +1,10 @@
 //! `cargo xtask` runs the tasks of this repository that are too complex for a shell script.
 //!
-//! `tidy` checks the code rules that no compiler checks; `deny` checks the dependencies. Both print one
-//! block per violation: `file:line`, reason and remedy. They exit with 1 if there are violations, and
-//! with 2 if they could not run. `bench` runs the benchmarks.
+//! `tidy` checks the code rules that no compiler checks. It prints one block per violation: `file:line`,
+//! reason and remedy; it exits with 1 if there are violations, and with 2 if it could not run. `bench`
+//! runs the benchmarks.
 
 mod bench;
-mod deny;
 mod error;
 mod rules;
 mod source;
@@ -20,7 +19,6 @@ const USAGE: &str = "usage: cargo xtask <command>
 
 commands:
   tidy    check the code rules (sizes, layers, cycles, boundaries, texts, docs)
-  deny    check licenses, banned and duplicate crates, and sources against deny.toml
   bench   run all benchmarks and print their medians in one table";
 
 fn main() -> ExitCode {
@@ -29,7 +27,6 @@ fn main() -> ExitCode {
         .expect("xtask is a directory in the root of the checkout");
     let outcome = match std::env::args().nth(1).as_deref() {
         Some("tidy") => tidy::run(root),
-        Some("deny") => deny::run(root),
         Some("bench") => bench::run(root),
         _ => {
             eprintln!("{USAGE}");

@@ -57,7 +57,7 @@ impl Tree {
     }
 
     fn read_dir(&mut self, dir: &Path, prefix: &str) -> Result<(), Error> {
-        let failed = |source| Error::Read { path: dir.display().to_string(), source };
+        let failed = |source| Error { path: dir.display().to_string(), source };
         for entry in dir.read_dir().map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_string_lossy().into_owned();

@@ -2,9 +2,12 @@
 //!
 //! A dependency goes from a file to the file that defines a name it uses. Names are resolved from
 //! `crate::`, `super::`, `self::` and the declared modules, through re-exports, to their definition.
-//! Declaring and re-exporting a child is no dependency, and tests have none. The shortest cycle through
-//! each file is reported as a path. Files of a reported cycle are not reported again.
+//! A call of a method is a dependency on the file that defines the method, where the type of the
+//! receiver is written: `self`, `Self`, a parameter, or a path. Declaring and re-exporting a child is no
+//! dependency, and tests have none. The shortest cycle through each file is reported as a path. Files of
+//! a reported cycle are not reported again.
 
+mod methods;
 mod modules;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +22,7 @@ const RULE: LintRule = LintRule {
     remedy: "move the shared code into a separate file below them, or pass it in as an argument",
 };
 
-/// Map from a file to the files it uses, with the first line of the use.
+/// Map from a file to the files it uses, each with the first line of the use.
 type Dependencies = BTreeMap<usize, BTreeMap<usize, usize>>;
 
 /// Checks each crate separately.
@@ -176,6 +179,57 @@ mod tests {
                 ("src/lib.rs", "mod p;"),
                 ("src/p.rs", "mod c;\npub struct P;\nuse c::C;"),
                 ("src/p/c.rs", "pub struct C;\nmod inner { use super::C; }"),
+            ],
+            &[],
+        );
+    }
+
+    const PARENT: &str = "mod a;\nmod b;\npub struct P;";
+
+    #[test]
+    fn methods_of_one_type_in_two_files_form_a_cycle() {
+        check(
+            &[
+                ("src/lib.rs", "mod p;"),
+                ("src/p.rs", PARENT),
+                ("src/p/a.rs", "use super::P;\nimpl P {\n  fn a(&self) { self.b(1) }\n}"),
+                ("src/p/b.rs", "use super::P;\nimpl P { fn b(&self, n: u8) { vec![self.a()]; } }"),
+            ],
+            &["3: p/a.rs → p/b.rs → p/a.rs"],
+        );
+    }
+
+    #[test]
+    fn parent_that_calls_a_method_of_its_child_is_a_cycle() {
+        check(
+            &[
+                ("src/p.rs", "mod a;\npub struct P;\nimpl P { fn start(&self) { self.a() } }"),
+                ("src/p/a.rs", "use super::P;\nimpl P { fn a(&self) {} }"),
+            ],
+            &["3: p.rs → p/a.rs → p.rs"],
+        );
+    }
+
+    #[test]
+    fn calls_through_paths_and_parameters_are_dependencies() {
+        let parent = ("src/p.rs", PARENT);
+        for call in ["P::a(p)", "Self::a(p)", "p.a()", "p.a::<u8>()", "Some(p).map(super::P::a)"] {
+            let b = format!("use super::P;\nimpl P {{ fn b(p: &mut P) {{ {call} }} }}");
+            let a = ("src/p/a.rs", "use super::*;\nimpl P { fn a(&self) { Self::b(self) } }");
+            check(&[parent, a, ("src/p/b.rs", &b)], &["2: p/a.rs → p/b.rs → p/a.rs"]);
+        }
+    }
+
+    #[test]
+    fn methods_in_one_direction_pass() {
+        check(
+            &[
+                ("src/p.rs", PARENT),
+                ("src/p/a.rs", "use super::P;\nimpl P { fn a(&self) { self.b(); self.c() } }"),
+                (
+                    "src/p/b.rs",
+                    "use super::P;\nstruct Q;\nimpl P { fn b(&self) { self.a.a() } }\nimpl Q { fn c(&self) { self.a() } }",
+                ),
             ],
             &[],
         );

@@ -16,10 +16,19 @@ pub(crate) struct Path {
     pub(crate) after_colons: bool,
 }
 
+/// Method call on a name: `self.apply()`.
+#[derive(Debug)]
+pub(crate) struct MethodCall {
+    pub(crate) receiver: String,
+    pub(crate) method: String,
+    pub(crate) line: usize,
+}
+
 /// Names in a file, in the order of the text.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) paths: Vec<Path>,
+    pub(crate) method_calls: Vec<MethodCall>,
     /// Macro calls: name and line.
     pub(crate) macros: Vec<(String, usize)>,
     /// Lines with `#[allow(…)]`, also within `cfg_attr`.
@@ -77,12 +86,20 @@ impl Names {
         at + 2
     }
 
-    /// Skips the field or method after a dot, which is never a path.
+    /// Reads the field or method after a dot, which is never a path.
     fn member(&mut self, tokens: &[TokenTree], at: usize, ident: &Ident) -> usize {
-        let called_bare =
-            group(tokens, at + 1, Delimiter::Parenthesis).is_some_and(|group| group.stream().is_empty());
-        if ident == "unwrap" && called_bare {
-            self.unwraps.push(ident.span().start().line);
+        let line = ident.span().start().line;
+        let arguments = group(tokens, at + 1, Delimiter::Parenthesis);
+        if ident == "unwrap" && arguments.is_some_and(|group| group.stream().is_empty()) {
+            self.unwraps.push(line);
+        }
+        let is_call = arguments.is_some() || is_colons(tokens, at + 1);
+        if let Some(TokenTree::Ident(receiver)) = tokens.get(at.wrapping_sub(2))
+            && is_call
+            && !is_punct(tokens, at.wrapping_sub(3), '.')
+        {
+            let (receiver, method) = (receiver.to_string(), ident.to_string());
+            self.method_calls.push(MethodCall { receiver, method, line });
         }
         at + 1
     }
@@ -217,6 +234,14 @@ mod tests {
         let names = collect("pub(in crate::a) struct A(pub (crate::b::B, u8)); pub(super) fn f() {}");
         assert_eq!(long_paths(&names), ["1 crate::b::B"]);
         assert!(!names.paths.iter().any(|path| path.segments == ["super"]));
+    }
+
+    #[test]
+    fn finds_method_calls_on_names() {
+        let names = collect("fn f() { self.a(); b.c::<u8>(); self.d.e(); g().h(); self.field; }");
+        let calls: Vec<_> =
+            names.method_calls.iter().map(|call| format!("{}.{}", call.receiver, call.method)).collect();
+        assert_eq!(calls, ["self.a", "b.c"]);
     }
 
     #[test]

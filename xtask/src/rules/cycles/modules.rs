@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use syn::spanned::Spanned;
 use syn::{Item, UseTree, Visibility};
 
+use super::methods::{self, Definitions, Method, Receiver, TypeId};
 use crate::source::Source;
 use crate::source::names::Path;
 
@@ -19,6 +20,7 @@ const HOPS: usize = 8;
 pub(super) struct Modules<'a> {
     files: Vec<Module<'a>>,
     by_name: BTreeMap<Name, usize>,
+    methods: Definitions,
 }
 
 struct Module<'a> {
@@ -32,6 +34,8 @@ struct Module<'a> {
     globs: Vec<Name>,
     /// Lines of the re-exports, which are no dependencies.
     re_export_lines: Vec<RangeInclusive<usize>>,
+    methods: Vec<Method>,
+    receivers: Vec<Receiver>,
 }
 
 impl<'a> Modules<'a> {
@@ -41,7 +45,22 @@ impl<'a> Modules<'a> {
         let files: Vec<Module<'a>> = files.iter().map(|source| Module::of(dir, source)).collect();
         let named = files.iter().enumerate().filter(|(_, module)| module.is_nameable(has_library));
         let by_name = named.map(|(at, module)| (module.name.clone(), at)).collect();
-        Self { files, by_name }
+        let mut modules = Self { files, by_name, methods: Definitions::new() };
+        modules.methods = modules.definitions();
+        modules
+    }
+
+    /// Returns the files that define each method, without tests.
+    fn definitions(&self) -> Definitions {
+        let mut definitions = Definitions::new();
+        for (file, module) in self.files.iter().enumerate() {
+            for method in module.methods.iter().filter(|method| module.is_code(method.line)) {
+                if let Some(of) = self.type_of(file, &method.of) {
+                    definitions.entry((of, method.name.clone())).or_default().insert(file);
+                }
+            }
+        }
+        definitions
     }
 
     /// Returns the files that a file uses, each with the first line of the use.
@@ -55,7 +74,62 @@ impl<'a> Modules<'a> {
                 arrows.entry(home).or_insert(path.line);
             }
         }
+        for (home, line) in self.calls_of(file) {
+            let first = arrows.entry(home).or_insert(line);
+            *first = line.min(*first);
+        }
         arrows
+    }
+
+    /// Returns the files that define the methods which a file calls, each with the line of the call. The
+    /// type of the receiver is known for `self`, `Self`, parameters and paths.
+    fn calls_of(&self, file: usize) -> Vec<(usize, usize)> {
+        let module = &self.files[file];
+        let names = &module.source.names;
+        let on_names = names.method_calls.iter().filter_map(|call| {
+            let receiver = methods::receiver(&module.receivers, &call.receiver, call.line)?;
+            Some((receiver.of.clone(), &call.method, call.line))
+        });
+        let on_paths = names.paths.iter().filter_map(|path| match path.segments.as_slice() {
+            [of, method] if of == "Self" => {
+                let receiver = methods::receiver(&module.receivers, of, path.line)?;
+                Some((receiver.of.clone(), method, path.line))
+            }
+            [of @ .., method] if !of.is_empty() => Some((of.to_vec(), method, path.line)),
+            _ => None,
+        });
+        let homes = on_names.chain(on_paths).filter(|(.., line)| module.is_code(*line));
+        let homes = homes.filter_map(|(of, method, line)| {
+            let files = self.methods.get(&(self.type_of(file, &of)?, method.clone()))?;
+            let home = files.first().filter(|_| files.len() == 1)?;
+            (*home != file).then_some((*home, line))
+        });
+        homes.collect()
+    }
+
+    /// Returns the type that a path in a file names; `None` if the crate does not define it.
+    fn type_of(&self, file: usize, path: &[String]) -> Option<TypeId> {
+        let module = &self.files[file];
+        let name = path.last()?;
+        if path.len() == 1 && module.items.contains(name) {
+            return Some((file, name.clone()));
+        }
+        let absolute = |path: &Path| self.absolute(module, path);
+        let candidates: Vec<Name> = if path.len() > 1 {
+            let path = Path { segments: path.to_vec(), line: 0, inline_depth: 0, after_colons: false };
+            absolute(&path).into_iter().collect()
+        } else {
+            let imported = |path: &&Path| path.segments.len() > 1 && path.segments.last() == Some(name);
+            let glob = |path: &&Path| path.segments.last().is_some_and(|last| last == "*");
+            let paths = &module.source.names.paths;
+            let globs = paths.iter().filter(glob).filter_map(absolute).map(|mut found| {
+                found.pop();
+                [found.as_slice(), std::slice::from_ref(name)].concat()
+            });
+            paths.iter().filter(imported).filter_map(absolute).chain(globs).collect()
+        };
+        let homes = candidates.iter().filter_map(|candidate| self.home(candidate, HOPS));
+        homes.filter(|home| self.files[*home].items.contains(name)).map(|home| (home, name.clone())).next()
     }
 
     /// Returns the path from the root of the crate; `None` if it leads out of the crate or is a local name.
@@ -114,6 +188,7 @@ impl<'a> Module<'a> {
             "lib" | "main" => Vec::new(),
             below => below.split('/').map(str::to_owned).collect(),
         };
+        let (methods, receivers) = methods::read(source);
         let mut module = Self {
             source,
             name,
@@ -121,6 +196,8 @@ impl<'a> Module<'a> {
             re_exports: BTreeMap::new(),
             globs: Vec::new(),
             re_export_lines: Vec::new(),
+            methods,
+            receivers,
         };
         module.read_items();
         module
