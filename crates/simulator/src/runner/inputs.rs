@@ -232,7 +232,7 @@ impl ScenarioRunner {
         let program = self.program(key);
         let definition = program.as_deref().and_then(definition);
         let step = definition.and_then(|definition| step_of(definition, tag));
-        step.is_some_and(|step| matches!(step.action, Action::Event { .. }))
+        step.is_some_and(|step| matches!(step.action, Action::Event(_)))
     }
 
     /// Returns an event for this instance, regardless of its data. If the definition correlates by a data
