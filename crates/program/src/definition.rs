@@ -20,7 +20,7 @@ use crate::language::{
     Choice, Choices, Codec, Condition, Count, Decoder, Id, OneOrList, Period, Template, Templates, Text,
     ValueSchema, join_path, language_map,
 };
-pub use crate::steps::Action;
+use crate::steps::Action;
 use crate::yaml::tree::{Content, Node};
 use action::AnyAction;
 use step::Steps;

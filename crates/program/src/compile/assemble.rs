@@ -5,7 +5,7 @@ use super::expressions::{ExpressionCompiler, ExpressionScope, Site};
 use super::order::{self, StepOrder};
 use super::{events, validate};
 use crate::definition::{
-    Action, CompensationSpec, Definition, EventVersionSpec, FactSpec, HandlerSpec, Join, MigrationSpec,
+    CompensationSpec, Definition, EventVersionSpec, FactSpec, HandlerSpec, Join, MigrationSpec,
     ResultMatcher, Step,
 };
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
@@ -15,6 +15,7 @@ use crate::machine::{
     CompiledAction, CompiledFact, CompiledHandler, CompiledMigration, CompiledSaga, CompiledStep,
     EventVersions, compensation_tag, handler_tag,
 };
+use crate::steps::Action;
 use crate::steps::kind::{ActionOptions, CompiledMatcher};
 use crate::template::Template;
 

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use orlog_model::EventType;
 
 use super::order::StepOrder;
-use crate::definition::{Action, CompensationSpec, Definition, ResultMatcher, Step};
+use crate::definition::{CompensationSpec, Definition, ResultMatcher, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
 use crate::machine::EventBinding;
-use crate::steps::Foreach;
 use crate::steps::kind::Completion;
+use crate::steps::{Action, Foreach};
 
 /// Returns the event matchers of a step: those for success, then those for failure.
 pub(super) fn event_matchers(step: &Step) -> (Vec<ResultMatcher>, &[ResultMatcher]) {

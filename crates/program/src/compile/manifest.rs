@@ -3,7 +3,8 @@
 use orlog_model::{EffectName, EventType, SagaName};
 
 use crate::contract::{EventSubscription, Manifest};
-use crate::definition::{Action, Definition};
+use crate::definition::Definition;
+use crate::steps::Action;
 
 pub(super) fn of(definition: &Definition, result_events: &[EventType]) -> Manifest {
     Manifest {

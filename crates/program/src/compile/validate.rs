@@ -2,10 +2,11 @@
 
 use orlog_model::{InDoubtPolicy, RetryPolicy};
 
-use crate::definition::{Action, AfterHandler, CompensationSpec, Definition, Step};
+use crate::definition::{AfterHandler, CompensationSpec, Definition, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
 use crate::limits::check_duration;
 use crate::machine::SAGA_TIMER;
+use crate::steps::Action;
 use crate::steps::kind::Completion;
 
 /// Maximum length of a step id. Reserves space for `escalate:compensate:` and an element number in a timer

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::LintContext;
-use crate::definition::{Action, Definition, ResultMatcher, Step};
+use crate::definition::{Definition, ResultMatcher, Step};
 use crate::diagnostic::RawDiagnostic;
+use crate::steps::Action;
 use crate::steps::kind::Completion;
 
 /// OL04: a name that needs escapes in a subject.

@@ -164,9 +164,7 @@ fn step(step: &Step) -> Node {
 
 fn action(action: &Action) -> (Icon, String) {
     match action {
-        Action::Command(command) => {
-            (Icon::Command, format!("{}.{}", command.aggregate_type, command.name))
-        }
+        Action::Command(command) => (Icon::Command, format!("{}.{}", command.aggregate_type, command.name)),
         Action::Effect(effect) => (Icon::Effect, effect.name.to_string()),
         Action::Wait(TimeSpec::For(time)) => (Icon::Wait, format!("for {}", text(time))),
         Action::Wait(TimeSpec::Until(time)) => (Icon::Wait, format!("until {}", text(time))),

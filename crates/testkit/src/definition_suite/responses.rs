@@ -41,10 +41,8 @@ impl<'a> PendingTag<'a> {
         match (self.compensation, &self.step.compensate, &self.step.action) {
             (true, Some(compensation), _) => compensation.ok.clone(),
             (_, _, Action::Event(awaited)) => {
-                let response = |event: &EventType| ResultMatcher {
-                    event: event.clone(),
-                    when: awaited.when.clone(),
-                };
+                let response =
+                    |event: &EventType| ResultMatcher { event: event.clone(), when: awaited.when.clone() };
                 awaited.events.iter().map(response).collect()
             }
             (_, _, _) => self.step.ok.clone(),
