@@ -32,6 +32,7 @@ pub use job::JobAction;
 pub use switch::SwitchCase;
 pub use wait::TimeSpec;
 
+#[cfg(feature = "wasm")]
 pub(crate) use command::split_command;
 pub(crate) use foreach::{CompiledForeach, element_tag, set_element};
 pub(crate) use switch::{CompiledCase, is_never, never_matches, select};

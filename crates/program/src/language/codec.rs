@@ -1,4 +1,4 @@
-//! Types of the values of the language: the schema of each, and its decoder.
+//! Types of the values that several maps share: the schema of each, and its decoder.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -6,28 +6,11 @@ use std::time::Duration;
 use orlog_model::{EffectName, EventType, ExcludedUser, IdError, InDoubtPolicy, Name, SagaName};
 use serde_json::{Map, Value};
 
-use super::ValueSchema;
-use super::decoder::Decoder;
+use super::decoder::{Codec, Decoder};
+use super::schema::ValueSchema;
 use crate::diagnostic::{RawDiagnostic, did_you_mean};
 use crate::yaml::duration;
 use crate::yaml::tree::{Content, Node};
-
-/// Type of a value of the language.
-pub(crate) trait Codec {
-    /// Decoded form.
-    type Value;
-    const SCHEMA: ValueSchema;
-
-    /// Decodes a value; reports an invalid one and returns `None`.
-    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self::Value>;
-
-    /// Returns the stand-in for an unreadable required field of the map at `path`, so that the rest is
-    /// checked in the same pass.
-    fn placeholder(path: &str) -> Option<Self::Value> {
-        let _ = path;
-        None
-    }
-}
 
 /// A scalar as written: `on`, `1` and `true` are valid.
 pub(crate) struct Text;

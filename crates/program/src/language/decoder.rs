@@ -5,10 +5,26 @@ use std::collections::BTreeMap;
 use orlog_model::IdError;
 use serde_json::Value;
 
-use super::MapSchema;
-use super::codec::Codec;
+use super::schema::{MapSchema, ValueSchema};
 use crate::diagnostic::{RawDiagnostic, did_you_mean};
 use crate::yaml::tree::{Content, Key, Node};
+
+/// Type of a value of the language.
+pub(crate) trait Codec {
+    /// Decoded form.
+    type Value;
+    const SCHEMA: ValueSchema;
+
+    /// Decodes a value; reports an invalid one and returns `None`.
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self::Value>;
+
+    /// Returns the stand-in for an unreadable required field of the map at `path`, so that the rest is
+    /// checked in the same pass.
+    fn placeholder(path: &str) -> Option<Self::Value> {
+        let _ = path;
+        None
+    }
+}
 
 /// Decodes values and records diagnostics.
 pub(crate) struct Decoder<'f> {

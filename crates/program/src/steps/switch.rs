@@ -72,7 +72,7 @@ impl ActionForm for Vec<SwitchCase> {
         if self.is_empty() {
             compiler.report(RawDiagnostic::new(&path, "a switch requires at least one case"));
         }
-        let mut compiled = Vec::with_capacity(self.len());
+        let mut all = Vec::with_capacity(self.len());
         for (n, case) in self.iter().enumerate() {
             if case.when.is_none() && n + 1 < self.len() {
                 let message = "a case without `when` always matches, so later cases are unreachable";
@@ -81,9 +81,9 @@ impl ActionForm for Vec<SwitchCase> {
             }
             let when = compiler.condition(site.at(&format!("{path}[{n}].when")), case.when.as_ref());
             let index = |id: &Name| compiler.steps.iter().position(|step| *step == id);
-            compiled.push(CompiledCase { when, then: case.then.iter().filter_map(index).collect() });
+            all.push(CompiledCase { when, then: case.then.iter().filter_map(index).collect() });
         }
-        compiled
+        all
     }
 }
 

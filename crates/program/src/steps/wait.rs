@@ -50,11 +50,11 @@ impl TimeSpec {
     ) -> CompiledTime {
         let path = format!("{}.{field}", site.path);
         let (TimeSpec::For(template) | TimeSpec::Until(template)) = self;
-        let compiled = compiler.template(site.at(&path), template);
-        let value = match (compiled, self) {
+        let template = compiler.template(site.at(&path), template);
+        let value = match (template, self) {
             (Template::Literal(value), _) => value,
-            (compiled, TimeSpec::For(_)) => return CompiledTime::For(compiled),
-            (compiled, TimeSpec::Until(_)) => return CompiledTime::Until(compiled),
+            (template, TimeSpec::For(_)) => return CompiledTime::For(template),
+            (template, TimeSpec::Until(_)) => return CompiledTime::Until(template),
         };
         let read = match self {
             TimeSpec::Until(_) => parse_time(&value).map(CompiledTime::At),
