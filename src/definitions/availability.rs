@@ -2,7 +2,7 @@
 
 use orlog_effect::Catalog;
 use orlog_model::WorkKind;
-use orlog_program::{Action, Diagnostic};
+use orlog_program::{Action, CommandAction, Diagnostic};
 
 use super::files::LoadedDefinition;
 
@@ -44,8 +44,8 @@ fn problem(definition: &LoadedDefinition, path: String, message: String, suggest
 
 fn trouble(action: &Action, catalog: &Catalog) -> Option<(String, String)> {
     match action {
-        Action::Effect { name, .. } => missing_executor(name.as_str(), catalog),
-        Action::Command { aggregate_type, name, .. } => {
+        Action::Effect(effect) => missing_executor(effect.name.as_str(), catalog),
+        Action::Command(CommandAction { aggregate_type, name, .. }) => {
             let message = format!("the command {aggregate_type}.{name} cannot be sent: {NO_GATEWAY}");
             let suggestion = "add [gateway] with its base_url to the configuration".to_owned();
             catalog
@@ -54,11 +54,7 @@ fn trouble(action: &Action, catalog: &Catalog) -> Option<(String, String)> {
                 .then_some((message, suggestion))
         }
         Action::Job(job) => missing_executor(&format!("job.{}", job.kind), catalog),
-        Action::Wait(_)
-        | Action::Event { .. }
-        | Action::Human(_)
-        | Action::Saga { .. }
-        | Action::Switch(_) => None,
+        Action::Wait(_) | Action::Event(_) | Action::Human(_) | Action::Saga(_) | Action::Switch(_) => None,
     }
 }
 

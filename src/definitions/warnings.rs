@@ -125,7 +125,7 @@ fn unknown_outcomes(definition: &LoadedDefinition, catalog: &Catalog) -> Option<
     let compensated =
         steps.iter().filter(|step| step.compensate.is_some() && step.in_doubt != Some(InDoubtPolicy::Ask));
     let effects = compensated.filter_map(|step| match &step.action {
-        Action::Effect { name, .. } => Some(name.as_str()),
+        Action::Effect(effect) => Some(effect.name.as_str()),
         _ => None,
     });
     let cannot_probe = |effect: &&str| {

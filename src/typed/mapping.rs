@@ -97,7 +97,8 @@ pub(super) fn build_mapping(
         for step in &compiled.definition().steps {
             let compensation = step.compensate.as_ref().map(|compensation| (&compensation.action, true));
             for (action, is_compensation) in std::iter::once((&step.action, false)).chain(compensation) {
-                let Action::Effect { name: effect, .. } = action else { continue };
+                let Action::Effect(effect) = action else { continue };
+                let effect = &effect.name;
                 misfits.extend(compare(saga, step, effect, is_compensation, declared.get(effect)));
                 note(&mut mapping, effect, saga, &step.id, &mut misfits);
             }

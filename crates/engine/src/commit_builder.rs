@@ -44,7 +44,8 @@ pub(crate) fn build_commit(
         context,
         cause.input,
         transition.tasks,
-        (run_id, transition.status),
+        run_id,
+        transition.status,
         &mut commit,
     );
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);

@@ -63,7 +63,8 @@ fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duratio
 pub(crate) fn expire(
     key: &InstanceKey,
     early: &[BufferedInputRef],
-    (input, fired): (&Input, &TimerFired),
+    input: &Input,
+    fired: &TimerFired,
     now: Timestamp,
 ) -> Decision {
     let is_armed =

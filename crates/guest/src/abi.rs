@@ -14,11 +14,11 @@ pub fn call(
     first: (*const u8, usize),
     second: (*const u8, usize),
 ) -> u64 {
-    let output = function(bytes(first), bytes(second)).leak();
+    let output = function(bytes(first.0, first.1), bytes(second.0, second.1)).leak();
     ((output.as_ptr() as u64) << 32) | output.len() as u64
 }
 
-fn bytes((address, length): (*const u8, usize)) -> &'static [u8] {
+fn bytes(address: *const u8, length: usize) -> &'static [u8] {
     if length == 0 {
         return &[];
     }

@@ -34,7 +34,5 @@ pub use action::StepAction;
 pub use definition::DefinitionBuilder;
 pub use handlers::{EventHandler, MigrationBuilder};
 
-pub(crate) use names::split_command;
-
 #[cfg(test)]
 mod tests;

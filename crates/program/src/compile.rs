@@ -1,12 +1,12 @@
 //! Compiler from the intermediate form to a program. Performs all static checks and returns all
 //! diagnostics at once.
 
-mod actions;
 mod assemble;
 mod correlate;
 mod events;
+pub(crate) mod expressions;
 mod manifest;
-mod order;
+pub(crate) mod order;
 mod program;
 mod validate;
 

@@ -1,73 +1,115 @@
 //! Intermediate form: a saga as plain data, produced by the YAML front-end and by the builder.
 //!
 //! A template is JSON. A text in it that starts with `=` is a CEL expression (`==` stands for a literal
-//! `=`). An expression (`when`, `in`) is CEL, with or without the `=`.
+//! `=`). An expression (`when`, `in`) is CEL, with or without the `=`. An unreadable part of a YAML text
+//! is reported and replaced by a placeholder, so that the rest is checked in the same pass. A definition
+//! with a placeholder never leaves the front-end.
 
 mod action;
+mod step;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_model::{EventType, InDoubtPolicy, Name, RetryPolicy, SagaName};
+use orlog_model::{EventType, Name, SagaName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use action::{Action, Escalation, HumanTask, JobAction, SwitchCase, TimeSpec};
+use crate::diagnostic::RawDiagnostic;
+use crate::language::{
+    Choice, Choices, Codec, Condition, Count, Decoder, Id, OneOrList, Period, Template, Templates, Text,
+    ValueSchema, join_path, language_map,
+};
+use crate::steps::Action;
+use crate::yaml::tree::{Content, Node};
+use action::AnyAction;
+use step::Steps;
 
-/// Definition of a saga. [`crate::compile()`] compiles it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Definition {
-    /// Name of the saga.
-    pub saga: SagaName,
-    /// Version.
-    pub version: u32,
-    /// Start events.
-    pub start: Vec<EventType>,
-    /// Location of the correlation id in events.
-    #[serde(default)]
-    pub correlate: CorrelationSpec,
-    /// Time to live of early events; `None`: [`DEFAULT_EARLY_EVENT_TTL`], zero: early events are not
-    /// buffered.
-    #[serde(default)]
-    pub early_event_ttl: Option<Duration>,
-    /// Payload versions by event type.
-    #[serde(default)]
-    pub events: BTreeMap<EventType, EventVersionSpec>,
-    /// Environment of all jobs: templates.
-    #[serde(default)]
-    pub env: Map<String, Value>,
-    /// Templates over the start event, whose values the instance stores.
-    #[serde(default)]
-    pub vars: Map<String, Value>,
-    /// Template of the business reference of the instance.
-    #[serde(default)]
-    pub reference: Option<Value>,
-    /// Maximum time that an instance may run forward.
-    #[serde(default)]
-    pub timeout: Option<Duration>,
-    /// Event handlers, active while the saga runs forward.
-    #[serde(default)]
-    pub on: Vec<HandlerSpec>,
-    /// Steps, in order.
-    pub steps: Vec<Step>,
-    /// Fact that is published when all steps are finished.
-    #[serde(default)]
-    pub completed: Option<FactSpec>,
-    /// Fact that is published when a step has failed and all completed steps are compensated.
-    #[serde(default)]
-    pub failed: Option<FactSpec>,
-    /// Migrations of instances of older versions to this one, applied when an operator requests it.
-    #[serde(default)]
-    pub migrations: Vec<MigrationSpec>,
+pub use step::{CompensationSpec, Join, ResultMatcher, Step, StepDependencies};
+
+language_map! {
+    /// Definition of a saga. [`crate::compile()`] compiles it.
+    pub struct Definition as "saga" {
+        must "saga" saga: SagaName = TopSagaName, "Name of the saga.";
+        must "version" version: u32 = Version, "Version of the definition, chosen by its author.";
+        must_in_compiler "start" start: Vec<EventType> = OneOrList<Id<EventType>>,
+            "Event or events that start an instance.";
+        #[serde(default)]
+        may_or_default "correlate" correlate: CorrelationSpec = CorrelationSpec,
+            "Location of the correlation id in an event: a path (`order.id`), an `=expression` over `event`, or a map of event types to either. Default: the correlation id of the envelope.";
+        may "early_event_ttl" early_event_ttl: Option<Duration> = Period,
+            "How long early events are stored; `0s` disables early events. Default: one day.";
+        #[serde(default)]
+        may_or_default "events" events: BTreeMap<EventType, EventVersionSpec> = EventVersions,
+            "Accepted versions of event payloads.";
+        #[serde(default)]
+        may_or_default "env" env: Map<String, Value> = Templates, "Environment of all jobs.";
+        #[serde(default)]
+        may_or_default "vars" vars: Map<String, Value> = Templates,
+            "Variables to save from the start event.";
+        may "reference" reference: Option<Value> = Template, "Business reference of the instance.";
+        may "timeout" timeout: Option<Duration> = Period,
+            "Maximum duration of the forward execution of an instance.";
+        #[serde(default)]
+        may_or_default "on" on: Vec<HandlerSpec> = OneOrList<HandlerSpec>,
+            "Event handlers that are active during forward execution.";
+        must_in_compiler "steps" steps: Vec<Step> = Steps, "Steps of the saga, 1 to 1000.";
+        may "completed" completed: Option<FactSpec> = AnyFact,
+            "Fact to publish when every step has completed.";
+        may "failed" failed: Option<FactSpec> = AnyFact,
+            "Fact to publish when the saga has failed and all completed steps are compensated.";
+        #[serde(default)]
+        may_or_default "migrations" migrations: Vec<MigrationSpec> = OneOrList<MigrationSpec>,
+            "Rules to migrate instances of older versions to this version.";
+    }
 }
 
 /// Default time to live of early events.
 pub const DEFAULT_EARLY_EVENT_TTL: Duration = Duration::from_hours(24);
 
 impl Definition {
+    /// Decodes a definition and reports every part that cannot be decoded.
+    pub(crate) fn decode_file(root: &Node, findings: &mut Vec<RawDiagnostic>) -> Self {
+        let mut decoder = Decoder { findings };
+        let fields = decoder.fields(root, "", &Self::MAP);
+        Self::read(&mut decoder, &fields).expect("every required field has a placeholder or a default")
+    }
+
     pub(crate) fn early_event_ttl(&self) -> Duration {
         self.early_event_ttl.unwrap_or(DEFAULT_EARLY_EVENT_TTL)
+    }
+}
+
+/// Name of the saga of a definition.
+struct TopSagaName;
+
+impl Codec for TopSagaName {
+    type Value = SagaName;
+    const SCHEMA: ValueSchema = ValueSchema::Text;
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<SagaName> {
+        let name = SagaName::for_path(decoder.text(node, path)?.to_owned());
+        decoder.parse_id(name, path)
+    }
+
+    fn placeholder(_: &str) -> Option<SagaName> {
+        SagaName::new("unread").ok()
+    }
+}
+
+/// Version of a definition.
+struct Version;
+
+impl Codec for Version {
+    type Value = u32;
+    const SCHEMA: ValueSchema = ValueSchema::Count(0);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<u32> {
+        Count::<0>::decode(decoder, node, path)
+    }
+
+    fn placeholder(_: &str) -> Option<u32> {
+        Some(1)
     }
 }
 
@@ -86,18 +128,66 @@ pub enum CorrelationSpec {
     ByType(BTreeMap<EventType, String>),
 }
 
-/// Accepted payload versions of an event.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EventVersionSpec {
-    /// Accepted versions; expressions are written for the highest.
-    pub accepts: Vec<u32>,
-    /// Upcasts by older version: templates over `event` that produce the payload of the newest version.
-    #[serde(default)]
-    pub upcast: BTreeMap<u32, Value>,
-    /// Policy for unsupported versions.
-    #[serde(default)]
-    pub on_unsupported: UnsupportedVersionPolicy,
+impl Codec for CorrelationSpec {
+    type Value = Self;
+    const SCHEMA: ValueSchema =
+        ValueSchema::AnyOf(&[ValueSchema::Text, ValueSchema::MapOf(&ValueSchema::Text)]);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self> {
+        match &node.content {
+            Content::Map(_) => {
+                decoder.by_name::<_, Text>(node, path, "a map", EventType::new).map(CorrelationSpec::ByType)
+            }
+            Content::Scalar { .. } => Text::decode(decoder, node, path).map(CorrelationSpec::Field),
+            Content::List(_) => decoder.type_error(path, "a path or a map of event types to paths", node),
+        }
+    }
+}
+
+language_map! {
+    /// Accepted payload versions of an event.
+    pub struct EventVersionSpec as "versions" {
+        must_or_default "accepts" accepts: Vec<u32> = OneOrList<Count<0>>,
+            "Accepted versions; expressions use the highest one.";
+        #[serde(default)]
+        may_or_default "upcast" upcast: BTreeMap<u32, Value> = Upcasts,
+            "For each older version, a template over `event` that returns the newest version.";
+        #[serde(default)]
+        may_or_default "on_unsupported" on_unsupported: UnsupportedVersionPolicy = Choice<UnsupportedVersionPolicy>,
+            "Policy for other versions. Default: `dead_letter`.";
+    }
+}
+
+struct EventVersions;
+
+impl Codec for EventVersions {
+    type Value = BTreeMap<EventType, EventVersionSpec>;
+    const SCHEMA: ValueSchema = ValueSchema::MapOf(&EventVersionSpec::SCHEMA);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self::Value> {
+        let expected = "a map of event types to their versions";
+        decoder.by_name::<_, EventVersionSpec>(node, path, expected, EventType::new)
+    }
+}
+
+struct Upcasts;
+
+impl Codec for Upcasts {
+    type Value = BTreeMap<u32, Value>;
+    const SCHEMA: ValueSchema = ValueSchema::MapOf(&ValueSchema::Template);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<BTreeMap<u32, Value>> {
+        let mut upcasts = BTreeMap::new();
+        for (key, node) in decoder.entries(node, path, "a map of versions to templates")? {
+            if let Ok(version) = key.text.parse::<u32>() {
+                upcasts.insert(version, node.to_json());
+            } else {
+                let message = format!("`{}` is not a version; a version is a whole number", key.text);
+                decoder.report(RawDiagnostic::new(join_path(path, &key.text), message).at_key());
+            }
+        }
+        Some(upcasts)
+    }
 }
 
 /// Policy for an event whose version is not accepted.
@@ -113,24 +203,25 @@ pub enum UnsupportedVersionPolicy {
     Compensate,
 }
 
-/// Event handler, active while the saga runs forward.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HandlerSpec {
-    /// Handled events.
-    pub event: Vec<EventType>,
-    /// Condition over `event` and `vars`.
-    #[serde(default)]
-    pub when: Option<String>,
-    /// Templates over the event, whose values the instance stores.
-    #[serde(default)]
-    pub save: Map<String, Value>,
-    /// Commands and effects to request; their results are not awaited.
-    #[serde(default)]
-    pub actions: Vec<Action>,
-    /// How the saga continues.
-    #[serde(default)]
-    pub then: AfterHandler,
+impl Choices for UnsupportedVersionPolicy {
+    const NAMES: &'static [&'static str] = &["dead_letter", "ignore", "compensate"];
+    const VALUES: &'static [Self] = &[Self::DeadLetter, Self::Ignore, Self::Compensate];
+}
+
+language_map! {
+    /// Event handler, active while the saga runs forward.
+    pub struct HandlerSpec as "handler" {
+        must_or_default "event" event: Vec<EventType> = OneOrList<Id<EventType>>, "Events to handle.";
+        may "when" when: Option<String> = Condition, "Condition over `event` and `vars`.";
+        #[serde(default)]
+        may_or_default "save" save: Map<String, Value> = Templates, "Variables to save from the event.";
+        #[serde(default)]
+        may_or_default "do" actions: Vec<Action> = OneOrList<AnyAction>,
+            "Commands and effects to start without waiting for their results.";
+        #[serde(default)]
+        may_or_default "then" then: AfterHandler = Choice<AfterHandler>,
+            "How the saga continues. Default: `continue`.";
+    }
 }
 
 /// How a saga continues after an event of a [`HandlerSpec`].
@@ -148,150 +239,70 @@ pub enum AfterHandler {
     Complete,
 }
 
-/// One step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Step {
-    /// Id, unique within the saga; contains no `:` and no `[`.
-    pub id: Name,
-    /// Steps that must be finished first; `None`: the previous step, or the switch that selects this step.
-    #[serde(default)]
-    pub after: Option<StepDependencies>,
-    /// Condition; the step is skipped if it is false.
-    #[serde(default)]
-    pub when: Option<String>,
-    /// List whose elements the step is executed for.
-    #[serde(default)]
-    pub foreach: Option<Foreach>,
-    /// Action of the step.
-    pub action: Action,
-    /// Results that mean success. Commands: result events; without one, acceptance is success. Effects and
-    /// jobs: names of successful results. Human tasks: outcomes to choose from.
-    #[serde(default)]
-    pub ok: Vec<ResultMatcher>,
-    /// Results that mean failure.
-    #[serde(default)]
-    pub fail: Vec<ResultMatcher>,
-    /// Compensation of the step.
-    #[serde(default)]
-    pub compensate: Option<CompensationSpec>,
-    /// Pivot: after the step completes, earlier steps are not compensated.
-    #[serde(default)]
-    pub pivot: bool,
-    /// Timeout for the result, per attempt of a command.
-    #[serde(default)]
-    pub timeout: Option<Duration>,
-    /// Templates over the result, whose values the instance stores.
-    #[serde(default)]
-    pub save: Map<String, Value>,
-    /// Retry policy of commands; for effects and jobs, hints for attempts.
-    #[serde(default)]
-    pub retry: Option<RetryPolicy>,
-    /// Policy for an unknown outcome of effects and jobs. Omitted from the canonical JSON if not set, so
-    /// that existing definitions keep their hash.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_doubt: Option<InDoubtPolicy>,
+impl Choices for AfterHandler {
+    const NAMES: &'static [&'static str] = &["continue", "cancel", "fail", "complete"];
+    const VALUES: &'static [Self] = &[Self::Continue, Self::Cancel, Self::Fail, Self::Complete];
 }
 
-/// Dependencies of a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StepDependencies {
-    /// Preceding steps; empty: the step starts immediately.
-    pub steps: Vec<Name>,
-    /// Number of preceding steps that are required.
-    #[serde(default)]
-    pub join: Join,
-}
-
-/// Number of preceding steps that must complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Join {
-    /// All of them, except skipped steps.
-    #[default]
-    All,
-    /// This number, at least 1; the other branches are discarded and compensated.
-    AtLeast(u32),
-}
-
-/// Execution of a step for each element of a list.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Foreach {
-    /// Expression that returns a list of at most [`crate::MAX_ELEMENTS`] elements.
-    #[serde(rename = "in")]
-    pub list: String,
-    /// Name of the element in the step's expressions; `index` is its position, from 0.
-    #[serde(rename = "as")]
-    pub name: String,
-    /// Maximum number of elements in progress; `None`: [`crate::DEFAULT_FOREACH_CONCURRENCY`].
-    #[serde(default)]
-    pub max_concurrency: Option<u32>,
-}
-
-/// An event or a named outcome, and its condition.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ResultMatcher {
-    /// Event type.
-    pub event: EventType,
-    /// Condition over `event` and `vars`.
-    #[serde(default)]
-    pub when: Option<String>,
-}
-
-impl From<EventType> for ResultMatcher {
-    fn from(event: EventType) -> Self {
-        Self { event, when: None }
+language_map! {
+    /// Fact about the whole saga.
+    pub struct FactSpec as "fact" {
+        must "fact" fact: EventType = Id<EventType>, "Type of the fact.";
+        #[serde(default)]
+        may_or_default "data" data: Value = Template, "The payload.";
     }
 }
 
-/// Compensation of a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CompensationSpec {
-    /// Action: a command, an effect, a job, a human task or a saga.
-    pub action: Action,
-    /// For a command, the events that confirm it; without one, acceptance confirms it.
-    #[serde(default)]
-    pub ok: Vec<ResultMatcher>,
-    /// Results that mean failure.
-    #[serde(default)]
-    pub fail: Vec<ResultMatcher>,
-    /// Timeout for the confirmation; afterwards the compensation is retried, or the instance is stuck.
-    #[serde(default)]
-    pub timeout: Option<Duration>,
-    /// Retry policy of commands; for effects and jobs, hints for attempts.
-    #[serde(default)]
-    pub retry: Option<RetryPolicy>,
-    /// Policy for an unknown outcome of effects and jobs. With `ask`, the instance is stuck immediately and
-    /// an operator decides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_doubt: Option<InDoubtPolicy>,
+/// A fact, or the name of one without data.
+struct AnyFact;
+
+impl Codec for AnyFact {
+    type Value = FactSpec;
+    const SCHEMA: ValueSchema = ValueSchema::AnyOf(&[ValueSchema::Text, FactSpec::SCHEMA]);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<FactSpec> {
+        if matches!(node.content, Content::Scalar { .. }) {
+            let fact = Id::<EventType>::decode(decoder, node, path)?;
+            return Some(FactSpec { fact, data: Value::Null });
+        }
+        FactSpec::decode(decoder, node, path)
+    }
 }
 
-/// Fact about the whole saga.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FactSpec {
-    /// Type of the fact.
-    pub fact: EventType,
-    /// Template of its data.
-    #[serde(default)]
-    pub data: Value,
+language_map! {
+    /// Migration of instances of older versions to this one, applied when an operator requests it.
+    #[derive(Default)]
+    pub struct MigrationSpec as "migration" {
+        must_or_default "from" from: Vec<u32> = OneOrList<Count<0>>, "Source versions of the migration.";
+        /// Steps that are not listed keep their id.
+        #[serde(default)]
+        may_or_default "steps" steps: BTreeMap<Name, Option<Name>> = StepMapping,
+            "Map of old steps to new steps, or null for removed steps.";
+        #[serde(default)]
+        may_or_default "vars" vars: Map<String, Value> = Templates,
+            "Templates over the old `vars`; the values are saved in addition to them.";
+    }
 }
 
-/// Migration of instances of older versions to the newest.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MigrationSpec {
-    /// Versions of this migration.
-    pub from: Vec<u32>,
-    /// New step by old step; `None` if the step is dropped. Steps that are not listed keep their id.
-    #[serde(default)]
-    pub steps: BTreeMap<Name, Option<Name>>,
-    /// Templates over the old `vars`, whose values are stored in addition.
-    #[serde(default)]
-    pub vars: Map<String, Value>,
+struct StepMapping;
+
+impl Codec for StepMapping {
+    type Value = BTreeMap<Name, Option<Name>>;
+    const SCHEMA: ValueSchema = ValueSchema::MapOf(&NewStep::SCHEMA);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self::Value> {
+        decoder.by_name::<_, NewStep>(node, path, "a map of old steps to new ones", Name::new)
+    }
+}
+
+/// Name of a step, or null for a removed step.
+struct NewStep;
+
+impl Codec for NewStep {
+    type Value = Option<Name>;
+    const SCHEMA: ValueSchema = ValueSchema::AnyOf(&[ValueSchema::Text, ValueSchema::Null]);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Option<Name>> {
+        if node.is_null() { Some(None) } else { Id::<Name>::decode(decoder, node, path).map(Some) }
+    }
 }

@@ -8,7 +8,7 @@
 
 mod ast;
 mod check;
-mod cost;
+pub(crate) mod cost;
 mod filter;
 mod functions;
 mod json;
@@ -32,7 +32,6 @@ use orlog_model::InstanceKey;
 use serde_json::{Map, Value, json};
 
 pub(crate) use check::{CheckError, Scope};
-pub(crate) use cost::CostBudget;
 pub use filter::{Filter, FilterError, FilterEvalError};
 
 use crate::contract::FailureCause;
@@ -234,16 +233,16 @@ pub fn evaluate(source: &str, variables: &Map<String, Value>) -> Result<Value, S
             .next()
             .map_or_else(|| "the expression is invalid".to_owned(), |rejection| rejection.message)
     })?;
+    cost::open();
     run(&parsed, &FreeVariables(variables), output::to_json)
 }
 
-/// Runs a checked expression within a cost budget.
+/// Runs a checked expression within the open cost budget.
 fn run<T: Send>(
     parsed: &CheckedExpression,
     resolver: &dyn VariableResolver,
     read: impl FnOnce(&dyn Val) -> Result<T, String> + Send,
 ) -> Result<T, String> {
-    let account = CostBudget::open();
     let resolve = || {
         let mut context = Context::with_env(Arc::clone(environment()));
         context.set_variable_resolver(resolver);
@@ -251,7 +250,6 @@ fn run<T: Send>(
         value.map_err(|e| output::reason(&e)).and_then(|value| read(value.as_ref()))
     };
     let value = if parsed.deep { cost::share_with_thread(resolve) } else { resolve() };
-    drop(account);
     if cost::is_exhausted() { Err("the expression processes too much data".to_owned()) } else { value }
 }
 
@@ -268,6 +266,12 @@ impl Expression {
 
     /// Evaluates the expression.
     pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
+        cost::open();
+        self.evaluate_within_budget(bindings)
+    }
+
+    /// Evaluates the expression as a part of a template, which opened the cost budget.
+    pub(crate) fn evaluate_within_budget(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
         match &self.kind {
             Kind::Path { root, fields } => match bindings.lookup(*root, fields) {
                 Ok(found) => Ok(found.into_value()),
@@ -279,8 +283,9 @@ impl Expression {
 
     /// Evaluates the expression, whose value must be a boolean.
     pub(crate) fn holds(&self, bindings: &Bindings<'_>) -> Result<bool, EvalError> {
+        cost::open();
         match &self.kind {
-            Kind::Path { .. } => match self.evaluate(bindings)? {
+            Kind::Path { .. } => match self.evaluate_within_budget(bindings)? {
                 Value::Bool(holds) => Ok(holds),
                 other => {
                     Err(self.error(format!("a condition must be true or false, but is {}", kind_of(&other))))

@@ -12,13 +12,14 @@ mod correlation;
 mod definition;
 mod diagnostic;
 mod expression;
-mod language_schema;
+mod language;
 mod limits;
 mod lint;
 mod machine;
 mod native;
 mod program;
 mod schema;
+mod steps;
 mod template;
 mod wasm;
 mod yaml;
@@ -34,9 +35,9 @@ pub use contract::{
     Context, EventSubscription, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput,
 };
 pub use definition::{
-    Action, AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL, Definition, Escalation,
-    EventVersionSpec, FactSpec, Foreach, HandlerSpec, HumanTask, JobAction, Join, MigrationSpec,
-    ResultMatcher as AnswerForm, Step, StepDependencies, SwitchCase, TimeSpec, UnsupportedVersionPolicy,
+    AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL, Definition, EventVersionSpec,
+    FactSpec, HandlerSpec, Join, MigrationSpec, ResultMatcher as AnswerForm, Step, StepDependencies,
+    UnsupportedVersionPolicy,
 };
 pub use diagnostic::Diagnostic;
 pub use expression::{Filter, FilterError, FilterEvalError, evaluate};
@@ -49,5 +50,9 @@ pub use lint::{LintWarning, lint};
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
 pub use program::Program;
 pub use schema::json_schema;
+pub use steps::{
+    Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach, HumanTask,
+    JobAction, SwitchCase, TimeSpec,
+};
 pub use wasm::{WasmProgram, is_wasm, load_wasm};
 pub use yaml::{compile_yaml, document, load};

@@ -1,6 +1,10 @@
 //! Limits that bound the cost of a malicious definition or payload.
 
+use std::time::Duration;
+
 use serde_json::Value;
+
+use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 
 /// Maximum number of elements of a `foreach` step.
 pub const MAX_ELEMENTS: usize = 1000;
@@ -38,24 +42,18 @@ pub const MAX_MODULE_BYTES: usize = 8 * 1024 * 1024;
 pub const MAX_FUEL: u64 = 50_000_000;
 /// Maximum memory of a module, in pages of 64 KiB.
 pub const MAX_MEMORY_PAGES: usize = 256;
-/// Maximum number of elements of a table of a module.
-pub(crate) const MAX_TABLE_ELEMENTS: usize = 10_000;
-/// Maximum number of local variables of a function of a module: a call clears them all at the cost of
-/// one.
-pub(crate) const MAX_LOCALS: u64 = 1_000;
-/// Maximum call depth of a module.
-pub(crate) const MAX_CALL_DEPTH: usize = 1_000;
-/// Maximum number of stack cells of a module, 8 bytes each.
-pub(crate) const MAX_STACK_VALUES: usize = 256 * 1024;
-/// Maximum length of the manifest of a module, in bytes.
-pub(crate) const MAX_MANIFEST_BYTES: usize = 64 * 1024;
-/// Maximum length of the output of a module, in bytes: its state and its work.
-pub(crate) const MAX_MODULE_OUTPUT_BYTES: usize = 4 * MAX_PAYLOAD_BYTES;
-/// Maximum number of work items, of timers and of waits in one output; also the maximum number of names
-/// of one kind in a manifest.
-pub(crate) const MAX_TRANSITION_ITEMS: usize = 1_000;
-/// Maximum length of a human-readable text in an output, in bytes.
-pub(crate) const MAX_TEXT_BYTES: usize = 4 * 1024;
+
+const MAX_DURATION: Duration = Duration::from_hours(24 * 36_525);
+
+/// Reports a timeout of zero or of more than 100 years.
+pub(crate) fn check_duration(path: &str, duration: Option<Duration>, findings: &mut RawDiagnostics) {
+    let problem = match duration {
+        Some(duration) if duration.is_zero() => "a timeout must be longer than zero",
+        Some(duration) if duration > MAX_DURATION => "a timeout must not exceed 100 years",
+        Some(_) | None => return,
+    };
+    findings.push(RawDiagnostic::new(path, problem));
+}
 
 /// Value that exceeds the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

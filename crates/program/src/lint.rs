@@ -7,11 +7,8 @@
 mod context;
 mod failure;
 mod flow;
-mod graph;
 mod names;
 mod suppress;
-mod switch;
-mod time;
 mod vars;
 
 use crate::compile::CompiledDefinition;
@@ -29,10 +26,10 @@ const RULES: [LintRule; 12] = [
     ("OL02", failure::no_failure_path),
     ("OL03", failure::missing_compensation),
     ("OL04", names::not_routable),
-    ("OL05", switch::missing_default_case),
-    ("OL06", switch::follows_one_branch_only),
+    ("OL05", flow::missing_default_case),
+    ("OL06", flow::follows_one_branch_only),
     ("OL07", names::awaited_and_handled),
-    ("OL08", time::outlasts_saga_timeout),
+    ("OL08", failure::outlasts_saga_timeout),
     ("OL09", vars::unused_variable),
     ("OL10", vars::concurrent_save),
     ("OL11", flow::pivot_without_effect),
@@ -46,7 +43,7 @@ pub fn lint(compiled: &CompiledDefinition, file: &str) -> Vec<LintWarning> {
 }
 
 fn warnings(definition: &Definition, source: &str, file: &str) -> Vec<LintWarning> {
-    let context = LintContext::of(definition);
+    let Some(context) = LintContext::of(definition) else { return Vec::new() };
     let found =
         RULES.iter().flat_map(|(code, rule)| rule(&context).into_iter().map(|finding| (*code, finding)));
     let (codes, findings): (Vec<_>, Vec<_>) = found.unzip();
@@ -54,13 +51,7 @@ fn warnings(definition: &Definition, source: &str, file: &str) -> Vec<LintWarnin
     let found =
         codes.into_iter().zip(problems).map(|(code, problem)| LintWarning { code, diagnostic: problem });
     let mut warnings = suppress::filter(found.collect(), &RULES.map(|(code, _)| code), source, file);
-    warnings.sort_by(|a, b| {
-        (a.diagnostic.line, a.diagnostic.column, a.code).cmp(&(
-            b.diagnostic.line,
-            b.diagnostic.column,
-            b.code,
-        ))
-    });
+    warnings.sort_by_key(|warning| (warning.diagnostic.line, warning.diagnostic.column, warning.code));
     warnings
 }
 

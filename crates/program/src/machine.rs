@@ -1,10 +1,13 @@
 //! Step machine: applies one program input to the state of a compiled saga and returns one transition.
 //!
 //! It upcasts an event to the version that expressions are written for ([`version`]), resolves the
-//! input ([`outcome`], [`event`], [`handler`]), looks up the update of the step ([`outcome_table`]),
-//! applies it ([`apply_outcome`]), and then advances ([`execution`]): forward through the steps whose
-//! predecessors are finished ([`forward`], [`join`]), backward through the pending compensations
-//! ([`compensate`]).
+//! input ([`parse_outcome`], [`match_event`], [`handler`]), looks up the update of the step ([`outcome_table`]),
+//! applies it ([`apply_outcome`]), and then advances: forward through the steps whose predecessors are
+//! finished ([`advance`], [`join`]), backward through the pending compensations ([`compensate`]).
+//!
+//! The functions take the [`Execution`], the state of the instance and the outputs so far, or values. They
+//! form layers: requests ([`request`]), abandonment and compensation ([`compensate`]), failures
+//! ([`fail`]), results ([`apply_outcome`]), inputs.
 //!
 //! | phase | input | next phase |
 //! |---|---|---|
@@ -40,42 +43,43 @@ mod advance;
 mod apply_outcome;
 mod compensate;
 mod compiled;
+mod complete;
 mod early_event;
+mod execution;
+mod fail;
 mod foreach;
 mod handler;
-mod human_task;
 mod in_doubt;
 mod join;
 mod match_event;
 mod migrate;
 mod operator;
 mod outcome_table;
+mod output;
 mod parse_outcome;
 mod request;
 mod state;
 mod step_input;
 mod step_state;
 mod timers;
-mod transition;
-mod values;
 mod version;
 mod view;
-mod waits;
 
-use orlog_model::Event;
+use orlog_model::{Event, Failure, TimerChange};
 use serde_json::Value;
 
-use crate::contract::{Context, ProgramError, ProgramInput, ProgramOutput};
+use crate::contract::{Context, FailureCause, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::check_payload;
-use state::State;
-use transition::Execution;
+use compensate::{compensate_next, start_compensation};
+use complete::{complete_saga, finish_compensated};
+use execution::{Execution, NoTransition, saga_timer};
+use state::{Flags, State};
+use step_state::{Phase, StepState};
 use version::VersionDecision;
 
 pub(crate) use compiled::{
-    CompiledAction, CompiledActionKind, CompiledCase, CompiledEscalation, CompiledFact, CompiledForeach,
-    CompiledHandler, CompiledHumanTask, CompiledJob, CompiledMatcher, CompiledMigration, CompiledSaga,
-    CompiledStep, CompiledTime, EventBinding, EventVersions, SAGA_TIMER, compensation_tag, handler_tag,
-    parse_time,
+    CompiledAction, CompiledFact, CompiledHandler, CompiledMigration, CompiledSaga, CompiledStep,
+    EventBinding, EventVersions, SAGA_TIMER, compensation_tag, handler_tag,
 };
 pub use in_doubt::{EXECUTED, NOT_EXECUTED};
 pub(crate) use migrate::{MigrationSource, migrate};
@@ -100,7 +104,8 @@ pub(crate) fn apply(
         VersionDecision::Ignored => Ok(ProgramOutput::Ignored("the event version is not accepted".into())),
         VersionDecision::Compensates(failure) => match state {
             Some(bytes) => {
-                Execution::new(saga, context, State::decode(bytes, saga.steps.len())?).compensate_for(failure)
+                let state = State::decode(bytes, saga.steps.len())?;
+                compensate_for(Execution::new(saga, context, state), failure)
             }
             None => Err(ProgramError::SchemaMismatch(failure.message)),
         },
@@ -124,7 +129,13 @@ fn known(
             Ok(ProgramOutput::Ignored("the instance has already started".into()))
         }
         (Some(bytes), _) => {
-            Execution::new(saga, context, State::decode(bytes, saga.steps.len())?).apply(input)
+            let mut run = Execution::new(saga, context, State::decode(bytes, saga.steps.len())?);
+            match change(&mut run, input) {
+                Ok(()) => finish(run),
+                Err(NoTransition::Ignored(reason)) => Ok(ProgramOutput::Ignored(reason.into())),
+                Err(NoTransition::Rejected(reason)) => Ok(ProgramOutput::Rejected(reason.into())),
+                Err(NoTransition::Error(error)) => Err(error),
+            }
         }
     }
 }
@@ -137,5 +148,137 @@ fn start_instance(
     let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
     run.state.vars.extend(saga.saved().map(|name| (name.clone(), Value::Null)));
     run.save_vars(&saga.vars, &event.data)?;
-    run.start()
+    run.add_note("started");
+    run.state.until = saga.timeout.map(|timeout| context.now.saturating_add(timeout));
+    if let Some(due) = run.state.until {
+        run.timers.push(TimerChange::Arm { name: saga_timer(), due });
+    }
+    finish(run)
+}
+
+/// Executes all possible actions after a change and returns the transition.
+fn finish(mut run: Execution<'_>) -> Result<ProgramOutput, ProgramError> {
+    advance_to_rest(&mut run)?;
+    Ok(ProgramOutput::Applied(Box::new(output::into_transition(run)?)))
+}
+
+fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTransition> {
+    if run.state.flags.has(Flags::FORCED) {
+        return Err(NoTransition::Ignored("the instance was force-completed"));
+    }
+    match input {
+        ProgramInput::Event(event) => {
+            let handled = handler::run_handlers(run, event)?;
+            match match_event::match_event(run, &event.kind, &event.data) {
+                Ok(step_input) => apply_outcome::apply_step_input(run, &step_input)
+                    .or_else(|reason| reject_unless(handled, reason)),
+                Err(_) if early_event::keep_early(run, event)? => Ok(()),
+                Err(reason) => reject_unless(handled, NoTransition::Ignored(reason)),
+            }
+        }
+        ProgramInput::WorkResult { tag, outcome } => {
+            let step_input = parse_outcome::parse_outcome(run, tag, outcome)?;
+            apply_outcome::apply_step_input(run, &step_input)
+        }
+        ProgramInput::Timer { name } => {
+            run.fired = Some((*name).to_owned());
+            timers::on_timer(run, name)
+        }
+        ProgramInput::Cancel { reason } => operator::cancel(run, reason),
+        ProgramInput::Retry => operator::retry(run),
+        ProgramInput::Skip => operator::skip(run),
+        ProgramInput::ForceComplete => operator::force_complete(run),
+    }
+}
+
+/// Executes all possible actions, and applies the early events of the steps that they start.
+fn advance_to_rest(run: &mut Execution<'_>) -> Result<(), ProgramError> {
+    advance_once(run)?;
+    while early_event::apply_early(run) {
+        advance_once(run)?;
+    }
+    early_event::drop_stale_early(run);
+    Ok(())
+}
+
+/// Executes all possible actions, forward or backward, and determines the resulting phase.
+///
+/// While the instance is stuck, no step starts.
+fn advance_once(run: &mut Execution<'_>) -> Result<(), ProgramError> {
+    if run.state.flags.has(Flags::FORCED) || enter_stuck_if_blocked(run) {
+        return Ok(());
+    }
+    if run.state.phase == Phase::Stuck {
+        timers::rearm_timers(run);
+    }
+    let compensation_started = run.state.flags.has(Flags::COMPENSATION_STARTED);
+    if !compensation_started && !run.state.flags.has(Flags::COMPLETED) {
+        advance::advance(run);
+    }
+    if enter_stuck_if_blocked(run) {
+        return Ok(());
+    }
+    compensate_next(run);
+    if enter_stuck_if_blocked(run) {
+        return Ok(());
+    }
+    find_phase(run)
+}
+
+/// Returns true if an operator decision is required; then sets the phase to stuck.
+fn enter_stuck_if_blocked(run: &mut Execution<'_>) -> bool {
+    let is_compensation = run
+        .state
+        .compensating_step
+        .is_some_and(|at| run.state.entry(at).state == StepState::CompensationFailed);
+    let stuck = is_compensation || (run.state.flags.has(Flags::PIVOTED) && run.blocked().is_some());
+    if stuck {
+        run.state.phase = Phase::Stuck;
+    }
+    stuck
+}
+
+fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
+    let flags = run.state.flags;
+    let compensating = run.state.compensating_step.is_some() || in_doubt::has_late_in_doubt(run);
+    if flags.has(Flags::COMPENSATION_STARTED) {
+        if compensating {
+            run.state.phase = Phase::Compensating;
+            return Ok(());
+        }
+        return finish_compensated(run);
+    }
+    if compensating {
+        let ended = flags.has(Flags::COMPLETED);
+        run.state.phase = if ended { Phase::Compensating } else { Phase::Running };
+        return Ok(());
+    }
+    if run.state.steps.iter().all(|entry| entry.state.is_finished()) {
+        return complete_saga(run);
+    }
+    run.state.phase = Phase::Running;
+    Ok(())
+}
+
+/// Starts compensation because of an unsupported input.
+fn compensate_for(mut run: Execution<'_>, failure: Failure) -> Result<ProgramOutput, ProgramError> {
+    if run.state.phase != Phase::Running {
+        return Ok(ProgramOutput::Ignored("the saga no longer runs forward".into()));
+    }
+    if run.state.flags.has(Flags::PIVOTED) {
+        return Err(ProgramError::SchemaMismatch(failure.message));
+    }
+    run.add_note(&failure.code);
+    let Failure { code, message } = failure;
+    start_compensation(&mut run, FailureCause { code, message, step: String::new() });
+    finish(run)
+}
+
+/// Returns `Ok` if a handler consumed the event, because then there is a transition even if no step
+/// awaits the event.
+fn reject_unless(handled: bool, reason: NoTransition) -> Result<(), NoTransition> {
+    match reason {
+        NoTransition::Ignored(_) | NoTransition::Rejected(_) if handled => Ok(()),
+        NoTransition::Ignored(_) | NoTransition::Rejected(_) | NoTransition::Error(_) => Err(reason),
+    }
 }

@@ -266,23 +266,25 @@ impl<N: NativeSaga> NativeProgram<N> {
         Ok(self.native.on_event(state, typed, transition))
     }
 
-    fn other(
+    fn decide(
         &self,
         state: Option<N::State>,
         input: &ProgramInput<'_>,
         transition: &mut TransitionBuilder<'_>,
     ) -> Result<SagaDecision<N::State>, ProgramError> {
-        let Some(state) = state else { return Ok(SagaDecision::Ignore("the instance does not exist")) };
-        Ok(match input {
-            ProgramInput::Event(event) => return self.event(Some(state), event, transition),
-            ProgramInput::WorkResult { tag, outcome } => {
+        Ok(match (state, input) {
+            (state, ProgramInput::Event(event)) => return self.event(state, event, transition),
+            (None, _) => SagaDecision::Ignore("the instance does not exist"),
+            (Some(state), ProgramInput::WorkResult { tag, outcome }) => {
                 self.native.on_work_result(state, NativeWorkResult { tag, outcome }, transition)
             }
-            ProgramInput::Timer { name } => self.native.on_timer(state, name, transition),
-            ProgramInput::Cancel { reason } => self.native.on_cancel(state, reason, transition),
-            ProgramInput::Retry => self.native.on_retry(state, transition),
-            ProgramInput::Skip => self.native.on_skip(state, transition),
-            ProgramInput::ForceComplete => self.native.on_force_complete(state, transition),
+            (Some(state), ProgramInput::Timer { name }) => self.native.on_timer(state, name, transition),
+            (Some(state), ProgramInput::Cancel { reason }) => {
+                self.native.on_cancel(state, reason, transition)
+            }
+            (Some(state), ProgramInput::Retry) => self.native.on_retry(state, transition),
+            (Some(state), ProgramInput::Skip) => self.native.on_skip(state, transition),
+            (Some(state), ProgramInput::ForceComplete) => self.native.on_force_complete(state, transition),
         })
     }
 }
@@ -309,15 +311,7 @@ impl<N: NativeSaga> Program for NativeProgram<N> {
         let decoded = state.map(rmp_serde::from_slice).transpose();
         let decoded = decoded.map_err(|error| ProgramError::InvalidState(error.to_string()))?;
         let mut transition = TransitionBuilder::new(context);
-        let decision = match input {
-            ProgramInput::Event(event) => self.event(decoded, event, &mut transition)?,
-            ProgramInput::WorkResult { .. }
-            | ProgramInput::Timer { .. }
-            | ProgramInput::Cancel { .. }
-            | ProgramInput::Retry
-            | ProgramInput::Skip
-            | ProgramInput::ForceComplete => self.other(decoded, input, &mut transition)?,
-        };
+        let decision = self.decide(decoded, input, &mut transition)?;
         match (decision, transition.error.take()) {
             (SagaDecision::Ignore(reason), _) => Ok(ProgramOutput::Ignored(reason.into())),
             (SagaDecision::Reject(reason), _) => Ok(ProgramOutput::Rejected(reason.into())),

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::language_schema::{FieldSchema, KINDS, MapSchema, TOP, ValueSchema};
+use crate::definition::Definition;
+use crate::language::{FieldSchema, MapSchema, ValueSchema};
+use crate::steps::KINDS;
 
 /// Returns the JSON Schema (draft 2020-12) of a `*.saga.yaml`. The compiler may reject a definition
 /// that the schema accepts. The compiler also rejects what the schema rejects, except names written as
@@ -10,7 +12,7 @@ use crate::language_schema::{FieldSchema, KINDS, MapSchema, TOP, ValueSchema};
 #[must_use]
 pub fn json_schema() -> Value {
     let mut defs = Map::new();
-    let root = fields_of(TOP.fields.iter(), &mut defs);
+    let root = fields_of(Definition::MAP.fields.iter(), &mut defs);
     let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Orlog saga definition",
@@ -29,7 +31,7 @@ fn fields_of<'f>(
 ) -> Map<String, Value> {
     let (mut properties, mut required) = (Map::new(), Vec::new());
     for field in fields {
-        let mut schema = value_schema(&field.shape, defs);
+        let mut schema = value_schema(&field.schema, defs);
         schema.insert("description".to_owned(), Value::from(field.description));
         properties.insert(field.name.to_owned(), Value::Object(schema));
         required.extend(field.required.then_some(field.name));

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::diagnostic::RawDiagnostic;
-use crate::expression::{Bindings, CostBudget, EvalError, Expression, Scope};
+use crate::expression::{Bindings, EvalError, Expression, Scope, cost};
 use crate::limits::{MAX_DIAGNOSTICS, MAX_PAYLOAD_BYTES, check_payload, check_payload_within};
 
 /// Compiled template. Parts without expressions stay plain JSON.
@@ -33,18 +33,15 @@ impl Template {
     /// Evaluates the template. The cost and memory limits of one expression apply to all its expressions
     /// together.
     pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
-        let account = CostBudget::open();
-        let mut left = MAX_PAYLOAD_BYTES;
-        let value = self.fill(bindings, &mut left);
-        drop(account);
-        value
+        cost::open();
+        self.fill(bindings, &mut { MAX_PAYLOAD_BYTES })
     }
 
     fn fill(&self, bindings: &Bindings<'_>, left: &mut usize) -> Result<Value, EvalError> {
         match self {
             Template::Literal(value) => Ok(value.clone()),
             Template::Computed(expression) => {
-                let value = expression.evaluate(bindings)?;
+                let value = expression.evaluate_within_budget(bindings)?;
                 let fits = check_payload_within(&value, left);
                 fits.map_err(|large| {
                     expression.error(large.to_string().replacen(

@@ -11,28 +11,28 @@
 //! events and requests of the module, so that events are matched without a call. If the compiler cannot
 //! write custom sections, the module may export `manifest() -> ptr << 32 | len` instead. `docs/wasm.md`
 //! is the reference.
+//!
+//! The Cargo feature `wasm`, on by default, compiles the interpreter in.
 
+#[cfg(feature = "wasm")]
 mod input;
+#[cfg(feature = "wasm")]
+mod limits;
+#[cfg(feature = "wasm")]
 mod manifest;
+#[cfg(feature = "wasm")]
 mod module;
+#[cfg(feature = "wasm")]
 mod output;
+#[cfg(feature = "wasm")]
+mod program;
+#[cfg(feature = "wasm")]
 mod requests;
 
-use manifest::ModuleManifest;
-use orlog_model::{CorrelationId, DefinitionRef, Event};
-use serde_json::Value;
-use sha2::{Digest, Sha256};
-
-use crate::contract::{Context, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput};
-use crate::correlation;
-use crate::diagnostic::{Diagnostic, RawDiagnostic};
-use crate::limits::MAX_MODULE_BYTES;
-use crate::program::Program;
-use module::WasmModule;
+#[cfg(feature = "wasm")]
+pub use program::{WasmProgram, load_wasm};
 
 const MAGIC: &[u8] = b"\0asm";
-/// Second word of a WebAssembly component, which is not a core module.
-const COMPONENT: &[u8] = &[0x0d, 0, 1, 0];
 
 /// Returns whether these bytes are a WebAssembly module and not a text.
 #[must_use]
@@ -40,125 +40,17 @@ pub fn is_wasm(source: &[u8]) -> bool {
     source.starts_with(MAGIC)
 }
 
-/// Saga that is a WebAssembly module.
-#[derive(Debug)]
-pub struct WasmProgram {
-    reference: DefinitionRef,
-    declared: ModuleManifest,
-    manifest: Manifest,
-    guest: WasmModule,
-}
+/// Program type of [`load_wasm`], which returns none without the feature `wasm`.
+#[cfg(not(feature = "wasm"))]
+pub type WasmProgram = crate::compile::CompiledDefinition;
 
-/// Compiles a module and reads its manifest. `file` is only used in diagnostics.
+/// Rejects a module, because the feature `wasm` is not compiled in.
 ///
 /// # Errors
-/// All diagnostics of the module.
-pub fn load_wasm(bytes: &[u8], file: &str) -> Result<WasmProgram, Vec<Diagnostic>> {
-    load(bytes).map_err(|findings| findings.into_iter().map(|finding| finding.without_text(file)).collect())
-}
-
-fn load(bytes: &[u8]) -> Result<WasmProgram, Vec<RawDiagnostic>> {
-    check_bytes(bytes).map_err(|finding| vec![finding])?;
-    let guest = WasmModule::compile(bytes)?;
-    let declared = manifest::read(&guest)?;
-    guest.check_instantiation().map_err(|reason| vec![RawDiagnostic::new("", reason)])?;
-    let mut hash = [0; 16];
-    hash.copy_from_slice(&Sha256::digest(bytes)[..16]);
-    let reference = DefinitionRef { saga: declared.saga.clone(), version: declared.version, hash };
-    let manifest = declared.manifest();
-    Ok(WasmProgram { reference, declared, manifest, guest })
-}
-
-fn check_bytes(bytes: &[u8]) -> Result<(), RawDiagnostic> {
-    if bytes.len() > MAX_MODULE_BYTES {
-        let message = format!("the module is larger than {MAX_MODULE_BYTES} bytes");
-        return Err(
-            RawDiagnostic::new("", message).with_suggestion("strip debug sections and optimize for size")
-        );
-    }
-    if !is_wasm(bytes) {
-        return Err(RawDiagnostic::new("", "not a WebAssembly module: it does not start with \\0asm"));
-    }
-    if bytes[MAGIC.len()..].starts_with(COMPONENT) {
-        let diagnostic = RawDiagnostic::new("", "unsupported WebAssembly component; a saga is a core module");
-        return Err(diagnostic.with_suggestion("build the core module, without wit and adapters"));
-    }
-    Ok(())
-}
-
-impl Program for WasmProgram {
-    fn definition_ref(&self) -> &DefinitionRef {
-        &self.reference
-    }
-
-    fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        let path =
-            self.declared.events.get(&event.kind).and_then(|declaration| declaration.correlate.as_deref());
-        correlation::of(event, path, path.and_then(|path| correlation::field(&event.data, path)))
-    }
-
-    fn apply(
-        &self,
-        state: Option<&[u8]>,
-        program_input: &ProgramInput<'_>,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
-        if let Some(reason) = skip_reason(&self.declared, state, program_input) {
-            return Ok(ProgramOutput::Ignored(reason.into()));
-        }
-        let input = input::of(program_input, context);
-        let module_output = self.guest.call(module::APPLY, &[state.unwrap_or_default(), &input]);
-        output::parse_output(
-            &module_output.map_err(ProgramError::Crashed)?,
-            &self.declared,
-            program_input,
-            context,
-        )
-    }
-
-    /// Calls the `migrate` export of the module.
-    fn migrate(
-        &self,
-        from: &dyn Program,
-        state: &[u8],
-        context: &Context<'_>,
-    ) -> Result<Migration, Vec<String>> {
-        if !self.guest.exports(module::MIGRATE) {
-            return Err(vec![format!("the module exports no `{}`", module::MIGRATE)]);
-        }
-        let from = input::migration_input(from.definition_ref(), context);
-        let module_output =
-            self.guest.call(module::MIGRATE, &[state, &from]).map_err(|reason| vec![reason])?;
-        output::parse_migration(&module_output, context)
-    }
-
-    /// Returns the state as the module wrote it: JSON.
-    fn view_state(&self, state: &[u8]) -> Option<Value> {
-        serde_json::from_slice(state).ok()
-    }
-}
-
-/// Returns the reason to skip an input without a call of the module, if there is one.
-fn skip_reason(
-    declared: &ModuleManifest,
-    state: Option<&[u8]>,
-    program_input: &ProgramInput<'_>,
-) -> Option<&'static str> {
-    let starts = match program_input {
-        ProgramInput::Event(event) => match declared.events.get(&event.kind) {
-            None => return Some("the saga does not consume this event"),
-            Some(declaration) => declaration.starts,
-        },
-        ProgramInput::WorkResult { .. }
-        | ProgramInput::Timer { .. }
-        | ProgramInput::Cancel { .. }
-        | ProgramInput::Retry
-        | ProgramInput::Skip
-        | ProgramInput::ForceComplete => false,
-    };
-    (state.is_none() && !starts).then_some("there is no instance, and this event does not start one")
+/// Always: one diagnostic that names the feature.
+#[cfg(not(feature = "wasm"))]
+pub fn load_wasm(_: &[u8], file: &str) -> Result<WasmProgram, Vec<crate::diagnostic::Diagnostic>> {
+    let message = "this build does not support WebAssembly definitions: the Cargo feature `wasm` is disabled";
+    let finding = crate::diagnostic::RawDiagnostic::new("", message);
+    Err(vec![finding.with_suggestion("build with `--features wasm`").without_text(file)])
 }

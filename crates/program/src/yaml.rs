@@ -3,11 +3,10 @@
 //! Every diagnostic has file, line and column; within an expression, the column of the character.
 //! Limits: 1 MiB of text, 72 levels, 50,000 values with aliases expanded, 1000 steps.
 
-mod decode;
 pub mod document;
 pub(crate) mod duration;
 mod locate;
-mod tree;
+pub(crate) mod tree;
 
 use saphyr_parser::ScalarStyle;
 
@@ -15,7 +14,6 @@ use crate::compile::{CompiledDefinition, compile, with_source};
 use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::limits::{MAX_DIAGNOSTICS, MAX_SOURCE_BYTES};
-pub(crate) use duration::parse as parse_duration;
 use tree::{Content, Node, Position, SyntaxError};
 
 /// Maximum number of diagnostics in one report.
@@ -37,7 +35,7 @@ pub fn compile_yaml(text: &str, file: &str) -> Result<CompiledDefinition, Vec<Di
     }
     let root = tree::parse(text).map_err(|malformed| vec![syntax_diagnostic(malformed, file)])?;
     let mut findings = Vec::new();
-    let definition = decode::definition(&root, &mut findings);
+    let definition = Definition::decode_file(&root, &mut findings);
     match with_source(definition, text.to_owned()) {
         Ok(compiled) if findings.is_empty() => Ok(compiled),
         Ok(_) => Err(report(findings, &root, file)),
@@ -53,7 +51,7 @@ pub fn compile_yaml(text: &str, file: &str) -> Result<CompiledDefinition, Vec<Di
 pub(crate) fn read(text: &str) -> Result<Definition, Vec<Diagnostic>> {
     let root = tree::parse(text).map_err(|malformed| vec![syntax_diagnostic(malformed, "test")])?;
     let mut findings = Vec::new();
-    let definition = decode::definition(&root, &mut findings);
+    let definition = Definition::decode_file(&root, &mut findings);
     if findings.is_empty() { Ok(definition) } else { Err(report(findings, &root, "test")) }
 }
 
@@ -167,3 +165,6 @@ fn within_expression(node: &Node, (line, column): (usize, usize)) -> (Position, 
     }
     (node.at, format!(" (line {line}, character {column} of the expression)"))
 }
+
+#[cfg(test)]
+mod tests;

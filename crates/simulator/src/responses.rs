@@ -99,15 +99,14 @@ fn of<'d>(
         responses.iter().map(|response| (&response.event, response.when.as_deref())).collect()
     };
     let (by, ok) = match action {
-        Action::Command { .. } if ok.is_empty() => (ResponseSource::Acceptance, Vec::new()),
-        Action::Command { .. } => (ResponseSource::Event, choices(ok)),
-        Action::Event { events, when } => {
-            (ResponseSource::Event, events.iter().map(|event| (event, when.as_deref())).collect())
+        Action::Command(_) if ok.is_empty() => (ResponseSource::Acceptance, Vec::new()),
+        Action::Command(_) => (ResponseSource::Event, choices(ok)),
+        Action::Event(awaited) => {
+            let events = awaited.events.iter();
+            (ResponseSource::Event, events.map(|event| (event, awaited.when.as_deref())).collect())
         }
         Action::Human(_) => (ResponseSource::User, choices(ok)),
-        Action::Effect { .. } | Action::Saga { .. } | Action::Job(_) => {
-            (ResponseSource::Outcome, choices(ok))
-        }
+        Action::Effect(_) | Action::Saga(_) | Action::Job(_) => (ResponseSource::Outcome, choices(ok)),
         Action::Wait(_) => (ResponseSource::Timer, Vec::new()),
         Action::Switch(_) => (ResponseSource::None, Vec::new()),
     };

@@ -7,6 +7,8 @@ use orlog_model::{ControlAction, Failure, Input, InstanceKey, SagaName, Timestam
 
 use crate::simulator::{DecisionObserver, InputResult, Simulator};
 use crate::step::{EventStep, SimulationStep};
+use inputs::InputFactory;
+pub use inputs::StepError;
 use names::{FailureName, control_action};
 
 /// Simulator and the instance that steps refer to: the first instance of its saga.
@@ -45,36 +47,6 @@ impl StepResult {
     }
 }
 
-/// Error of a step that cannot be executed now.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StepError {
-    /// No instance has started.
-    #[error("no instance of {0} has started")]
-    NotStarted(SagaName),
-    /// No work with that tag is pending.
-    #[error("no pending work with tag `{tag}`; {}", pending_tags(.open))]
-    NoPendingWork {
-        /// Tag of the step.
-        tag: String,
-        /// Tags with pending work.
-        open: Vec<String>,
-    },
-    /// The step does not accept this response.
-    #[error("{0}")]
-    InvalidPayload(String),
-    /// There is no previous input.
-    #[error("no input to duplicate")]
-    NothingToDuplicate,
-}
-
-fn pending_tags(open: &[String]) -> String {
-    if open.is_empty() {
-        "no work is pending".to_owned()
-    } else {
-        format!("pending tags: {}", open.join(", "))
-    }
-}
-
 impl ScenarioRunner {
     /// Creates a runner with an empty simulator.
     #[must_use]
@@ -92,6 +64,10 @@ impl ScenarioRunner {
     #[must_use]
     pub fn saga(&self) -> &SagaName {
         &self.saga
+    }
+
+    fn inputs(&mut self) -> InputFactory<'_> {
+        InputFactory { simulator: &self.simulator, saga: &self.saga, count: &mut self.count }
     }
 
     /// Executes a step on the given instance or on the first one.
@@ -137,8 +113,8 @@ impl ScenarioRunner {
     ) -> Result<StepResult, StepError> {
         let input = match step {
             SimulationStep::Timeout { tag } => return self.timeout(key, tag, observer),
-            SimulationStep::InDoubt { tag } => self.in_doubt(key, tag)?,
-            SimulationStep::Ok { tag, event, data } => self.ok(key, tag, event.as_ref(), data)?,
+            SimulationStep::InDoubt { tag } => self.inputs().in_doubt(key, tag)?,
+            SimulationStep::Ok { tag, event, data } => self.inputs().ok(key, tag, event.as_ref(), data)?,
             SimulationStep::Fail { tag, event, code, message, data } => {
                 let failure = Failure {
                     code: code.clone().unwrap_or_else(|| "failed".to_owned()),
@@ -149,14 +125,16 @@ impl ScenarioRunner {
                     None if code.is_some() => FailureName::Code,
                     None => FailureName::Nothing,
                 };
-                self.fail(key, tag, failure_name, failure, data)?
+                self.inputs().fail(key, tag, failure_name, failure, data)?
             }
             SimulationStep::Task { tag, outcome, user, data } => {
-                self.task(key, tag, outcome.as_ref(), user.as_deref(), data)?
+                self.inputs().task(key, tag, outcome.as_ref(), user.as_deref(), data)?
             }
-            SimulationStep::Operator(operator_action) => self.control(control_action(operator_action)),
+            SimulationStep::Operator(operator_action) => {
+                self.inputs().control(control_action(operator_action))
+            }
             SimulationStep::Signal { kind, data } => {
-                self.control(ControlAction::Signal { kind: kind.clone(), data: data.clone() })
+                self.inputs().control(ControlAction::Signal { kind: kind.clone(), data: data.clone() })
             }
             SimulationStep::Event(_)
             | SimulationStep::Advance(_)
@@ -199,12 +177,12 @@ impl ScenarioRunner {
         focus: Option<&InstanceKey>,
         observer: &mut dyn DecisionObserver,
     ) -> StepResult {
-        let event = self.event_from(step, focus);
+        let event = self.inputs().event_from(step, focus);
         let routes = self.simulator.programs().route(&event);
         let keys: Vec<_> = routes.iter().flatten().cloned().collect();
         if self.focus.is_none() {
             let of_saga = keys.iter().find(|key| key.saga == self.saga);
-            self.focus = of_saga.filter(|_| self.starts(&event.kind)).cloned();
+            self.focus = of_saga.filter(|_| self.inputs().starts(&event.kind)).cloned();
         }
         if let Some(Err((saga, reason))) = routes.iter().find(|route| route.is_err()) {
             return StepResult::NoInstance(format!("{saga}: {reason}"));
@@ -232,7 +210,7 @@ impl ScenarioRunner {
         }
         let message = format!("{tag} did not complete in time");
         let failure = Failure { code: "timeout".to_owned(), message };
-        let input = self.outcome(key, tag, WorkOutcome::TimedOut { failure })?;
+        let input = self.inputs().outcome(key, tag, WorkOutcome::TimedOut { failure })?;
         Ok(self.deliver(key, input, observer))
     }
 }

@@ -15,9 +15,11 @@ use std::sync::Arc;
 
 use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
-    Commit, DeadLetterReason, Event, Input, Instance, InstanceKey, SagaName, TenantId, TimerFired, Timestamp,
+    Commit, DeadLetterReason, Event, Input, Instance, InstanceKey, OutboxKey, SagaName, TenantId, TimerFired,
+    Timestamp, WorkflowAction, WorkflowCommand,
 };
 
+use consequences::{FollowUp, follow_ups};
 pub use instance::{RecordedAction, RequestedWork, SimulatedInstance};
 pub use programs::SimulatorPrograms;
 use timers::TimerQueue;
@@ -80,14 +82,6 @@ pub struct Simulator {
     /// Follow-up inputs that are not delivered yet.
     queue: VecDeque<FollowUp>,
     records_history: bool,
-}
-
-#[derive(Clone)]
-struct FollowUp {
-    key: InstanceKey,
-    input: Input,
-    /// Whether the input was buffered, so that its dedupe key exists already.
-    was_buffered: bool,
 }
 
 impl Simulator {
@@ -287,9 +281,30 @@ impl Simulator {
         entry.apply(input, commit, self.records_history);
         for item in work {
             self.sequence += 1;
-            self.record_work(key, item);
+            self.queue.extend(follow_ups(&item, entry.instance.as_ref(), &self.programs));
+            let outbox = OutboxKey { destination: item.destination(), sequence: self.sequence };
+            entry.record_work(RequestedWork { item, outbox, completed: false }, self.records_history);
         }
         self.schedule_follow_ups(key, input, &previous);
+    }
+
+    /// Schedules the follow-ups of the difference to the previous status.
+    fn schedule_follow_ups(&mut self, key: &InstanceKey, input: &Input, previous: &PreviousStatus) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if let Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }) = input {
+            entry.complete(ended.work_id);
+        }
+        let Some(instance) = &entry.instance else { return };
+        let ended = instance.status.is_final() && !previous.ended;
+        if !instance.paused && (previous.paused || !previous.existed) {
+            let buffered = std::mem::take(&mut entry.buffered);
+            for input in buffered.into_values().rev() {
+                self.queue.push_front(FollowUp { key: key.clone(), input, was_buffered: true });
+            }
+        }
+        if ended && !self.records_history {
+            entry.clear();
+        }
     }
 }
 

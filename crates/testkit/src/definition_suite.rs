@@ -96,10 +96,10 @@ fn step_failures(step: &Step) -> Vec<StepFailure> {
     let events = || step.fail.iter().map(|reply| StepFailure::Event(reply.event.clone()));
     let mut step_failures = match &step.action {
         Action::Wait(_) | Action::Switch(_) => return Vec::new(),
-        Action::Event { .. } | Action::Human(_) => events().collect(),
-        Action::Command { .. } if step.ok.is_empty() => vec![StepFailure::Rejected],
-        Action::Command { .. } => std::iter::once(StepFailure::Rejected).chain(events()).collect(),
-        Action::Effect { .. } | Action::Saga { .. } | Action::Job(_) => vec![StepFailure::Rejected],
+        Action::Event(_) | Action::Human(_) => events().collect(),
+        Action::Command(_) if step.ok.is_empty() => vec![StepFailure::Rejected],
+        Action::Command(_) => std::iter::once(StepFailure::Rejected).chain(events()).collect(),
+        Action::Effect(_) | Action::Saga(_) | Action::Job(_) => vec![StepFailure::Rejected],
     };
     step_failures.extend(step.timeout.map(|_| StepFailure::NoResponse));
     step_failures
@@ -277,7 +277,7 @@ impl<'a> SuiteScenario<'a> {
         let Some((mut run, tag, mut done)) = self.run_to(step, &context) else { return };
         self.fail(&mut run, &tag, step, failure)
             .unwrap_or_else(|reason| panic!("{context}: the step cannot fail: {reason}"));
-        let may_be_executed = matches!(step.action, Action::Command { .. }) && !step.ok.is_empty();
+        let may_be_executed = matches!(step.action, Action::Command(_)) && !step.ok.is_empty();
         if may_be_executed && *failure == StepFailure::NoResponse {
             done.push(tag);
         }

@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use orlog_model::{EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, RetryPolicy, SagaName};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::names::{events, matcher, parse_name, split_command, steps};
-use crate::definition::{Action, Escalation, HumanTask, JobAction, ResultMatcher, SwitchCase, TimeSpec};
+use super::names::{events, matcher, parse_name, steps};
+use crate::definition::ResultMatcher;
 use crate::diagnostic::RawDiagnostic;
+use crate::steps::{
+    Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, HumanTask, JobAction,
+    SwitchCase, TimeSpec,
+};
 
 /// Action of a step or of its compensation, with its result options.
 #[derive(Clone, Debug)]
@@ -27,26 +31,19 @@ impl StepAction {
     /// Creates a command, written as `aggregate.Command`.
     #[must_use]
     pub fn command(name: &str) -> Self {
-        let command = split_command(name);
-        let command = command.map(|(aggregate_type, name)| Action::Command {
-            aggregate_type,
-            name,
-            id: None,
-            data: Value::Null,
-        });
-        Self::new(command.map_err(|finding| vec![finding]))
+        Self::new(CommandAction::new(name).map(Action::Command).map_err(|finding| vec![finding]))
     }
 
     /// Creates an effect.
     #[must_use]
     pub fn effect(name: &str) -> Self {
-        Self::named(EffectName::new(name), |name| Action::Effect { name, data: Value::Null })
+        Self::named(EffectName::new(name), |name| Action::Effect(EffectAction { name, data: Value::Null }))
     }
 
     /// Creates a wait of this duration.
     #[must_use]
     pub fn wait(time: Duration) -> Self {
-        Self::new(Ok(Action::Wait(TimeSpec::For(Value::from(duration_text(time))))))
+        Self::new(Ok(Action::Wait(TimeSpec::after(time))))
     }
 
     /// Creates a wait whose duration is a template for a text such as `30m`.
@@ -72,47 +69,27 @@ impl StepAction {
     pub fn any_event(names: &[&str]) -> Self {
         let mut findings = Vec::new();
         let events = events(names, "event", &mut findings);
-        Self { findings, ..Self::new(Ok(Action::Event { events, when: None })) }
+        Self { findings, ..Self::new(Ok(Action::Event(EventAction { events, when: None }))) }
     }
 
     /// Creates a human task; the title is a template.
     #[must_use]
     pub fn human_task(title: &str) -> Self {
-        Self::new(Ok(Action::Human(HumanTask {
-            title: Value::from(title),
-            roles: Vec::new(),
-            not_by: Vec::new(),
-            assignee: None,
-            due: None,
-            data: Value::Null,
-            escalate: None,
-        })))
+        Self::new(Ok(Action::Human(HumanTask::new(title))))
     }
 
     /// Creates a child saga, which runs to its end.
     #[must_use]
     pub fn child_saga(name: &str) -> Self {
-        Self::named(SagaName::new(name), |saga| Action::Saga {
-            saga,
-            correlation: None,
-            event: None,
-            data: Value::Null,
+        Self::named(SagaName::new(name), |saga| {
+            Action::Saga(ChildSagaAction { saga, correlation: None, event: None, data: Value::Null })
         })
     }
 
     /// Creates a job: a script of this type, which a worker runs.
     #[must_use]
     pub fn job(kind: &str, script: &str) -> Self {
-        Self::named(Name::new(kind), |kind| {
-            Action::Job(JobAction {
-                kind,
-                script: script.to_owned(),
-                env: Map::new(),
-                args: Value::Null,
-                prerequisites: Vec::new(),
-                dependencies: Vec::new(),
-            })
-        })
+        Self::named(Name::new(kind), |kind| Action::Job(JobAction::new(kind, script)))
     }
 
     /// Creates a switch; add its cases with [`StepAction::case`] and [`StepAction::otherwise`].
@@ -145,16 +122,10 @@ impl StepAction {
     /// displayed data of a human task.
     #[must_use]
     pub fn data(self, template: Value) -> Self {
-        self.set("data", |action, _| match action {
-            Action::Command { data, .. } | Action::Effect { data, .. } | Action::Saga { data, .. } => {
-                *data = template;
-                true
-            }
-            Action::Human(human) => {
-                human.data = template;
-                true
-            }
-            Action::Wait(_) | Action::Event { .. } | Action::Job(_) | Action::Switch(_) => false,
+        self.set("data", |action, _| {
+            let Some(data) = action.kind_mut().data_mut() else { return false };
+            *data = template;
+            true
         })
     }
 
@@ -162,8 +133,8 @@ impl StepAction {
     #[must_use]
     pub fn id(self, template: Value) -> Self {
         self.set("id", |action, _| {
-            let Action::Command { id, .. } = action else { return false };
-            *id = Some(template);
+            let Action::Command(command) = action else { return false };
+            command.id = Some(template);
             true
         })
     }
@@ -172,8 +143,8 @@ impl StepAction {
     #[must_use]
     pub fn when(self, condition: &str) -> Self {
         self.set("when", |action, _| {
-            let Action::Event { when, .. } = action else { return false };
-            *when = Some(condition.to_owned());
+            let Action::Event(event) = action else { return false };
+            event.when = Some(condition.to_owned());
             true
         })
     }
@@ -182,8 +153,8 @@ impl StepAction {
     #[must_use]
     pub fn correlation(self, template: Value) -> Self {
         self.set("correlation", |action, _| {
-            let Action::Saga { correlation, .. } = action else { return false };
-            *correlation = Some(template);
+            let Action::Saga(child) = action else { return false };
+            child.correlation = Some(template);
             true
         })
     }
@@ -192,8 +163,8 @@ impl StepAction {
     #[must_use]
     pub fn start_event(self, name: &str) -> Self {
         self.set("event", |action, findings| {
-            let Action::Saga { event, .. } = action else { return false };
-            *event = parse_name(EventType::new(name), "event", findings);
+            let Action::Saga(child) = action else { return false };
+            child.event = parse_name(EventType::new(name), "event", findings);
             true
         })
     }
@@ -239,7 +210,7 @@ impl StepAction {
     /// Sets the due time of the task, relative to its opening.
     #[must_use]
     pub fn due(self, time: Duration) -> Self {
-        self.set_human("due", |human| human.due = Some(TimeSpec::For(Value::from(duration_text(time)))))
+        self.set_human("due", |human| human.due = Some(TimeSpec::after(time)))
     }
 
     /// Sets the template of the due time of the task.
@@ -352,9 +323,4 @@ impl StepAction {
         }
         self
     }
-}
-
-/// Formats a duration in the syntax of the definition language.
-fn duration_text(time: Duration) -> String {
-    format!("{}ms", time.as_millis())
 }

@@ -5,18 +5,6 @@ use orlog_model::{EventType, IdError, Name};
 use crate::definition::ResultMatcher;
 use crate::diagnostic::RawDiagnostic;
 
-/// Splits `inventory.ReserveStock` into aggregate type and command.
-pub(crate) fn split_command(text: &str) -> Result<(Name, Name), RawDiagnostic> {
-    let parts = text.rsplit_once('.').filter(|(aggregate, name)| !aggregate.is_empty() && !name.is_empty());
-    let Some((aggregate, name)) = parts else {
-        let message = format!("`{text}` is not a command");
-        return Err(RawDiagnostic::new("", message)
-            .with_suggestion("write the aggregate and the command, as in inventory.ReserveStock"));
-    };
-    let checked = Name::new(aggregate).and_then(|aggregate| Ok((aggregate, Name::new(name)?)));
-    checked.map_err(|error| RawDiagnostic::new("", error.to_string()))
-}
-
 pub(super) fn parse_name<T>(
     id: Result<T, IdError>,
     path: &str,

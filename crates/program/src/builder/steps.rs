@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 use super::action::StepAction;
 use super::definition::DefinitionBuilder;
 use super::names::{matcher, parse_name, steps};
-use crate::definition::{Action, CompensationSpec, Foreach, Join, Step, StepDependencies};
+use crate::definition::{CompensationSpec, Join, Step, StepDependencies};
 use crate::diagnostic::RawDiagnostic;
+use crate::steps::{Action, Foreach};
 
 impl DefinitionBuilder {
     /// Adds the next step.
@@ -69,8 +70,7 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn foreach(self, list: &str, name: &str) -> Self {
         self.on_step("foreach", |step, _, _| {
-            step.foreach =
-                Some(Foreach { list: list.to_owned(), name: name.to_owned(), max_concurrency: None });
+            step.foreach = Some(Foreach::new(list, name));
         })
     }
 

@@ -6,7 +6,8 @@ use orlog_model::{ExcludedUser, InDoubtPolicy, RetryPolicy};
 use serde_json::json;
 
 use super::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
-use crate::definition::{AfterHandler, Definition, Escalation, UnsupportedVersionPolicy};
+use crate::definition::{AfterHandler, Definition, UnsupportedVersionPolicy};
+use crate::steps::Escalation;
 use crate::yaml::read;
 
 const HOUR: Duration = Duration::from_hours(1);

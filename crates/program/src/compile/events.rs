@@ -6,25 +6,17 @@ use std::collections::BTreeMap;
 use orlog_model::EventType;
 
 use super::order::StepOrder;
-use crate::definition::{Action, Definition, ResultMatcher, Step};
+use crate::definition::{CompensationSpec, Definition, ResultMatcher, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
 use crate::machine::EventBinding;
+use crate::steps::kind::Completion;
+use crate::steps::{Action, Foreach};
 
 /// Returns the event matchers of a step: those for success, then those for failure.
 pub(super) fn event_matchers(step: &Step) -> (Vec<ResultMatcher>, &[ResultMatcher]) {
-    match &step.action {
-        Action::Event { events, when } => {
-            let ok = events.iter().map(|event| ResultMatcher { event: event.clone(), when: when.clone() });
-            (ok.collect(), &step.fail)
-        }
-        Action::Command { .. }
-        | Action::Effect { .. }
-        | Action::Wait(_)
-        | Action::Human(_)
-        | Action::Saga { .. }
-        | Action::Job(_)
-        | Action::Switch(_) => (step.ok.clone(), &step.fail),
-    }
+    let Action::Event(awaited) = &step.action else { return (step.ok.clone(), &step.fail) };
+    let matcher = |event: &EventType| ResultMatcher { event: event.clone(), when: awaited.when.clone() };
+    (awaited.events.iter().map(matcher).collect(), &step.fail)
 }
 
 /// An event binding, and whether it has a condition.
@@ -45,18 +37,15 @@ fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<ConditionalBindi
                 meanings.entry(matcher.event.clone()).or_default().push((entry, matcher.when.is_some()));
             }
         };
-        if matches!(form.action, Action::Command { .. } | Action::Event { .. }) {
+        if matches!(form.action.traits().completion, Completion::Acceptance | Completion::Event) {
             let (ok, fail) = event_matchers(form);
             add(&ok, false, true);
             add(fail, false, false);
         }
-        if let Some(compensation) = form
-            .compensate
-            .as_ref()
-            .filter(|compensation| matches!(compensation.action, Action::Command { .. }))
-        {
-            add(&compensation.ok, true, true);
-            add(&compensation.fail, true, false);
+        let by_event = |undo: &&CompensationSpec| undo.action.traits().completion == Completion::Acceptance;
+        if let Some(undo) = form.compensate.as_ref().filter(by_event) {
+            add(&undo.ok, true, true);
+            add(&undo.fail, true, false);
         }
     }
     meanings
@@ -131,12 +120,11 @@ fn elements(
     findings: &mut RawDiagnostics,
 ) {
     for (entry, conditional) in meanings.iter().filter(|(entry, _)| !entry.is_compensation) {
-        let Some(foreach) = &definition.steps[entry.step].foreach else { continue };
-        if !conditional && foreach.max_concurrency != Some(1) {
+        let foreach = definition.steps[entry.step].foreach.as_ref().filter(|_| !conditional);
+        if let Some(suggestion) = foreach.and_then(Foreach::unidentified) {
             let message = format!("{kind} does not identify the element of the list");
-            let suggestion = format!("add a condition such as event.id == {}.id", foreach.name);
-            findings
-                .push(RawDiagnostic::new(position(definition, *entry), message).with_suggestion(suggestion));
+            let finding = RawDiagnostic::new(position(definition, *entry), message);
+            findings.push(finding.with_suggestion(suggestion));
         }
     }
 }
@@ -193,7 +181,7 @@ fn describe_binding(definition: &Definition, entry: EventBinding) -> String {
 
 fn position(definition: &Definition, entry: EventBinding) -> String {
     let i = entry.step;
-    let event = matches!(definition.steps[i].action, Action::Event { .. });
+    let event = matches!(definition.steps[i].action, Action::Event(_));
     match (entry.is_compensation, entry.is_success) {
         (false, true) if event => format!("steps[{i}].do.event"),
         (false, true) => format!("steps[{i}].ok"),

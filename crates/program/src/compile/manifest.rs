@@ -3,7 +3,8 @@
 use orlog_model::{EffectName, EventType, SagaName};
 
 use crate::contract::{EventSubscription, Manifest};
-use crate::definition::{Action, Definition};
+use crate::definition::Definition;
+use crate::steps::Action;
 
 pub(super) fn of(definition: &Definition, result_events: &[EventType]) -> Manifest {
     Manifest {
@@ -44,23 +45,18 @@ fn sorted<T: Ord>(names: impl Iterator<Item = T>) -> Vec<T> {
 
 fn effect(action: &Action) -> Option<EffectName> {
     match action {
-        Action::Effect { name, .. } => Some(name.clone()),
-        Action::Job(job) => EffectName::new(format!("job.{}", job.kind)).ok(),
-        Action::Command { .. }
-        | Action::Wait(_)
-        | Action::Event { .. }
-        | Action::Human(_)
-        | Action::Saga { .. }
-        | Action::Switch(_) => None,
+        Action::Effect(effect) => Some(effect.name.clone()),
+        Action::Job(job) => job.effect().ok(),
+        _ => None,
     }
 }
 
 fn command(action: &Action) -> Option<String> {
-    let Action::Command { aggregate_type, name, .. } = action else { return None };
-    Some(format!("{aggregate_type}.{name}"))
+    let Action::Command(command) = action else { return None };
+    Some(format!("{}.{}", command.aggregate_type, command.name))
 }
 
 fn saga(action: &Action) -> Option<SagaName> {
-    let Action::Saga { saga, .. } = action else { return None };
-    Some(saga.clone())
+    let Action::Saga(child) = action else { return None };
+    Some(child.saga.clone())
 }

@@ -5,21 +5,24 @@ mod paths;
 
 use std::collections::BTreeMap;
 
-use crate::definition::{Action, Definition, Join, Step};
+use crate::definition::{Definition, Join, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
 
 /// Order of the steps.
-pub(super) struct StepOrder {
+#[derive(Default)]
+pub(crate) struct StepOrder {
     /// For each step, its direct predecessors.
-    pub(super) before: Vec<Vec<usize>>,
+    pub(crate) before: Vec<Vec<usize>>,
     /// For each step, the switches that select it.
-    pub(super) selected_by: Vec<Vec<usize>>,
+    pub(crate) selected_by: Vec<Vec<usize>>,
     /// All steps in topological order; ties in the order of the definition.
-    pub(super) sorted: Vec<usize>,
+    pub(crate) sorted: Vec<usize>,
     /// For each join that does not require all predecessors, the steps whose paths all lead to it, sorted.
-    pub(super) regions: Vec<Vec<usize>>,
+    pub(crate) regions: Vec<Vec<usize>>,
     /// For each step, the joins whose region contains it, sorted.
-    pub(super) joins: Vec<Vec<usize>>,
+    pub(crate) joins: Vec<Vec<usize>>,
+    /// For each step, all steps from which a path leads to it.
+    ancestors: Vec<Vec<bool>>,
     /// For each step, the steps that are certainly finished when it starts.
     finished_before: Vec<Vec<bool>>,
     /// For each step, the switch branches of which one must be selected.
@@ -28,16 +31,23 @@ pub(super) struct StepOrder {
 
 impl StepOrder {
     /// Returns true if two steps can be in progress at the same time.
-    pub(super) fn overlap(&self, a: usize, b: usize) -> bool {
-        a != b
-            && !self.finished_before[a][b]
-            && !self.finished_before[b][a]
-            && !paths::are_exclusive(&self.branches[a], &self.branches[b])
+    pub(crate) fn overlap(&self, a: usize, b: usize) -> bool {
+        a != b && !self.finished_before[a][b] && !self.finished_before[b][a] && !self.exclude(a, b)
+    }
+
+    /// Returns true if a path leads from `first` to `second`.
+    pub(crate) fn precedes(&self, first: usize, second: usize) -> bool {
+        self.ancestors[second][first]
+    }
+
+    /// Returns true if a switch selects one step or the other, never both.
+    pub(crate) fn exclude(&self, a: usize, b: usize) -> bool {
+        paths::are_exclusive(&self.branches[a], &self.branches[b])
     }
 }
 
 /// Returns the order, or adds diagnostics if there is none.
-pub(super) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Option<StepOrder> {
+pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Option<StepOrder> {
     let steps = &definition.steps;
     let mut index = BTreeMap::new();
     for (i, step) in steps.iter().enumerate() {
@@ -68,7 +78,8 @@ pub(super) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
     }
     let finished_before = paths::finished_before(steps, &before, &sorted, &regions);
     let branches = paths::branches(steps, &before, &sorted, &selected_by);
-    let order = StepOrder { before, selected_by, sorted, regions, joins, finished_before, branches };
+    let order =
+        StepOrder { before, selected_by, sorted, regions, joins, ancestors, finished_before, branches };
     (found == findings.len()).then_some(order)
 }
 
@@ -94,8 +105,7 @@ impl StepNames<'_> {
     fn selected_by(&mut self) -> Vec<Vec<usize>> {
         let mut selected_by = vec![Vec::new(); self.steps.len()];
         for (i, step) in self.steps.iter().enumerate() {
-            let Action::Switch(cases) = &step.action else { continue };
-            for (n, case) in cases.iter().enumerate() {
+            for (n, case) in step.action.cases().iter().enumerate() {
                 for id in &case.then {
                     let path = format!("steps[{i}].do.switch[{n}].then");
                     match self.find(id.as_str(), path.clone()) {
@@ -117,7 +127,7 @@ impl StepNames<'_> {
     fn before(&mut self, i: usize, selected_by: &[usize]) -> Vec<usize> {
         let steps = self.steps;
         let step = &steps[i];
-        let needs = needs(&step.action);
+        let needs = step.action.kind().required_steps();
         let mut before = match &step.after {
             Some(after) => {
                 let found = after.steps.iter().enumerate();
@@ -128,7 +138,7 @@ impl StepNames<'_> {
             None => i.checked_sub(1).into_iter().collect(),
         };
         for (field, id) in needs {
-            before.extend(self.find(id, format!("steps[{i}].do.job.{field}")));
+            before.extend(self.find(id.as_str(), format!("steps[{i}].do.job.{field}")));
         }
         before.sort_unstable();
         before.dedup();
@@ -143,7 +153,7 @@ impl StepNames<'_> {
             Ok(0) => {
                 RawDiagnostic::new(path, "a join requires at least one step").with_suggestion("set 1 or more")
             }
-            Ok(count) if count <= before && needs(&self.steps[i].action).is_empty() => return,
+            Ok(count) if count <= before && self.steps[i].action.kind().required_steps().is_empty() => return,
             Ok(count) if count <= before => {
                 let message = "a job with prerequisites or dependencies requires all preceding steps";
                 RawDiagnostic::new(path, message)
@@ -156,13 +166,6 @@ impl StepNames<'_> {
         };
         self.findings.push(finding);
     }
-}
-
-/// Returns the steps that a job requires, with the field.
-fn needs(action: &Action) -> Vec<(&'static str, &str)> {
-    let Action::Job(job) = action else { return Vec::new() };
-    let prerequisites = job.prerequisites.iter().map(|id| ("prerequisites", id.as_str()));
-    prerequisites.chain(job.dependencies.iter().map(|id| ("dependencies", id.as_str()))).collect()
 }
 
 /// Checks that a switch selects only steps that come after it.
@@ -187,7 +190,7 @@ fn switches_lead(
 
 /// Reports steps that may run concurrently with a pivot, because they would be neither final nor
 /// compensated.
-pub(super) fn check_pivots(definition: &Definition, order: &StepOrder, findings: &mut RawDiagnostics) {
+pub(crate) fn check_pivots(definition: &Definition, order: &StepOrder, findings: &mut RawDiagnostics) {
     let steps = &definition.steps;
     for (i, pivot) in steps.iter().enumerate().filter(|(_, step)| step.pivot) {
         let Some(beside) = (0..steps.len()).find(|other| order.overlap(i, *other)) else { continue };

@@ -1,19 +1,17 @@
 //! Validation of steps: which fields each kind of action supports, and valid names, times and counts.
 
-use std::time::Duration;
-
 use orlog_model::{InDoubtPolicy, RetryPolicy};
 
-use crate::definition::{Action, AfterHandler, CompensationSpec, Definition, Foreach, Step};
+use crate::definition::{AfterHandler, CompensationSpec, Definition, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
-use crate::expression::{INDEX, Root};
-use crate::limits::MAX_ELEMENTS;
+use crate::limits::check_duration;
 use crate::machine::SAGA_TIMER;
+use crate::steps::Action;
+use crate::steps::kind::Completion;
 
 /// Maximum length of a step id. Reserves space for `escalate:compensate:` and an element number in a timer
 /// name.
 const MAX_ID_BYTES: usize = 128;
-const MAX_DURATION: Duration = Duration::from_hours(24 * 36_525);
 
 /// Checks each step by itself.
 pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
@@ -27,7 +25,7 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
         attempts(&format!("{path}.retry"), &step.action, step.retry, findings);
         check_in_doubt(&format!("{path}.in_doubt"), &step.action, step.in_doubt, findings);
         if let Some(foreach) = &step.foreach {
-            elements(&path, step, foreach, findings);
+            foreach.check(&path, step.pivot, step.action.traits(), findings);
         }
         if let Some(form) = &step.compensate {
             compensation(&path, form, findings);
@@ -54,49 +52,22 @@ fn id(path: &str, step: &Step, findings: &mut RawDiagnostics) {
     }
 }
 
-pub(super) fn check_duration(path: &str, duration: Option<Duration>, findings: &mut RawDiagnostics) {
-    match duration {
-        Some(d) if d.is_zero() => {
-            findings.push(RawDiagnostic::new(path, "a timeout must be longer than zero"));
-        }
-        Some(d) if d > MAX_DURATION => {
-            findings.push(RawDiagnostic::new(path, "a timeout must not exceed 100 years"));
-        }
-        Some(_) | None => {}
-    }
-}
-
-/// Returns the display name of a kind of action.
-fn display_name(action: &Action) -> &'static str {
-    match action {
-        Action::Command { .. } => "a command",
-        Action::Effect { .. } => "an effect",
-        Action::Wait(_) => "a wait",
-        Action::Event { .. } => "an awaited event",
-        Action::Human(_) => "a human task",
-        Action::Saga { .. } => "a saga",
-        Action::Job(_) => "a job",
-        Action::Switch(_) => "a switch",
-    }
-}
-
 /// Reports fields that the kind of action does not support.
 fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
-    let wait = matches!(step.action, Action::Wait(_));
-    let event = matches!(step.action, Action::Event { .. });
-    let switch = matches!(step.action, Action::Switch(_));
+    let traits = step.action.traits();
     let present = [
-        ("ok", wait || switch || event, !step.ok.is_empty()),
-        ("fail", wait || switch, !step.fail.is_empty()),
-        ("save", wait || switch, !step.save.is_empty()),
-        ("timeout", wait || switch, step.timeout.is_some()),
-        ("undo", switch, step.compensate.is_some()),
-        ("foreach", switch, step.foreach.is_some()),
+        ("ok", !step.ok.is_empty()),
+        ("fail", !step.fail.is_empty()),
+        ("save", !step.save.is_empty()),
+        ("timeout", step.timeout.is_some()),
+        ("undo", step.compensate.is_some()),
+        ("foreach", step.foreach.is_some()),
     ];
-    for (field, meaningless, present) in present {
-        if meaningless && present {
-            let message = format!("{} has no `{field}`", display_name(&step.action));
+    for (field, present) in present {
+        if traits.lacks(field) && present {
+            let message = format!("{} has no `{field}`", traits.label);
             let finding = RawDiagnostic::new(format!("{path}.{field}"), message);
+            let event = traits.completion == Completion::Event;
             findings.push(if event { finding.with_suggestion("name the events in `do`") } else { finding });
         }
     }
@@ -104,7 +75,7 @@ fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
 
 /// Reports results that are never awaited or delivered.
 fn check_result_matchers(path: &str, step: &Step, findings: &mut RawDiagnostics) {
-    if !matches!(step.action, Action::Command { .. }) || !step.ok.is_empty() {
+    if step.action.traits().completion != Completion::Acceptance || !step.ok.is_empty() {
         return;
     }
     let accepted = format!("step `{}` completes when its command is accepted", step.id);
@@ -126,8 +97,8 @@ fn attempts(path: &str, action: &Action, retry: Option<RetryPolicy>, findings: &
             RawDiagnostic::new(path, "at least one attempt is required").with_suggestion("set 1 or more"),
         );
     }
-    if !matches!(action, Action::Command { .. } | Action::Effect { .. } | Action::Job(_)) {
-        let message = format!("{} is never retried, so it has no `retry`", display_name(action));
+    if !action.traits().is_retried() {
+        let message = format!("{} is never retried, so it has no `retry`", action.traits().label);
         findings.push(RawDiagnostic::new(path, message));
     }
 }
@@ -139,29 +110,9 @@ fn check_in_doubt(
     in_doubt: Option<InDoubtPolicy>,
     findings: &mut RawDiagnostics,
 ) {
-    if in_doubt.is_some() && !matches!(action, Action::Effect { .. } | Action::Job(_)) {
-        let message = format!("{} is never in doubt, so it has no `in_doubt`", display_name(action));
+    if in_doubt.is_some() && !action.traits().is_effect {
+        let message = format!("{} is never in doubt, so it has no `in_doubt`", action.traits().label);
         findings.push(RawDiagnostic::new(path, message).with_suggestion("only effects and jobs support it"));
-    }
-}
-
-fn elements(path: &str, step: &Step, foreach: &Foreach, findings: &mut RawDiagnostics) {
-    let limit = foreach.max_concurrency.map(usize::try_from);
-    if !matches!(limit, None | Some(Ok(1..=MAX_ELEMENTS))) {
-        let message = format!("the concurrency must be 1 to {MAX_ELEMENTS}");
-        findings.push(RawDiagnostic::new(format!("{path}.foreach.max_concurrency"), message));
-    }
-    let name = foreach.name.as_str();
-    let is_identifier = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let used = Root::named(name).is_some() || name == INDEX;
-    if !is_identifier || used {
-        let reason = if used { "is taken" } else { "is not a valid element name" };
-        let finding = RawDiagnostic::new(format!("{path}.foreach.as"), format!("`{name}` {reason}"));
-        findings.push(finding.with_suggestion("use a name such as `item`"));
-    }
-    if step.pivot && matches!(step.action, Action::Wait(_)) {
-        findings.push(RawDiagnostic::new(format!("{path}.pivot"), "a wait cannot be a pivot"));
     }
 }
 
@@ -171,32 +122,26 @@ fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawD
     attempts(&format!("{path}.retry"), &compensation.action, compensation.retry, findings);
     check_in_doubt(&format!("{path}.in_doubt"), &compensation.action, compensation.in_doubt, findings);
     let has_matchers = !compensation.ok.is_empty() || !compensation.fail.is_empty();
-    match &compensation.action {
-        Action::Wait(_) | Action::Event { .. } | Action::Switch(_) => {
-            let message = format!("{} cannot be a compensation", display_name(&compensation.action));
-            findings.push(
-                RawDiagnostic::new(path, message)
-                    .with_suggestion("use a command, an effect, a job, a human task or a saga"),
-            );
+    let traits = compensation.action.traits();
+    let label = traits.label;
+    let finding = match traits.completion {
+        Completion::Timer | Completion::Event | Completion::None => {
+            RawDiagnostic::new(path, format!("{label} cannot be a compensation"))
+                .with_suggestion("use a command, an effect, a job, a human task or a saga")
         }
-        Action::Effect { .. } | Action::Job(_) | Action::Saga { .. } if has_matchers => {
-            let message = format!(
-                "{} completes with its outcome, so no event can complete this compensation",
-                display_name(&compensation.action)
-            );
-            findings.push(RawDiagnostic::new(path, message).with_suggestion("remove `ok` and `fail`"));
+        Completion::Outcome if has_matchers => {
+            let message =
+                format!("{label} completes with its outcome, so no event can complete this compensation");
+            RawDiagnostic::new(path, message).with_suggestion("remove `ok` and `fail`")
         }
-        Action::Command { .. } if compensation.ok.is_empty() && has_matchers => {
+        Completion::Acceptance if compensation.ok.is_empty() && has_matchers => {
             let message = "this compensation completes when its command is accepted, so its failure event is never awaited";
-            let finding = RawDiagnostic::new(format!("{path}.fail"), message);
-            findings.push(finding.with_suggestion("name the success event with `ok`"));
+            RawDiagnostic::new(format!("{path}.fail"), message)
+                .with_suggestion("name the success event with `ok`")
         }
-        Action::Command { .. }
-        | Action::Human(_)
-        | Action::Effect { .. }
-        | Action::Job(_)
-        | Action::Saga { .. } => {}
-    }
+        Completion::Acceptance | Completion::Outcome | Completion::User => return,
+    };
+    findings.push(finding);
 }
 
 /// Checks that dependencies are jobs, because only jobs have results.
@@ -223,8 +168,8 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
             findings.push(RawDiagnostic::new(format!("{path}.event"), message));
         }
         for action in &handler.actions {
-            if !matches!(action, Action::Command { .. } | Action::Effect { .. }) {
-                let message = format!("a handler cannot await {}", display_name(action));
+            if !action.traits().in_handlers {
+                let message = format!("a handler cannot await {}", action.traits().label);
                 findings.push(
                     RawDiagnostic::new(format!("{path}.do"), message)
                         .with_suggestion("use a command or an effect"),

@@ -1,149 +1,113 @@
-//! Actions of a step: requests to aggregates, providers, users, workers or child sagas, and waits.
+//! Decoder of actions: the field that names the kind determines the other allowed fields.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use orlog_model::{EffectName, EventType, ExcludedUser, Name, SagaName};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use orlog_model::EffectName;
+use serde_json::Value;
 
-/// Action of a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Action {
-    /// Command to an aggregate.
-    Command {
-        /// Aggregate type, for example `inventory`.
-        aggregate_type: Name,
-        /// Command name, for example `ReserveStock`.
-        name: Name,
-        /// Template of the aggregate id. Default: the correlation id.
-        #[serde(default)]
-        id: Option<Value>,
-        /// Template of the payload.
-        #[serde(default)]
-        data: Value,
-    },
-    /// Effect: a call to an external system.
-    Effect {
-        /// Effect name, for example `payments.charge`.
-        name: EffectName,
-        /// Template of the payload.
-        #[serde(default)]
-        data: Value,
-    },
-    /// Wait for a time.
-    Wait(TimeSpec),
-    /// Wait for an unsolicited event or a signal.
-    Event {
-        /// Any of these events.
-        events: Vec<EventType>,
-        /// Condition over `event` and `vars`.
-        #[serde(default)]
-        when: Option<String>,
-    },
-    /// Human task.
-    Human(HumanTask),
-    /// Child saga that runs to its end.
-    Saga {
-        /// Name of the child saga.
-        saga: SagaName,
-        /// Template of its correlation id. Default: that of this instance, `:` and the step.
-        #[serde(default)]
-        correlation: Option<Value>,
-        /// Start event of the child saga. Default: its first start event.
-        #[serde(default)]
-        event: Option<EventType>,
-        /// Template of the data of that event.
-        #[serde(default)]
-        data: Value,
-    },
-    /// Script that a worker runs: the effect `job.<type>`.
-    Job(JobAction),
-    /// Selection of one of several cases.
-    Switch(Vec<SwitchCase>),
+use crate::diagnostic::RawDiagnostic;
+use crate::language::{Codec, Decoder, FieldSchema, Fields, MapSchema, ValueSchema, join_path};
+use crate::steps::{Action, ActionSchema, EffectAction, KINDS};
+use crate::yaml::tree::{Key, Node};
+
+/// Additional fields of the action of a step: none.
+const ACTION: MapSchema = MapSchema { name: "action", fields: &[] };
+
+/// Action of a step or of a handler.
+pub(super) struct AnyAction;
+
+impl Codec for AnyAction {
+    type Value = Action;
+    const SCHEMA: ValueSchema = ValueSchema::Action(&ACTION);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Action> {
+        decode_action(decoder, node, path, &ACTION).0
+    }
+
+    fn placeholder(_: &str) -> Option<Action> {
+        Some(unread_action())
+    }
 }
 
-/// Point in time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum TimeSpec {
-    /// Duration since the start of the step: a template of a text such as `30m`.
-    For(Value),
-    /// Template of a time as RFC 3339 text or in whole milliseconds since 1970.
-    Until(Value),
+/// Returns the placeholder of an action that cannot be decoded.
+pub(super) fn unread_action() -> Action {
+    let name = EffectName::new("unread").expect("the placeholder is a valid name");
+    Action::Effect(EffectAction { name, data: Value::Null })
 }
 
-/// Human task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HumanTask {
-    /// Template of the title.
-    pub title: Value,
-    /// Templates of the roles that may claim the task; empty: all users.
-    #[serde(default)]
-    pub roles: Vec<Value>,
-    /// Users who can neither claim, be assigned, nor complete the task.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_by: Vec<ExcludedUser>,
-    /// Template of the assignee.
-    #[serde(default)]
-    pub assignee: Option<Value>,
-    /// Due time. A missed due time does not fail the step; see the step's `timeout`.
-    #[serde(default)]
-    pub due: Option<TimeSpec>,
-    /// Template of the displayed data.
-    #[serde(default)]
-    pub data: Value,
-    /// Escalation of an overdue task.
-    #[serde(default)]
-    pub escalate: Option<Escalation>,
+/// Decodes an action and returns all fields of its map: its own and those of `beside`.
+pub(super) fn decode_action<'n>(
+    decoder: &mut Decoder<'_>,
+    node: &'n Node,
+    path: &str,
+    beside: &MapSchema,
+) -> (Option<Action>, Fields<'n>) {
+    let mut fields = Fields { path: path.to_owned(), known: BTreeMap::new(), is_map: false };
+    let Some(entries) = decoder.entries(node, path, "a map such as { effect: … }") else {
+        return (None, fields);
+    };
+    fields.is_map = true;
+    let kind = kind_of(decoder, entries, path);
+    for (key, node) in entries {
+        if fits(decoder, &key.text, kind.as_ref(), beside, path) {
+            fields.known.insert(&key.text, node);
+        }
+    }
+    (kind.and_then(|kind| (kind.decode)(decoder, &fields)), fields)
 }
 
-/// Escalation of an overdue task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Escalation {
-    /// Time since the opening of the task; `None`: the due time.
-    #[serde(default)]
-    pub after: Option<Duration>,
-    /// Templates of the roles after the escalation.
-    #[serde(default)]
-    pub roles: Vec<Value>,
-    /// Template of the assignee after the escalation; unassigned if omitted.
-    #[serde(default)]
-    pub assignee: Option<Value>,
+/// Returns the one kind that the map names.
+fn kind_of(decoder: &mut Decoder<'_>, entries: &[(Key, Node)], path: &str) -> Option<ActionSchema> {
+    let named = |name: &str| entries.iter().any(|(key, _)| key.text == name);
+    let mut kinds = KINDS.iter().copied().filter(|kind| named(kind.name()));
+    let Some(kind) = kinds.next() else {
+        let all: Vec<_> = KINDS.iter().map(|known| format!("`{}`", known.name())).collect();
+        let finding = RawDiagnostic::new(path, "the action names no kind");
+        decoder.report(finding.with_suggestion(format!("name one of {}", all.join(", "))));
+        return None;
+    };
+    let second = kinds.find(|other| !has(kind.fields, other.name()));
+    let Some(second) = second else { return Some(kind) };
+    let message = format!("`{}` is already present; an action has one kind", kind.name());
+    decoder.report(RawDiagnostic::new(join_path(path, second.name()), message).at_key());
+    None
 }
 
-/// Script that a worker runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JobAction {
-    /// Type of script, which selects the worker: `python`, `sal`.
-    #[serde(rename = "type")]
-    pub kind: Name,
-    /// Source of the script, passed verbatim: not a template.
-    pub script: String,
-    /// Templates of its environment, which override those of the saga.
-    #[serde(default)]
-    pub env: Map<String, Value>,
-    /// Template of its arguments.
-    #[serde(default)]
-    pub args: Value,
-    /// Steps that must be finished first.
-    #[serde(default)]
-    pub prerequisites: Vec<Name>,
-    /// Jobs that must be finished first and whose results it receives.
-    #[serde(default)]
-    pub dependencies: Vec<Name>,
+fn has(fields: &[FieldSchema], name: &str) -> bool {
+    fields.iter().any(|field| field.name == name)
 }
 
-/// Case of a switch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SwitchCase {
-    /// Condition; the case is selected if it holds and no earlier case matched. `None`: the default case.
-    #[serde(default)]
-    pub when: Option<String>,
-    /// Steps that may start then; the steps of other cases are bypassed.
-    pub then: Vec<Name>,
+/// Returns whether a field is allowed with this kind; reports it if not.
+fn fits(
+    decoder: &mut Decoder<'_>,
+    name: &str,
+    kind: Option<&ActionSchema>,
+    beside: &MapSchema,
+    path: &str,
+) -> bool {
+    let of_a_kind = KINDS.iter().any(|kind| has(kind.fields, name));
+    let allowed: Vec<_> = match kind {
+        Some(kind) => kind.fields.iter().chain(beside.fields).map(|field| field.name).collect(),
+        None => {
+            KINDS.iter().flat_map(|kind| kind.fields).chain(beside.fields).map(|field| field.name).collect()
+        }
+    };
+    match kind {
+        Some(_) if allowed.contains(&name) => return true,
+        Some(kind) if of_a_kind => decoder.report(stranger(name, kind, path)),
+        None if allowed.contains(&name) => {}
+        Some(_) | None => decoder.unknown(path, name, &allowed),
+    }
+    false
+}
+
+/// Returns the diagnostic of a field of another kind of action.
+fn stranger(name: &str, kind: &ActionSchema, path: &str) -> RawDiagnostic {
+    let label = kind.label;
+    let message = match name {
+        "id" => format!("{label} has no aggregate id"),
+        _ => format!("{label} has no `{name}`"),
+    };
+    let suggestion = (name == "id" && has(kind.fields, "data")).then(|| "put it into `data`".to_owned());
+    RawDiagnostic::new(join_path(path, name), message).at_key().with_optional_suggestion(suggestion)
 }

@@ -2,9 +2,12 @@
 //! text.
 //!
 //! CEL has no loops, but `map` in `map` over the data of an event, or over a long literal, could take
-//! minutes and gigabytes. The functions of CEL's library are unaware of Orlog. Therefore, the budget is
-//! stored in the thread of the evaluation, which never leaves it. An evaluation that exceeds the budget
-//! fails, always at the same position.
+//! minutes and gigabytes. An evaluation that exceeds the budget fails, always at the same position.
+//!
+//! The remaining units are a thread-local and not an argument: CEL calls a function with its CEL arguments
+//! only, without the context of the evaluation, and clones and iterates values through traits that have no
+//! context either. An evaluation never leaves its thread, except for [`share_with_thread`], and starts with
+//! [`open`], so nothing passes from one evaluation to the next.
 
 use std::cell::Cell;
 
@@ -17,23 +20,11 @@ use crate::limits::MAX_EVALUATION_COST;
 thread_local! {
     /// Remaining units; `None` once the budget was exceeded.
     static REMAINING_UNITS: Cell<Option<u32>> = const { Cell::new(Some(0)) };
-    /// Number of open budgets; only the outermost counts.
-    static OPEN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Budget of one evaluation. Nested evaluations, those of the parts of a template, share it.
-#[must_use]
-pub(crate) struct CostBudget(());
-
-impl CostBudget {
-    /// Opens a full budget, or continues the open one.
-    pub(crate) fn open() -> Self {
-        if OPEN.get() == 0 {
-            REMAINING_UNITS.set(Some(MAX_EVALUATION_COST));
-        }
-        OPEN.set(OPEN.get() + 1);
-        Self(())
-    }
+/// Opens a full budget for one expression, or for one template with all its expressions.
+pub(crate) fn open() {
+    REMAINING_UNITS.set(Some(MAX_EVALUATION_COST));
 }
 
 /// Returns true if the budget was exceeded.
@@ -55,12 +46,6 @@ pub(super) fn share_with_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     });
     REMAINING_UNITS.set(remaining);
     value
-}
-
-impl Drop for CostBudget {
-    fn drop(&mut self) {
-        OPEN.set(OPEN.get() - 1);
-    }
 }
 
 /// Spends `units`; returns false, now and later, once the budget is exceeded.

@@ -96,6 +96,7 @@ impl Filter {
     /// present.
     pub fn holds(&self, values: &Map<String, Value>) -> (Result<bool, FilterEvalError>, u32) {
         let mut none = None;
+        cost::open();
         let read = run(&self.parsed, &FreeVariables(values), |value| {
             let condition = value.downcast_ref::<CelBool>().map(|b| *b.inner());
             if condition.is_none() {

@@ -103,6 +103,41 @@ impl<'b, 'v, 'a: 'v> CelIterator<'b, 'v> for ChargedIter<'b, 'a> {
     }
 }
 
+/// Methods of a collection that is indexed, iterated and compared in the JSON.
+macro_rules! read_in_place {
+    ($type:expr) => {
+        fn get_type(&self) -> &Type {
+            &$type
+        }
+
+        fn cel_type() -> &'static Type {
+            &$type
+        }
+
+        fn as_indexer<'b, 'v>(&'b self) -> Option<&'b (dyn Indexer + 'v)>
+        where
+            Self: 'v,
+        {
+            Some(self)
+        }
+
+        fn as_iterable<'b, 'v>(&'b self) -> Option<&'b (dyn Iterable + 'v)>
+        where
+            Self: 'v,
+        {
+            Some(self)
+        }
+
+        fn as_sizer(&self) -> Option<&dyn Sizer> {
+            Some(self)
+        }
+
+        fn equals(&self, other: &dyn Val) -> bool {
+            equal(self, other)
+        }
+    };
+}
+
 #[derive(Debug)]
 struct JsonList<'a> {
     items: &'a [Value],
@@ -120,13 +155,7 @@ impl<'a> JsonList<'a> {
 }
 
 impl Val for JsonList<'_> {
-    fn get_type(&self) -> &Type {
-        &types::LIST_TYPE
-    }
-
-    fn cel_type() -> &'static Type {
-        &types::LIST_TYPE
-    }
+    read_in_place!(types::LIST_TYPE);
 
     fn as_adder<'b, 'v>(&'b self) -> Option<&'b (dyn Adder + 'v)>
     where
@@ -137,28 +166,6 @@ impl Val for JsonList<'_> {
 
     fn as_container(&self) -> Option<&dyn Container> {
         Some(self.list())
-    }
-
-    fn as_indexer<'b, 'v>(&'b self) -> Option<&'b (dyn Indexer + 'v)>
-    where
-        Self: 'v,
-    {
-        Some(self)
-    }
-
-    fn as_iterable<'b, 'v>(&'b self) -> Option<&'b (dyn Iterable + 'v)>
-    where
-        Self: 'v,
-    {
-        Some(self)
-    }
-
-    fn as_sizer(&self) -> Option<&dyn Sizer> {
-        Some(self)
-    }
-
-    fn equals(&self, other: &dyn Val) -> bool {
-        equal(self, other)
     }
 
     fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
@@ -211,38 +218,10 @@ struct JsonMap<'a> {
 }
 
 impl Val for JsonMap<'_> {
-    fn get_type(&self) -> &Type {
-        &types::MAP_TYPE
-    }
-
-    fn cel_type() -> &'static Type {
-        &types::MAP_TYPE
-    }
+    read_in_place!(types::MAP_TYPE);
 
     fn as_container(&self) -> Option<&dyn Container> {
         Some(self)
-    }
-
-    fn as_indexer<'b, 'v>(&'b self) -> Option<&'b (dyn Indexer + 'v)>
-    where
-        Self: 'v,
-    {
-        Some(self)
-    }
-
-    fn as_iterable<'b, 'v>(&'b self) -> Option<&'b (dyn Iterable + 'v)>
-    where
-        Self: 'v,
-    {
-        Some(self)
-    }
-
-    fn as_sizer(&self) -> Option<&dyn Sizer> {
-        Some(self)
-    }
-
-    fn equals(&self, other: &dyn Val) -> bool {
-        equal(self, other)
     }
 
     fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>

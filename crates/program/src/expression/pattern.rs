@@ -12,7 +12,8 @@ pub(super) const PATTERN_UNITS: usize = 100;
 /// Number of cached patterns per thread.
 const CACHE_CAPACITY: usize = 32;
 
-/// Returns the compiled pattern. Matching takes time linear in the text for any pattern.
+/// Returns the compiled pattern, from a cache of the thread: CEL calls `matches` without the context of the
+/// evaluation. The cache does not affect results or costs. Matching takes time linear in the text for any pattern.
 pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
     thread_local! {
         static READY: RefCell<Vec<Regex>> = const { RefCell::new(Vec::new()) };

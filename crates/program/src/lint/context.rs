@@ -1,24 +1,33 @@
 //! Context of the lint rules.
 
-use super::graph::StepGraph;
-use crate::definition::Definition;
+use crate::compile::order::{self, StepOrder};
+use crate::definition::{Definition, Step};
 use crate::diagnostic::Diagnostic;
 
 /// A definition and the order of its steps.
 pub(super) struct LintContext<'d> {
     pub(super) definition: &'d Definition,
-    pub(super) graph: StepGraph,
+    pub(super) order: StepOrder,
 }
 
 impl<'d> LintContext<'d> {
-    pub(super) fn of(definition: &'d Definition) -> Self {
-        Self { definition, graph: StepGraph::of(definition) }
+    /// Returns `None` if the steps have no order.
+    pub(super) fn of(definition: &'d Definition) -> Option<Self> {
+        Some(Self { definition, order: order::of(definition, &mut Vec::new())? })
+    }
+
+    /// Returns the steps with their index.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (usize, &'d Step)> + use<'d> {
+        self.definition.steps.iter().enumerate()
     }
 
     /// Returns true if a pivot is finished when the step starts; the saga timer is then disarmed.
     pub(super) fn past_pivot(&self, step: usize) -> bool {
-        let steps = self.definition.steps.iter().enumerate();
-        steps.filter(|(_, other)| other.pivot).any(|(pivot, _)| self.graph.precedes(pivot, step))
+        self.steps().any(|(pivot, other)| other.pivot && self.order.precedes(pivot, step))
+    }
+
+    pub(super) fn has_followers(&self, step: usize) -> bool {
+        self.order.before.iter().any(|before| before.contains(&step))
     }
 }
 

@@ -1,13 +1,13 @@
-//! Lints of failing steps.
+//! Lints of failing steps and of timeouts.
 
 use super::context::LintContext;
-use crate::definition::{Action, Step};
+use crate::definition::Step;
 use crate::diagnostic::RawDiagnostic;
+use crate::steps::kind::Completion;
 
 /// OL02: an awaiting step that cannot fail.
 pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
-    let steps = context.definition.steps.iter().enumerate();
-    let endless = steps.filter(|(i, step)| {
+    let endless = context.steps().filter(|(i, step)| {
         let saga_timer = context.definition.timeout.is_some() && !context.past_pivot(*i);
         waits(step) && step.fail.is_empty() && step.timeout.is_none() && !saga_timer
     });
@@ -26,14 +26,10 @@ pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
 /// Returns true if the step awaits a result that may never arrive. A command without `ok` ends when it
 /// is accepted or rejected.
 fn waits(step: &Step) -> bool {
-    match &step.action {
-        Action::Command { .. } => !step.ok.is_empty(),
-        Action::Event { .. } | Action::Human(_) => true,
-        Action::Effect { .. }
-        | Action::Wait(_)
-        | Action::Saga { .. }
-        | Action::Job(_)
-        | Action::Switch(_) => false,
+    match step.action.traits().completion {
+        Completion::Acceptance => !step.ok.is_empty(),
+        Completion::Event | Completion::User => true,
+        Completion::Outcome | Completion::Timer | Completion::None => false,
     }
 }
 
@@ -41,7 +37,7 @@ fn waits(step: &Step) -> bool {
 pub(super) fn missing_compensation(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let steps = &context.definition.steps;
     let changes =
-        (0..steps.len()).filter(|i| has_external_change(&steps[*i]) && steps[*i].compensate.is_none());
+        (0..steps.len()).filter(|i| steps[*i].action.traits().changes && steps[*i].compensate.is_none());
     let found = changes.filter_map(|i| {
         let fails_later = |other: &usize| can_fail(&steps[*other]) && may_fail_after(context, i, *other);
         (0..steps.len()).find(fails_later).map(|other| (i, other))
@@ -59,28 +55,32 @@ pub(super) fn missing_compensation(context: &LintContext<'_>) -> Vec<RawDiagnost
 /// Returns true if `other` can fail after `step` has completed and while `step` can still be
 /// compensated.
 fn may_fail_after(context: &LintContext<'_>, step: usize, other: usize) -> bool {
-    let graph = &context.graph;
-    let later = graph.precedes(step, other) || graph.overlap(step, other);
+    let order = &context.order;
+    let later = order.precedes(step, other) || order.overlap(step, other);
     let is_final =
-        |pivot: usize| (pivot == step || graph.precedes(step, pivot)) && graph.precedes(pivot, other);
-    let pivots = context.definition.steps.iter().enumerate().filter(|(_, step)| step.pivot);
-    later && !pivots.map(|(pivot, _)| pivot).any(is_final)
-}
-
-/// Returns true if the step has external changes. Jobs only compute; their results belong to the saga.
-fn has_external_change(step: &Step) -> bool {
-    match &step.action {
-        Action::Command { .. } | Action::Effect { .. } | Action::Saga { .. } => true,
-        Action::Wait(_) | Action::Event { .. } | Action::Human(_) | Action::Job(_) | Action::Switch(_) => {
-            false
-        }
-    }
+        |pivot: usize| (pivot == step || order.precedes(step, pivot)) && order.precedes(pivot, other);
+    later && !context.steps().any(|(i, step)| step.pivot && is_final(i))
 }
 
 fn can_fail(step: &Step) -> bool {
-    match &step.action {
-        Action::Command { .. } | Action::Effect { .. } | Action::Saga { .. } | Action::Job(_) => true,
-        Action::Event { .. } | Action::Human(_) => !step.fail.is_empty() || step.timeout.is_some(),
-        Action::Wait(_) | Action::Switch(_) => false,
+    match step.action.traits().completion {
+        Completion::Acceptance | Completion::Outcome => true,
+        Completion::Event | Completion::User => !step.fail.is_empty() || step.timeout.is_some(),
+        Completion::Timer | Completion::None => false,
     }
+}
+
+/// OL08: a step that may take longer than the saga timeout.
+pub(super) fn outlasts_saga_timeout(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let Some(saga_timeout) = context.definition.timeout else { return Vec::new() };
+    let longest = |step: &Step| step.timeout.max(step.action.kind().duration());
+    let long = context.steps().filter(|(i, step)| {
+        longest(step).is_some_and(|time| time >= saga_timeout) && !context.past_pivot(*i)
+    });
+    long.map(|(i, step)| {
+        let message = format!("step `{}` may outlast the saga timeout, which expires first", step.id);
+        RawDiagnostic::new(format!("steps[{i}]"), message)
+            .with_suggestion("increase the saga timeout, or shorten that of the step")
+    })
+    .collect()
 }

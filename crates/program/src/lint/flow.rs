@@ -1,9 +1,9 @@
-//! Lints of unreachable steps, useless pivots and needless compensations.
+//! Lints of the flow: unreachable steps, switches, useless pivots, needless compensations.
 
 use super::context::LintContext;
-use super::graph::selected_by;
-use crate::definition::{Action, SwitchCase};
+use crate::definition::Step;
 use crate::diagnostic::RawDiagnostic;
+use crate::steps::{is_never, never_matches};
 
 /// OL01: a step that never starts.
 pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
@@ -19,7 +19,7 @@ pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> 
         );
     }
     for (i, step) in steps.iter().enumerate() {
-        if step.when.as_deref().is_some_and(never) {
+        if step.when.as_deref().is_some_and(is_never) {
             let message = format!("step `{}` never starts: its `when` is always false", step.id);
             findings
                 .push(RawDiagnostic::new(format!("steps[{i}]"), message).with_suggestion("remove the step"));
@@ -31,49 +31,71 @@ pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> 
 /// Returns true if only unreachable cases select the step, or if all its predecessors are unreachable.
 fn is_dead(context: &LintContext<'_>, i: usize, dead: &[bool]) -> bool {
     let steps = &context.definition.steps;
-    let before = &context.graph.before[i];
+    let before = &context.order.before[i];
     if !before.is_empty() && before.iter().all(|b| dead[*b]) {
         return true;
     }
-    let switches = selected_by(steps, steps[i].id.as_str());
-    !switches.is_empty()
-        && switches.iter().all(|(switch, branches)| match &steps[*switch].action {
-            Action::Switch(cases) => branches.iter().all(|branch| never_matches(cases, *branch)),
-            Action::Command { .. }
-            | Action::Effect { .. }
-            | Action::Wait(_)
-            | Action::Event { .. }
-            | Action::Human(_)
-            | Action::Saga { .. }
-            | Action::Job(_) => false,
-        })
+    let is_closed = |switch: &usize| {
+        let cases = steps[*switch].action.cases();
+        let mut selecting = (0..cases.len()).filter(|case| cases[*case].then.contains(&steps[i].id));
+        selecting.all(|case| never_matches(cases, case))
+    };
+    let switches = &context.order.selected_by[i];
+    !switches.is_empty() && switches.iter().all(is_closed)
 }
 
-/// Returns true if the condition of the case cannot hold, or if an earlier case always matches or has
-/// the same condition.
-fn never_matches(cases: &[SwitchCase], branch: usize) -> bool {
-    let when = cases[branch].when.as_deref();
-    when.is_some_and(never)
-        || cases[..branch].iter().any(|earlier| match earlier.when.as_deref() {
-            None => true,
-            Some(condition) => {
-                bare(condition) == "true" || when.is_some_and(|when| bare(when) == bare(condition))
+/// OL05: a switch without a default case.
+pub(super) fn missing_default_case(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let is_open = |step: &Step| {
+        let cases = step.action.cases();
+        !cases.is_empty() && cases.iter().all(|case| case.when.is_some())
+    };
+    let open = context.steps().filter(|(_, step)| is_open(step));
+    open.map(|(i, step)| {
+        let message = format!(
+            "switch `{}` has no default case; it fails with `no_matching_case` if no condition holds",
+            step.id
+        );
+        RawDiagnostic::new(format!("steps[{i}]"), message)
+            .with_suggestion("add a last case `- { then: … }` without `when`")
+    })
+    .collect()
+}
+
+/// OL06: a step that follows only one branch of a switch by its position, while another branch ends.
+pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let steps = &context.definition.steps;
+    let mut findings = Vec::new();
+    for (_, switch) in context.steps() {
+        let selected = switch.action.cases().iter().flat_map(|case| &case.then);
+        let branches: Vec<usize> =
+            selected.filter_map(|id| steps.iter().position(|step| step.id == *id)).collect();
+        for branch in &branches {
+            let next = branch + 1;
+            let by_position =
+                |step: &&Step| step.after.is_none() && context.order.selected_by[next].is_empty();
+            let Some(step) = steps.get(next).filter(by_position) else { continue };
+            let is_terminal =
+                |other: &&usize| context.order.exclude(**other, *branch) && !context.has_followers(**other);
+            if let Some(other) = branches.iter().find(is_terminal) {
+                let (branch, other) = (&steps[*branch].id, &steps[*other].id);
+                let message = format!(
+                    "step `{}` follows only `{branch}`: if `{}` selects `{other}`, it is bypassed",
+                    step.id, switch.id
+                );
+                let suggestion =
+                    format!("write after: [{branch}, {other}], or after: [{branch}] if that is intended");
+                findings
+                    .push(RawDiagnostic::new(format!("steps[{next}]"), message).with_suggestion(suggestion));
             }
-        })
-}
-
-fn never(condition: &str) -> bool {
-    bare(condition) == "false"
-}
-
-fn bare(condition: &str) -> &str {
-    condition.strip_prefix('=').unwrap_or(condition).trim()
+        }
+    }
+    findings
 }
 
 /// OL11: a pivot without successors.
 pub(super) fn pivot_without_effect(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
-    let pivots = context.definition.steps.iter().enumerate().filter(|(_, step)| step.pivot);
-    let last = pivots.filter(|(i, _)| !context.graph.has_followers(*i));
+    let last = context.steps().filter(|(i, step)| step.pivot && !context.has_followers(*i));
     last.map(|(i, step)| {
         let message = format!("no step follows the pivot `{}`, so it has no effect", step.id);
         RawDiagnostic::new(format!("steps[{i}]"), message).with_suggestion("remove `pivot`")
@@ -83,18 +105,10 @@ pub(super) fn pivot_without_effect(context: &LintContext<'_>) -> Vec<RawDiagnost
 
 /// OL12: a compensation of a switch or a wait.
 pub(super) fn needless_compensation(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
-    let steps = context.definition.steps.iter().enumerate().filter(|(_, step)| step.compensate.is_some());
-    let idle = steps.filter_map(|(i, step)| match &step.action {
-        Action::Switch(_) => Some((i, step, "a switch")),
-        Action::Wait(_) => Some((i, step, "a wait")),
-        Action::Command { .. }
-        | Action::Effect { .. }
-        | Action::Event { .. }
-        | Action::Human(_)
-        | Action::Saga { .. }
-        | Action::Job(_) => None,
-    });
-    idle.map(|(i, step, kind)| {
+    let idle =
+        context.steps().filter(|(_, step)| step.compensate.is_some() && step.action.traits().is_idle());
+    idle.map(|(i, step)| {
+        let kind = step.action.traits().label;
         let message = format!("step `{}` is {kind}, which has no change to compensate", step.id);
         RawDiagnostic::new(format!("steps[{i}]"), message)
             .with_suggestion("move the `undo` to the step that makes the change")

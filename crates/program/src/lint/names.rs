@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::LintContext;
-use crate::definition::{Action, Definition, ResultMatcher, Step};
+use crate::definition::{Definition, ResultMatcher, Step};
 use crate::diagnostic::RawDiagnostic;
+use crate::steps::Action;
+use crate::steps::kind::Completion;
 
 /// OL04: a name that needs escapes in a subject.
 pub(super) fn not_routable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
@@ -40,19 +42,8 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
     for (i, step) in definition.steps.iter().enumerate() {
         add("step", step.id.as_str(), format!("steps[{i}].id"));
         for (path, action) in actions(i, step) {
-            match action {
-                Action::Command { aggregate_type, name, .. } => {
-                    add("aggregate", aggregate_type.as_str(), format!("{path}.command"));
-                    add("command", name.as_str(), format!("{path}.command"));
-                }
-                Action::Effect { name, .. } => add("effect", name.as_str(), format!("{path}.effect")),
-                Action::Saga { saga, .. } => add("saga", saga.as_str(), format!("{path}.saga")),
-                Action::Job(job) => add("script type", job.kind.as_str(), format!("{path}.job.type")),
-                Action::Event { events, .. } => {
-                    let events = events.iter().enumerate();
-                    events.for_each(|(n, event)| add("event", event.as_str(), format!("{path}.event[{n}]")));
-                }
-                Action::Wait(_) | Action::Human(_) | Action::Switch(_) => {}
+            for used in action.kind().names() {
+                add(used.kind, used.name, format!("{path}.{}", used.field));
             }
         }
         for (path, matchers) in matchers(i, step) {
@@ -91,11 +82,11 @@ pub(super) fn awaited_and_handled(context: &LintContext<'_>) -> Vec<RawDiagnosti
     let mut awaited = BTreeSet::new();
     for (i, step) in context.definition.steps.iter().enumerate() {
         for (_, action) in actions(i, step) {
-            if let Action::Event { events, .. } = action {
-                awaited.extend(events);
+            if let Action::Event(event) = action {
+                awaited.extend(&event.events);
             }
         }
-        if matches!(step.action, Action::Command { .. }) {
+        if step.action.traits().completion == Completion::Acceptance {
             awaited.extend(step.ok.iter().chain(&step.fail).map(|matcher| &matcher.event));
         }
     }

@@ -87,7 +87,7 @@ pub(super) fn concurrent_save(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let steps = &context.definition.steps;
     let mut findings = Vec::new();
     for (b, later) in steps.iter().enumerate() {
-        for (a, earlier) in steps[..b].iter().enumerate().filter(|(a, _)| context.graph.overlap(*a, b)) {
+        for (a, earlier) in steps[..b].iter().enumerate().filter(|(a, _)| context.order.overlap(*a, b)) {
             for name in later.save.keys().filter(|name| earlier.save.contains_key(*name)) {
                 let message = format!(
                     "`{}` and `{}` run concurrently and both save `{name}`; the stored value depends on their order",

@@ -1,116 +1,136 @@
 //! Compensation: abandons steps in progress, compensates completed steps one after another, and ends
 //! the saga.
 
-use std::sync::LazyLock;
+use std::time::Duration;
 
-use orlog_model::Failure;
+use orlog_model::{Failure, TimerChange};
 
+use super::execution::Execution;
+use super::request::{cancel_outstanding, request_action};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
-use super::step_state::{Phase, StepState};
-use super::transition::Execution;
+use super::step_state::StepState;
 use crate::contract::FailureCause;
-use crate::contract::ProgramError;
+use crate::steps::kind::EXPRESSION_ERROR;
 
-/// `failure` in the compensation of completed steps that are not needed.
-pub(super) static RACE_LOST: LazyLock<FailureCause> = LazyLock::new(|| FailureCause {
-    code: "race_lost".to_owned(),
-    message: "the step is no longer needed".to_owned(),
-    step: String::new(),
-});
+/// Maximum delay between two attempts.
+const MAX_RETRY_DELAY: Duration = Duration::from_hours(1);
+/// Default delay before the second attempt.
+const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-impl Execution<'_> {
-    /// Starts compensation: no new steps, no timers; abandons steps in progress and compensates completed
-    /// ones.
-    pub(super) fn start_compensation(&mut self, cause: FailureCause) {
-        self.abandon_all();
-        self.cancel_saga_timer();
-        if !self.state.flags.has(Flags::CANCELLED) {
-            self.failure = Some(Failure { code: cause.code.clone(), message: cause.message.clone() });
-        }
-        self.state.cause = Some(cause);
-        self.state.flags.set(Flags::COMPENSATION_STARTED);
+/// Starts compensation: no new steps, no timers; abandons steps in progress and compensates completed
+/// ones.
+pub(super) fn start_compensation(run: &mut Execution<'_>, cause: FailureCause) {
+    abandon_all(run);
+    run.cancel_saga_timer();
+    if !run.state.flags.has(Flags::CANCELLED) {
+        run.failure = Some(Failure { code: cause.code.clone(), message: cause.message.clone() });
     }
+    run.state.cause = Some(cause);
+    run.state.flags.set(Flags::COMPENSATION_STARTED);
+}
 
-    pub(super) fn abandon_all(&mut self) {
-        for step in 0..self.saga.steps.len() {
-            for at in self.step_and_elements(step) {
-                self.abandon(at);
-            }
+pub(super) fn abandon_all(run: &mut Execution<'_>) {
+    for step in 0..run.saga.steps.len() {
+        for at in run.step_and_elements(step) {
+            abandon(run, at);
         }
     }
+}
 
-    /// Abandons a step that is in progress.
-    pub(super) fn abandon(&mut self, at: StepIndex) {
-        if !self.state.entry(at).state.is_in_progress() {
-            return;
-        }
-        if at.element.is_none() && self.step(at).foreach.is_some() {
-            self.state.steps[at.step] = StepEntry::of(StepState::Abandoned);
-            return;
-        }
-        if self.state.entry(at).state == StepState::InDoubt {
-            return self.finish_wait(at, StepState::InDoubtAbandoned);
-        }
-        self.cancel_outstanding(at);
-        self.finish_wait(at, StepState::Abandoned);
+/// Abandons a step that is in progress.
+pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
+    if !run.state.entry(at).state.is_in_progress() {
+        return;
     }
+    if at.element.is_none() && run.step(at).foreach.is_some() {
+        run.state.steps[at.step] = StepEntry::of(StepState::Abandoned);
+        return;
+    }
+    if run.state.entry(at).state == StepState::InDoubt {
+        return run.finish_wait(at, StepState::InDoubtAbandoned);
+    }
+    cancel_outstanding(run, at);
+    run.finish_wait(at, StepState::Abandoned);
+}
 
-    /// Discards these steps: bypasses pending steps, abandons those in progress, and schedules the
-    /// compensation of completed ones.
-    pub(super) fn discard_branches(&mut self, steps: &[usize]) {
-        for step in steps.iter().copied() {
-            for at in self.step_and_elements(step) {
-                self.abandon(at);
-            }
-            let entry = &mut self.state.steps[step];
-            if matches!(entry.state, StepState::Pending | StepState::Blocked) {
-                *entry = StepEntry::of(StepState::Bypassed);
-                self.add_step_note(StepIndex::step(step), "bypassed");
-            }
+/// Discards these steps: bypasses pending steps, abandons those in progress, and schedules the
+/// compensation of completed ones.
+pub(super) fn discard_branches(run: &mut Execution<'_>, steps: &[usize]) {
+    for step in steps.iter().copied() {
+        for at in run.step_and_elements(step) {
+            abandon(run, at);
         }
-        for at in self.state.done.clone() {
-            if steps.contains(&at.step) && self.state.entry(at).state == StepState::Completed {
-                self.state.entry_mut(at).state = StepState::CompensationPending;
-            }
+        let entry = &mut run.state.steps[step];
+        if matches!(entry.state, StepState::Pending | StepState::Blocked) {
+            *entry = StepEntry::of(StepState::Bypassed);
+            run.add_step_note(StepIndex::step(step), "bypassed");
         }
     }
-
-    /// Requests the next compensation, last completed first, unless one is in progress. In the compensating
-    /// phase, all completed steps are compensated; in the running phase, only discarded ones.
-    pub(super) fn compensate_next(&mut self) {
-        let compensation_started = self.state.flags.has(Flags::COMPENSATION_STARTED);
-        while self.state.compensating_step.is_none() {
-            let must_compensate = |at: &StepIndex| {
-                compensation_started || self.state.entry(*at).state == StepState::CompensationPending
-            };
-            let Some(index) = self.state.done.iter().rposition(must_compensate) else { return };
-            let at = self.state.done.remove(index);
-            self.state.entry_mut(at).retries = 0;
-            if self.step(at).compensation.is_none() {
-                self.state.entry_mut(at).state = StepState::Compensated;
-                continue;
-            }
-            self.state.compensating_step = Some(at);
-            self.request_compensation(at);
+    for at in run.state.done.clone() {
+        if steps.contains(&at.step) && run.state.entry(at).state == StepState::Completed {
+            run.state.entry_mut(at).state = StepState::CompensationPending;
         }
     }
+}
 
-    pub(super) fn request_compensation(&mut self, at: StepIndex) {
-        if let Err(error) = self.request_action(at, true) {
-            let Failure { code, message } = expression_error(&error);
-            let step = self.step(at).id.to_string();
-            self.fail_compensation(at, FailureCause { code, message, step });
+/// Requests the next compensation, last completed first, unless one is in progress. In the compensating
+/// phase, all completed steps are compensated; in the running phase, only discarded ones.
+pub(super) fn compensate_next(run: &mut Execution<'_>) {
+    let compensation_started = run.state.flags.has(Flags::COMPENSATION_STARTED);
+    while run.state.compensating_step.is_none() {
+        let must_compensate = |at: &StepIndex| {
+            compensation_started || run.state.entry(*at).state == StepState::CompensationPending
+        };
+        let Some(index) = run.state.done.iter().rposition(must_compensate) else { return };
+        let at = run.state.done.remove(index);
+        run.state.entry_mut(at).retries = 0;
+        if run.step(at).compensation.is_none() {
+            run.state.entry_mut(at).state = StepState::Compensated;
+            continue;
         }
+        run.state.compensating_step = Some(at);
+        request_compensation(run, at);
     }
+}
 
-    pub(super) fn finish_compensated(&mut self) -> Result<(), ProgramError> {
-        let cancelled = self.state.flags.has(Flags::CANCELLED);
-        self.state.phase = if cancelled { Phase::Cancelled } else { Phase::Failed };
-        self.add_note(self.state.phase.status().as_str());
-        if cancelled || self.state.flags.has(Flags::FACT_EMITTED) {
-            return Ok(());
-        }
-        self.emit_fact(self.saga.failed.as_ref())
+pub(super) fn request_compensation(run: &mut Execution<'_>, at: StepIndex) {
+    if let Err(error) = request_action(run, at, true) {
+        let Failure { code, message } = expression_error(&error);
+        let step = run.step(at).id.to_string();
+        fail_compensation(run, at, FailureCause { code, message, step });
     }
+}
+
+/// Schedules the next attempt; each delay is twice the previous one.
+pub(super) fn schedule_retry(run: &mut Execution<'_>, at: StepIndex, code: &str, step_state: StepState) {
+    let action = run.action_of(at, step_state == StepState::CompensationRetrying);
+    let retry_count = run.state.entry(at).retries;
+    let first = action.options.retry.and_then(|retry| retry.initial_backoff).unwrap_or(INITIAL_RETRY_DELAY);
+    let delay = first.saturating_mul(1_u32.checked_shl(retry_count).unwrap_or(u32::MAX)).min(MAX_RETRY_DELAY);
+    run.finish_wait(at, step_state);
+    let until = run.context.now.saturating_add(delay);
+    *run.state.entry_mut(at) = StepEntry { state: step_state, deadline: Some(until), retries: retry_count };
+    let name = run.timer_name(at, step_state);
+    run.timers.push(TimerChange::Arm { name, due: until });
+    run.add_step_note(at, &format!("{code}, retry in {delay:?}"));
+}
+
+/// Handles a failed compensation: retries while attempts are left, otherwise the instance is stuck.
+pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, cause: FailureCause) {
+    let action = run.action_of(at, true);
+    let attempts = run.state.entry(at).retries.saturating_add(1);
+    if attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR {
+        return schedule_retry(run, at, &cause.code, StepState::CompensationRetrying);
+    }
+    run.finish_wait(at, StepState::CompensationFailed);
+    run.add_step_note(at, "compensation failed");
+    run.failure = Some(Failure { code: cause.code, message: cause.message });
+}
+
+pub(super) fn start_cancellation(run: &mut Execution<'_>, reason: &str) {
+    run.state.flags.set(Flags::CANCELLED);
+    let cause =
+        FailureCause { code: "cancelled".to_owned(), message: reason.to_owned(), step: String::new() };
+    start_compensation(run, cause);
 }

@@ -10,122 +10,104 @@
 use orlog_model::{EventType, Failure, TaskChange, TaskSpec};
 use serde_json::{Value, json};
 
-use super::compiled::{CompiledAction, CompiledActionKind};
+use super::compiled::CompiledAction;
+use super::execution::Execution;
+use super::fail::fail_to_start;
+use super::request::request_action;
 use super::state::StepIndex;
 use super::step_state::{Phase, StepState};
-use super::transition::Execution;
-use super::values::checked;
+use crate::steps::checked;
 
 /// Outcome: the effect was executed.
 pub const EXECUTED: &str = "Executed";
 /// Outcome: the effect was not executed.
 pub const NOT_EXECUTED: &str = "NotExecuted";
 
-impl Execution<'_> {
-    /// Opens the in-doubt task for an operator; no other result is awaited.
-    pub(super) fn open_in_doubt_task(
-        &mut self,
-        at: StepIndex,
-        step_state: StepState,
-        failure: Option<&Failure>,
-    ) {
-        self.finish_wait(at, step_state);
-        self.add_step_note(at, "in doubt");
-        let action = self.action_of(at, false);
-        let tag = self.tag_of(at, false);
-        let spec = TaskSpec {
-            title: format!("Was {} done? (step {tag})", effect_name(action)),
-            round: self.state.round(&tag),
-            tag,
-            roles: Vec::new(),
-            assignee: None,
-            due: None,
-            outcomes: [EXECUTED, NOT_EXECUTED]
-                .map(|outcome| EventType::new(outcome).expect("the constants are valid event types"))
-                .into(),
-            data: self.question(at, action, failure),
-            not_by: Vec::new(),
-            is_in_doubt: true,
-        };
-        self.tasks.push(TaskChange::Open(spec));
-    }
+/// Opens the in-doubt task for an operator; no other result is awaited.
+pub(super) fn open_in_doubt_task(
+    run: &mut Execution<'_>,
+    at: StepIndex,
+    step_state: StepState,
+    failure: Option<&Failure>,
+) {
+    run.finish_wait(at, step_state);
+    run.add_step_note(at, "in doubt");
+    let action = run.action_of(at, false);
+    let tag = run.tag_of(at, false);
+    let spec = TaskSpec {
+        title: format!("Was {} done? (step {tag})", effect_name(action)),
+        round: run.state.round(&tag),
+        tag,
+        roles: Vec::new(),
+        assignee: None,
+        due: None,
+        outcomes: [EXECUTED, NOT_EXECUTED]
+            .map(|outcome| EventType::new(outcome).expect("the constants are valid event types"))
+            .into(),
+        data: question(run, at, action, failure),
+        not_by: Vec::new(),
+        is_in_doubt: true,
+    };
+    run.tasks.push(TaskChange::Open(spec));
+}
 
-    /// Returns the data of the task: the effect, its arguments as far as they can be evaluated, and the
-    /// last failure.
-    fn question(&self, at: StepIndex, action: &CompiledAction, failure: Option<&Failure>) -> Value {
-        let template = match &action.kind {
-            CompiledActionKind::Effect { data, .. } => Some(data),
-            CompiledActionKind::Job(job) => Some(&job.args),
-            CompiledActionKind::Command { .. }
-            | CompiledActionKind::Wait(_)
-            | CompiledActionKind::Event
-            | CompiledActionKind::Human(_)
-            | CompiledActionKind::Saga { .. }
-            | CompiledActionKind::Switch(_) => None,
-        };
-        let mut data = json!({ "effect": effect_name(action) });
-        if let Some(Failure { code, message }) = failure {
-            data["failure"] = json!({ "code": code, "message": message });
-        }
-        let payload = template.and_then(|template| template.evaluate(&self.bindings(at)).ok());
-        let Some(payload) = payload.filter(|payload| !payload.is_null()) else { return data };
-        let mut with_payload = data.clone();
-        with_payload["payload"] = payload;
-        checked(with_payload, &action.tag).unwrap_or(data)
+/// Returns the data of the task: the effect, its arguments as far as they can be evaluated, and the
+/// last failure.
+fn question(run: &Execution<'_>, at: StepIndex, action: &CompiledAction, failure: Option<&Failure>) -> Value {
+    let mut data = json!({ "effect": effect_name(action) });
+    if let Some(Failure { code, message }) = failure {
+        data["failure"] = json!({ "code": code, "message": message });
     }
+    let template = action.kind.kind().effect().map(|(_, template)| template);
+    let payload = template.and_then(|template| template.evaluate(&run.bindings(at)).ok());
+    let Some(payload) = payload.filter(|payload| !payload.is_null()) else { return data };
+    let mut with_payload = data.clone();
+    with_payload["payload"] = payload;
+    checked(with_payload, &action.tag).unwrap_or(data)
+}
 
-    /// Requests an effect that was not executed again. While the saga is stuck no step starts, so the step
-    /// is pending.
-    pub(super) fn request_again(&mut self, at: StepIndex) {
-        self.add_step_note(at, "not executed, requested again");
-        self.state.begin_round(self.tag_of(at, false));
-        let entry = self.state.entry_mut(at);
-        entry.retries = entry.retries.saturating_add(1);
-        if self.state.phase == Phase::Stuck {
-            self.state.entry_mut(at).state = StepState::Pending;
-        } else if let Err(error) = self.request_action(at, false) {
-            self.fail_to_start(at, error.into());
-        }
+/// Requests an effect that was not executed again. While the saga is stuck no step starts, so the step
+/// is pending.
+pub(super) fn request_again(run: &mut Execution<'_>, at: StepIndex) {
+    run.add_step_note(at, "not executed, requested again");
+    run.state.begin_round(run.tag_of(at, false));
+    let entry = run.state.entry_mut(at);
+    entry.retries = entry.retries.saturating_add(1);
+    if run.state.phase == Phase::Stuck {
+        run.state.entry_mut(at).state = StepState::Pending;
+    } else if let Err(error) = request_action(run, at, false) {
+        fail_to_start(run, at, error.into());
     }
+}
 
-    /// Closes the in-doubt task of a step or element, if there is one.
-    pub(super) fn close_in_doubt_task(&mut self, at: StepIndex) {
-        if self.state.entry(at).state.is_in_doubt() {
-            self.tasks.push(TaskChange::Close { tag: self.tag_of(at, false) });
-        }
+/// Closes the in-doubt task of a step or element, if there is one.
+pub(super) fn close_in_doubt_task(run: &mut Execution<'_>, at: StepIndex) {
+    if run.state.entry(at).state.is_in_doubt() {
+        run.tasks.push(TaskChange::Close { tag: run.tag_of(at, false) });
     }
+}
 
-    /// Closes all in-doubt tasks.
-    pub(super) fn close_in_doubt_tasks(&mut self) {
-        for step in 0..self.saga.steps.len() {
-            for at in self
-                .step_and_elements(step)
-                .filter(|at| self.state.entry(*at).state.is_in_doubt())
-                .collect::<Vec<_>>()
-            {
-                self.close_in_doubt_task(at);
-                self.finish_wait(at, StepState::Abandoned);
-            }
+/// Closes all in-doubt tasks.
+pub(super) fn close_in_doubt_tasks(run: &mut Execution<'_>) {
+    for step in 0..run.saga.steps.len() {
+        for at in run
+            .step_and_elements(step)
+            .filter(|at| run.state.entry(*at).state.is_in_doubt())
+            .collect::<Vec<_>>()
+        {
+            close_in_doubt_task(run, at);
+            run.finish_wait(at, StepState::Abandoned);
         }
     }
+}
 
-    /// Returns true if the execution of an abandoned effect is still in doubt.
-    pub(super) fn has_late_in_doubt(&self) -> bool {
-        let mut all = (0..self.saga.steps.len()).flat_map(|step| self.step_and_elements(step));
-        all.any(|at| self.state.entry(at).state == StepState::InDoubtAbandoned)
-    }
+/// Returns true if the execution of an abandoned effect is still in doubt.
+pub(super) fn has_late_in_doubt(run: &Execution<'_>) -> bool {
+    let mut all = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
+    all.any(|at| run.state.entry(at).state == StepState::InDoubtAbandoned)
 }
 
 /// Returns the name of the effect.
 fn effect_name(action: &CompiledAction) -> &str {
-    match &action.kind {
-        CompiledActionKind::Effect { name, .. } => name.as_str(),
-        CompiledActionKind::Job(job) => job.effect.as_str(),
-        CompiledActionKind::Command { .. }
-        | CompiledActionKind::Wait(_)
-        | CompiledActionKind::Event
-        | CompiledActionKind::Human(_)
-        | CompiledActionKind::Saga { .. }
-        | CompiledActionKind::Switch(_) => action.tag.as_str(),
-    }
+    action.kind.kind().effect().map_or(action.tag.as_str(), |(name, _)| name.as_str())
 }

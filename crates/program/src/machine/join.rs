@@ -14,7 +14,7 @@
 //! The *region* of a join that does not require all predecessors contains the steps whose paths all
 //! lead to it. Only these can be discarded.
 
-use super::compiled::{CompiledActionKind, CompiledSaga};
+use super::compiled::CompiledSaga;
 use super::state::State;
 use super::step_state::StepState;
 use crate::definition::Join;
@@ -61,19 +61,7 @@ fn all(saga: &CompiledSaga, state: &State, index: usize) -> JoinState {
         match state.step_state(before) {
             StepState::Completed | StepState::Skipped => alive |= !dead_edge(saga, state, before, index),
             StepState::Bypassed => {}
-            StepState::Pending
-            | StepState::Running
-            | StepState::Retrying
-            | StepState::Blocked
-            | StepState::InDoubt
-            | StepState::InDoubtAbandoned
-            | StepState::Failed
-            | StepState::Abandoned
-            | StepState::CompensationPending
-            | StepState::Compensating
-            | StepState::CompensationRetrying
-            | StepState::CompensationFailed
-            | StepState::Compensated => return JoinState::Wait,
+            _ => return JoinState::Wait,
         }
     }
     if alive && !selects_other_cases(saga, state, index) { JoinState::Start } else { JoinState::Bypass }
@@ -88,7 +76,7 @@ fn selects_other_cases(saga: &CompiledSaga, state: &State, index: usize) -> bool
 /// Returns true if the edge from a step to its successor was not taken.
 fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool {
     let entry = state.steps[from];
-    let CompiledActionKind::Switch(cases) = &saga.steps[from].action.kind else {
+    let Some(cases) = saga.steps[from].action.kind.cases() else {
         return entry.state == StepState::Bypassed;
     };
     match entry.state {
@@ -100,19 +88,7 @@ fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool
             let named = cases.iter().any(|case| case.then.contains(&to));
             named && !selected.is_some_and(|case| case.then.contains(&to))
         }
-        StepState::Pending
-        | StepState::Running
-        | StepState::Retrying
-        | StepState::Blocked
-        | StepState::InDoubt
-        | StepState::InDoubtAbandoned
-        | StepState::Failed
-        | StepState::Abandoned
-        | StepState::CompensationPending
-        | StepState::Compensating
-        | StepState::CompensationRetrying
-        | StepState::CompensationFailed
-        | StepState::Compensated => false,
+        _ => false,
     }
 }
 

@@ -4,111 +4,69 @@ use orlog_model::{EventType, Failure};
 use serde_json::Value;
 
 use super::compiled::EventBinding;
+use super::execution::Execution;
 use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::StepIndex;
 use super::step_input::{Certainty, StepInput, expression_error, failure_message};
 use super::step_state::StepState;
-use super::transition::Execution;
-use crate::expression::{EvalError, Expression};
 
-impl Execution<'_> {
-    /// Returns the first match, in the order of the definition, that awaits this event and whose condition
-    /// holds. Without one, returns the first abandoned step that the event would have completed.
-    pub(super) fn match_event<'e>(
-        &self,
-        kind: &EventType,
-        data: &'e Value,
-    ) -> Result<StepInput<'e>, &'static str> {
-        let entries = self.saga.entries.get(kind).ok_or("the saga does not consume this event")?;
-        let mut last_reason = "no condition of the steps that await this event holds";
-        for late in [false, true] {
-            for entry in entries {
-                for at in self.units_of(entry.step) {
-                    match outcome_table::update_for(self.state.entry(at).state, result(*entry)) {
-                        StepUpdate::Ignore(reason) => last_reason = reason,
-                        update if late != (update == StepUpdate::CompleteLate) => {}
-                        StepUpdate::Complete
-                        | StepUpdate::Fail(_)
-                        | StepUpdate::CompleteLate
-                        | StepUpdate::CompensateUnknown
-                        | StepUpdate::ConfirmCompensation
-                        | StepUpdate::MarkStuck
-                        | StepUpdate::OpenInDoubtTask(_)
-                        | StepUpdate::RequestAgain
-                        | StepUpdate::Discard => {
-                            if let Some(step_input) = self.read(at, *entry, (kind, data), late) {
-                                return Ok(step_input);
-                            }
+/// Returns the first match, in the order of the definition, that awaits this event and whose condition
+/// holds. Without one, returns the first abandoned step that the event would have completed.
+pub(super) fn match_event<'e>(
+    run: &Execution<'_>,
+    kind: &EventType,
+    data: &'e Value,
+) -> Result<StepInput<'e>, &'static str> {
+    let entries = run.saga.entries.get(kind).ok_or("the saga does not consume this event")?;
+    let mut last_reason = "no condition of the steps that await this event holds";
+    for late in [false, true] {
+        for entry in entries {
+            for at in run.units_of(entry.step) {
+                match outcome_table::update_for(run.state.entry(at).state, result(*entry)) {
+                    StepUpdate::Ignore(reason) => last_reason = reason,
+                    update if late != (update == StepUpdate::CompleteLate) => {}
+                    _ => {
+                        if let Some(step_input) = read(run, at, *entry, kind, data, late) {
+                            return Ok(step_input);
                         }
                     }
                 }
             }
         }
-        Err(last_reason)
     }
+    Err(last_reason)
+}
 
-    /// Returns the meaning of the event at a step if its condition holds. A condition without a value fails
-    /// the awaiting step.
-    fn read<'e>(
-        &self,
-        at: StepIndex,
-        entry: EventBinding,
-        (kind, data): (&EventType, &'e Value),
-        late: bool,
-    ) -> Option<StepInput<'e>> {
-        let step_input = |result, failure| StepInput {
-            at,
-            result,
-            data,
-            named: None,
-            failure,
-            certainty: Certainty::Known,
-        };
-        match self.satisfies(at, entry, data) {
-            Ok(false) => None,
-            Ok(true) if entry.is_success => Some(step_input(result(entry), None)),
-            Ok(true) => {
-                let message = failure_message(kind, data);
-                Some(step_input(result(entry), Some(Failure { code: kind.to_string(), message })))
-            }
-            // A late or duplicate result, or one during a retry delay, must not fail the step.
-            Err(_)
-                if late
-                    || !matches!(
-                        self.state.entry(at).state,
-                        StepState::Running | StepState::Compensating
-                    ) =>
-            {
-                None
-            }
-            Err(error) => {
-                let failed =
-                    if entry.is_compensation { StepOutcome::NotCompensated } else { StepOutcome::Failed };
-                Some(step_input(failed, Some(expression_error(&error))))
-            }
+/// Returns the meaning of the event at a step if its condition holds. A condition without a value fails
+/// the awaiting step.
+fn read<'e>(
+    run: &Execution<'_>,
+    at: StepIndex,
+    entry: EventBinding,
+    kind: &EventType,
+    data: &'e Value,
+    late: bool,
+) -> Option<StepInput<'e>> {
+    let step_input =
+        |result, failure| StepInput { at, result, data, named: None, failure, certainty: Certainty::Known };
+    match run.satisfies(at, entry, data) {
+        Ok(false) => None,
+        Ok(true) if entry.is_success => Some(step_input(result(entry), None)),
+        Ok(true) => {
+            let message = failure_message(kind, data);
+            Some(step_input(result(entry), Some(Failure { code: kind.to_string(), message })))
         }
-    }
-
-    /// Returns true if the condition of a binding holds at a step.
-    pub(super) fn satisfies(
-        &self,
-        at: StepIndex,
-        entry: EventBinding,
-        data: &Value,
-    ) -> Result<bool, EvalError> {
-        let action = self.action_of(at, entry.is_compensation);
-        let matchers = if entry.is_success { &action.ok } else { &action.fail };
-        self.holds(at, matchers[entry.index].when.as_ref(), data)
-    }
-
-    /// Returns true if a condition over a result holds at a step; no condition always holds.
-    pub(super) fn holds(
-        &self,
-        at: StepIndex,
-        when: Option<&Expression>,
-        data: &Value,
-    ) -> Result<bool, EvalError> {
-        when.map_or(Ok(true), |when| when.holds(&self.bindings(at).event(data)))
+        // A late or duplicate result, or one during a retry delay, must not fail the step.
+        Err(_)
+            if late || !matches!(run.state.entry(at).state, StepState::Running | StepState::Compensating) =>
+        {
+            None
+        }
+        Err(error) => {
+            let failed =
+                if entry.is_compensation { StepOutcome::NotCompensated } else { StepOutcome::Failed };
+            Some(step_input(failed, Some(expression_error(&error))))
+        }
     }
 }
 

@@ -15,11 +15,12 @@ use std::collections::BTreeMap;
 use orlog_model::{Name, TimerChange};
 use serde_json::Value;
 
-use super::compiled::{CompiledActionKind, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE};
+use super::compiled::{COMPENSATE, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE, prefixed_name};
+use super::execution::{Execution, saga_timer};
+use super::output::into_transition;
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
-use super::timers::prefixed_name;
-use super::transition::{Execution, saga_timer};
+
 use crate::contract::{Context, Migration};
 use crate::expression::Bindings;
 
@@ -57,7 +58,7 @@ pub(crate) fn migrate(
     let before = Execution::new(from.saga, context, old.clone());
     run.timers = migrator.timers(&before, &run);
     run.add_note(&format!("migrated from version {} to {version}", from.version));
-    let transition = run.into_transition().map_err(|error| vec![error.to_string()])?;
+    let transition = into_transition(run).map_err(|error| vec![error.to_string()])?;
     Ok(Migration { transition, tags, is_mapped: mapped })
 }
 
@@ -152,8 +153,7 @@ impl StateMigrator<'_> {
         if must_compensate && new.compensation.is_none() {
             blocked.push(format!("step `{}` is completed, and `{}` has no compensation", old.id, new.id));
         }
-        let decided = self.old.step_state(index) == StepState::Completed
-            && matches!(old.action.kind, CompiledActionKind::Switch(_));
+        let decided = self.old.step_state(index) == StepState::Completed && old.action.kind.cases().is_some();
         if decided && self.matching_case(index, old, new).is_none() {
             blocked.push(format!("the case that `{}` selected does not exist any more", old.id));
         }
@@ -161,11 +161,7 @@ impl StateMigrator<'_> {
 
     /// Returns the case of a new switch that selects the steps of the old case.
     fn matching_case(&self, index: usize, old: &CompiledStep, new: &CompiledStep) -> Option<u32> {
-        let (CompiledActionKind::Switch(cases), CompiledActionKind::Switch(others)) =
-            (&old.action.kind, &new.action.kind)
-        else {
-            return None;
-        };
+        let (cases, others) = (old.action.kind.cases()?, new.action.kind.cases()?);
         let selected = cases.get(usize::try_from(self.old.steps[index].retries).ok()?)?;
         let expected: Option<Vec<_>> = selected.then.iter().map(|step| self.targets[*step]).collect();
         let expected = expected?;
@@ -295,7 +291,7 @@ impl StateMigrator<'_> {
             let count = self.old.elements(index).map_or(0, |elements| elements.entries.len());
             let places = std::iter::once(String::new()).chain((0..count).map(|n| format!("[{n}]")));
             for element in places {
-                for prefix in ["", super::compiled::COMPENSATE] {
+                for prefix in ["", COMPENSATE] {
                     let tag = |id: &Name| {
                         Name::new(format!("{prefix}{id}{element}"))
                             .expect("step ids reserve space for the prefix and the number")
@@ -350,9 +346,7 @@ impl StateMigrator<'_> {
 /// Returns the tag of a step, an element or a compensation with the new step name.
 fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
     let text = tag.as_str();
-    let (prefix, rest) = text
-        .strip_prefix(super::compiled::COMPENSATE)
-        .map_or(("", text), |rest| (super::compiled::COMPENSATE, rest));
+    let (prefix, rest) = text.strip_prefix(COMPENSATE).map_or(("", text), |rest| (COMPENSATE, rest));
     let element = rest.strip_prefix(from.as_str())?;
     let is_tag_of_step = element.is_empty() || element.starts_with('[');
     is_tag_of_step.then(|| {

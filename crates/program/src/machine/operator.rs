@@ -9,132 +9,122 @@
 
 use orlog_model::Failure;
 
-use super::compiled::CompiledActionKind;
+use super::compensate::{abandon_all, request_compensation, start_cancellation};
+use super::complete::{complete_saga, finish_compensated};
+use super::execution::{Execution, NoTransition};
+use super::in_doubt::close_in_doubt_tasks;
+use super::request::cancel_outstanding;
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
-use super::transition::{Execution, NoTransition};
-use crate::contract::FailureCause;
-use crate::contract::ProgramError;
+use crate::contract::{FailureCause, ProgramError};
+use crate::steps::CompiledActionKind;
 
-impl Execution<'_> {
-    pub(super) fn cancel(&mut self, reason: &str) -> Result<(), NoTransition> {
-        match self.state.phase {
-            Phase::Running if self.state.flags.has(Flags::PIVOTED) => {
-                return Err(NoTransition::Rejected("the instance is past the pivot"));
-            }
-            Phase::Running => {}
-            Phase::Compensating => {
-                return Err(NoTransition::Rejected("the instance is already compensating"));
-            }
-            Phase::Completed | Phase::Failed | Phase::Cancelled => {
-                return Err(NoTransition::Rejected("the instance has ended"));
-            }
-            Phase::Stuck => {
-                return Err(NoTransition::Rejected(
-                    "the instance is stuck; retry, skip or force-complete it",
-                ));
-            }
+pub(super) fn cancel(run: &mut Execution<'_>, reason: &str) -> Result<(), NoTransition> {
+    match run.state.phase {
+        Phase::Running if run.state.flags.has(Flags::PIVOTED) => {
+            return Err(NoTransition::Rejected("the instance is past the pivot"));
         }
-        self.add_note("cancelled by request");
-        self.start_cancellation(reason);
-        Ok(())
-    }
-
-    pub(super) fn start_cancellation(&mut self, reason: &str) {
-        self.state.flags.set(Flags::CANCELLED);
-        let cause =
-            FailureCause { code: "cancelled".to_owned(), message: reason.to_owned(), step: String::new() };
-        self.start_compensation(cause);
-    }
-
-    /// Returns the first stuck step or element, in decision order, and whether its compensation is stuck.
-    pub(super) fn stuck_step(&self) -> Option<(StepIndex, bool)> {
-        if self.state.phase != Phase::Stuck {
-            return None;
+        Phase::Running => {}
+        Phase::Compensating => {
+            return Err(NoTransition::Rejected("the instance is already compensating"));
         }
-        let compensation = self
-            .state
-            .compensating_step
-            .filter(|at| self.state.entry(*at).state == StepState::CompensationFailed);
-        compensation.map(|at| (at, true)).or_else(|| Some((self.blocked()?, false)))
-    }
-
-    pub(super) fn retry(&mut self) -> Result<(), NoTransition> {
-        let Some(first) = self.stuck_step() else {
-            return Err(NoTransition::Rejected("only a stuck instance can be retried"));
-        };
-        self.add_note("retry");
-        while let Some(at) = self.blocked() {
-            self.reset_to_pending(at);
+        Phase::Completed | Phase::Failed | Phase::Cancelled => {
+            return Err(NoTransition::Rejected("the instance has ended"));
         }
-        if let (at, true) = first {
-            self.restart(at, true);
-            self.request_compensation(at);
+        Phase::Stuck => {
+            return Err(NoTransition::Rejected("the instance is stuck; retry, skip or force-complete it"));
         }
-        Ok(())
     }
+    run.add_note("cancelled by request");
+    start_cancellation(run, reason);
+    Ok(())
+}
 
-    /// Resets a step to pending; the next advance starts it.
-    fn reset_to_pending(&mut self, at: StepIndex) {
-        self.restart(at, false);
-        self.state.entry_mut(at).state = StepState::Pending;
+/// Returns the first stuck step or element, in decision order, and whether its compensation is stuck.
+pub(super) fn stuck_step(run: &Execution<'_>) -> Option<(StepIndex, bool)> {
+    if run.state.phase != Phase::Stuck {
+        return None;
     }
+    let compensation =
+        run.state.compensating_step.filter(|at| run.state.entry(*at).state == StepState::CompensationFailed);
+    compensation.map(|at| (at, true)).or_else(|| Some((run.blocked()?, false)))
+}
 
-    /// Restarts with a new attempt count. A restarted child saga must be distinguishable from the first.
-    fn restart(&mut self, at: StepIndex, compensation: bool) {
-        let child = matches!(self.action_of(at, compensation).kind, CompiledActionKind::Saga { .. });
-        let entry = self.state.entry_mut(at);
-        let retry_count = if child { entry.retries.saturating_add(1) } else { 0 };
-        *entry = StepEntry { retries: retry_count, ..StepEntry::of(entry.state) };
+pub(super) fn retry(run: &mut Execution<'_>) -> Result<(), NoTransition> {
+    let Some(first) = stuck_step(run) else {
+        return Err(NoTransition::Rejected("only a stuck instance can be retried"));
+    };
+    run.add_note("retry");
+    while let Some(at) = run.blocked() {
+        reset_to_pending(run, at);
     }
+    if let (at, true) = first {
+        restart(run, at, true);
+        request_compensation(run, at);
+    }
+    Ok(())
+}
 
-    pub(super) fn skip(&mut self) -> Result<(), NoTransition> {
-        let Some((at, compensation)) = self.stuck_step() else {
-            return Err(NoTransition::Rejected("only a stuck instance can skip"));
-        };
-        self.cancel_outstanding(at);
-        if compensation {
-            self.finish_wait(at, StepState::Compensated);
-            self.state.compensating_step = None;
-            self.add_step_note(at, "compensation skipped");
-        } else {
-            self.finish_wait(at, StepState::Skipped);
-            self.add_step_note(at, "skipped by request");
-        }
-        Ok(())
-    }
+/// Resets a step to pending; the next advance starts it.
+fn reset_to_pending(run: &mut Execution<'_>, at: StepIndex) {
+    restart(run, at, false);
+    run.state.entry_mut(at).state = StepState::Pending;
+}
 
-    pub(super) fn force_complete(&mut self) -> Result<(), NoTransition> {
-        let Some((at, _)) = self.stuck_step() else {
-            return Err(NoTransition::Rejected("only a stuck instance can be force-completed"));
-        };
-        self.cancel_outstanding(at);
-        self.abandon_all();
-        self.close_in_doubt_tasks();
-        self.state.done.clear();
-        self.state.flags.set(Flags::FORCED);
-        self.add_note("force-completed");
-        self.end_forced()?;
-        Ok(())
-    }
+/// Restarts with a new attempt count. A restarted child saga must be distinguishable from the first.
+fn restart(run: &mut Execution<'_>, at: StepIndex, compensation: bool) {
+    let child = matches!(run.action_of(at, compensation).kind, CompiledActionKind::Saga(_));
+    let entry = run.state.entry_mut(at);
+    let retry_count = if child { entry.retries.saturating_add(1) } else { 0 };
+    *entry = StepEntry { retries: retry_count, ..StepEntry::of(entry.state) };
+}
 
-    fn end_forced(&mut self) -> Result<(), ProgramError> {
-        let flags = self.state.flags;
-        let over = |entry: &StepEntry| {
-            entry.state.is_finished()
-                || entry.state.is_compensation()
-                || entry.state == StepState::CompensationPending
-        };
-        let completes = flags.has(Flags::PIVOTED) || self.state.steps.iter().all(over);
-        if !flags.has(Flags::COMPENSATION_STARTED) && completes {
-            return self.complete_saga();
-        }
-        if self.state.cause.is_none() {
-            let message = "an operator force-completed the instance".to_owned();
-            self.failure = Some(Failure { code: "forced".to_owned(), message: message.clone() });
-            self.state.cause = Some(FailureCause { code: "forced".to_owned(), message, step: String::new() });
-        }
-        self.cancel_saga_timer();
-        self.finish_compensated()
+pub(super) fn skip(run: &mut Execution<'_>) -> Result<(), NoTransition> {
+    let Some((at, compensation)) = stuck_step(run) else {
+        return Err(NoTransition::Rejected("only a stuck instance can skip"));
+    };
+    cancel_outstanding(run, at);
+    if compensation {
+        run.finish_wait(at, StepState::Compensated);
+        run.state.compensating_step = None;
+        run.add_step_note(at, "compensation skipped");
+    } else {
+        run.finish_wait(at, StepState::Skipped);
+        run.add_step_note(at, "skipped by request");
     }
+    Ok(())
+}
+
+pub(super) fn force_complete(run: &mut Execution<'_>) -> Result<(), NoTransition> {
+    let Some((at, _)) = stuck_step(run) else {
+        return Err(NoTransition::Rejected("only a stuck instance can be force-completed"));
+    };
+    cancel_outstanding(run, at);
+    abandon_all(run);
+    close_in_doubt_tasks(run);
+    run.state.done.clear();
+    run.state.flags.set(Flags::FORCED);
+    run.add_note("force-completed");
+    end_forced(run)?;
+    Ok(())
+}
+
+fn end_forced(run: &mut Execution<'_>) -> Result<(), ProgramError> {
+    let flags = run.state.flags;
+    let over = |entry: &StepEntry| {
+        entry.state.is_finished()
+            || entry.state.is_compensation()
+            || entry.state == StepState::CompensationPending
+    };
+    let completes = flags.has(Flags::PIVOTED) || run.state.steps.iter().all(over);
+    if !flags.has(Flags::COMPENSATION_STARTED) && completes {
+        return complete_saga(run);
+    }
+    if run.state.cause.is_none() {
+        let message = "an operator force-completed the instance".to_owned();
+        run.failure = Some(Failure { code: "forced".to_owned(), message: message.clone() });
+        run.state.cause = Some(FailureCause { code: "forced".to_owned(), message, step: String::new() });
+    }
+    run.cancel_saga_timer();
+    finish_compensated(run)
 }

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::compiled::CompiledStep;
 use super::outcome_table::StepOutcome;
 use super::state::StepIndex;
-use crate::contract::FailureCause;
-use crate::contract::ProgramInput;
+use crate::contract::{FailureCause, ProgramInput};
 use crate::expression::EvalError;
+use crate::steps::kind::EXPRESSION_ERROR;
 
 /// Program input, resolved to one step or element.
 #[derive(Debug)]
@@ -39,9 +39,6 @@ pub(super) enum Certainty {
 }
 
 pub(super) static NOTHING: Value = Value::Null;
-
-/// Failure code of an expression error in the definition; a retry would not help.
-pub(super) const EXPRESSION_ERROR: &str = "expression_error";
 
 /// Returns the payload of a program input, which is checked first.
 pub(super) fn payload<'a>(input: &ProgramInput<'a>) -> Option<&'a Value> {

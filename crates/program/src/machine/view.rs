@@ -4,7 +4,7 @@ mod flow;
 
 use serde_json::{Map, Value, json};
 
-use super::compiled::{CompiledActionKind, CompiledSaga, CompiledStep};
+use super::compiled::{CompiledSaga, CompiledStep};
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
 
@@ -45,8 +45,8 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
     fields.insert("id".to_owned(), json!(step.id.as_str()));
     fields.insert("state".to_owned(), json!(state_name(effective_state(state, step, index))));
     fields.insert("until".to_owned(), json!(entry.deadline.map(|until| until.to_string())));
-    match &step.action.kind {
-        CompiledActionKind::Switch(cases) if entry.state == StepState::Completed => {
+    match step.action.kind.cases() {
+        Some(cases) if entry.state == StepState::Completed => {
             let selected = usize::try_from(entry.retries).ok().and_then(|selected| cases.get(selected));
             let step_ids = selected.map(|case| case.then.iter().map(|step| saga.steps[*step].id.as_str()));
             fields.insert("then".to_owned(), json!(step_ids.map(Iterator::collect::<Vec<_>>)));

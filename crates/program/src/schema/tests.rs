@@ -7,7 +7,9 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::json_schema;
-use crate::language_schema::{AFTER, HUMAN, JOB, MapSchema, STEP, TOP};
+use crate::definition::{Definition, Step, StepDependencies};
+use crate::language::MapSchema;
+use crate::steps::{HumanTask, JobAction};
 use crate::yaml;
 
 const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
@@ -156,8 +158,8 @@ fn schema_fields_match_the_decoder() {
         assert_eq!(mine, theirs);
     }
     let schema = json_schema();
-    same(&TOP, &schema);
-    for form in [&STEP, &HUMAN, &JOB, &AFTER] {
+    same(&Definition::MAP, &schema);
+    for form in [&Step::MAP, &HumanTask::MAP, &JobAction::MAP, &StepDependencies::MAP] {
         same(form, &schema["$defs"][form.name]);
     }
 }

@@ -7,11 +7,12 @@ use orlog_model::{EffectName, EventType, SagaName};
 use serde::Deserialize;
 
 use super::module::{self, WasmModule};
-use crate::builder::split_command;
+
+use super::limits::{MAX_MANIFEST_BYTES, MAX_TRANSITION_ITEMS};
 use crate::contract::{EventSubscription, Manifest};
 use crate::definition::DEFAULT_EARLY_EVENT_TTL;
 use crate::diagnostic::RawDiagnostic;
-use crate::limits::{MAX_MANIFEST_BYTES, MAX_TRANSITION_ITEMS};
+use crate::steps::split_command;
 
 const SECTION: &str = "orlog.manifest";
 

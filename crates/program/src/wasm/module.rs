@@ -6,11 +6,11 @@ use wasmi::{
 };
 use wasmparser::{Parser, Payload};
 
-use crate::diagnostic::RawDiagnostic;
-use crate::limits::{
-    MAX_CALL_DEPTH, MAX_FUEL, MAX_LOCALS, MAX_MEMORY_PAGES, MAX_MODULE_OUTPUT_BYTES, MAX_STACK_VALUES,
-    MAX_TABLE_ELEMENTS,
+use super::limits::{
+    MAX_CALL_DEPTH, MAX_LOCALS, MAX_MODULE_OUTPUT_BYTES, MAX_STACK_VALUES, MAX_TABLE_ELEMENTS,
 };
+use crate::diagnostic::RawDiagnostic;
+use crate::limits::{MAX_FUEL, MAX_MEMORY_PAGES};
 
 pub(super) const APPLY: &str = "apply";
 pub(super) const MIGRATE: &str = "migrate";

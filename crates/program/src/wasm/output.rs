@@ -4,12 +4,11 @@ use orlog_model::{Failure, Name, Status, Transition};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::limits::{MAX_TEXT_BYTES, MAX_TRANSITION_ITEMS};
 use super::manifest::ModuleManifest;
 use super::requests::{self, TaskRequest, TimerRequest, WaitRequest, WorkRequest};
 use crate::contract::{Context, Migration, ProgramError, ProgramInput, ProgramOutput};
-use crate::limits::{
-    MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, MAX_TRANSITION_ITEMS, PayloadTooLarge,
-};
+use crate::limits::{MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES, PayloadTooLarge};
 
 /// Output of `apply`: a new state with its transition, or one of three reasons for no transition.
 #[derive(Deserialize)]

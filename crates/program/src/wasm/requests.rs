@@ -11,10 +11,11 @@ use orlog_model::{
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::limits::MAX_TEXT_BYTES;
 use super::manifest::ModuleManifest;
-use crate::builder::split_command;
 use crate::contract::Context;
-use crate::limits::{MAX_TEXT_BYTES, check_payload};
+use crate::limits::check_payload;
+use crate::steps::split_command;
 
 /// Request for work.
 #[derive(Deserialize)]

@@ -9,9 +9,9 @@ use crate::limits::MAX_JSON_DEPTH;
 
 /// Position in the text: line and column, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    pub(super) line: usize,
-    pub(super) column: usize,
+pub(crate) struct Position {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
 }
 
 impl From<Marker> for Position {
@@ -22,15 +22,15 @@ impl From<Marker> for Position {
 
 /// Value and its position.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) at: Position,
-    pub(super) content: Content,
+pub(crate) struct Node {
+    pub(crate) at: Position,
+    pub(crate) content: Content,
     /// Number of nodes in the value.
     size: usize,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub(crate) enum Content {
     Scalar {
         text: String,
         style: ScalarStyle,
@@ -43,16 +43,16 @@ pub(super) enum Content {
 
 /// Key of a map.
 #[derive(Clone, Debug)]
-pub(super) struct Key {
-    pub(super) at: Position,
-    pub(super) text: String,
+pub(crate) struct Key {
+    pub(crate) at: Position,
+    pub(crate) text: String,
 }
 
 /// Error of a text that is not a valid tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SyntaxError {
-    pub(super) at: Position,
-    pub(super) message: String,
+pub(crate) struct SyntaxError {
+    pub(crate) at: Position,
+    pub(crate) message: String,
 }
 
 /// Maximum number of nodes, including those that aliases repeat.
@@ -61,7 +61,7 @@ const MAX_NODES: usize = 50_000;
 const MAX_DEPTH: usize = MAX_JSON_DEPTH + 8;
 
 /// Parses one document.
-pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
+pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let mut builder = TreeBuilder::default();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| SyntaxError {
@@ -198,7 +198,7 @@ fn malformed(at: Position, message: &str) -> SyntaxError {
 
 impl Node {
     /// Converts to JSON, by the core schema of YAML 1.2.
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         match &self.content {
             Content::Scalar { text, style: ScalarStyle::Plain, .. } => plain_scalar(text),
             Content::Scalar { text, .. } => Value::from(text.as_str()),
@@ -211,12 +211,12 @@ impl Node {
     }
 
     /// Returns whether the value is null.
-    pub(super) fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { .. }) && self.to_json().is_null()
     }
 
     /// Returns the name of the type for messages.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match &self.content {
             Content::List(_) => "a list",
             Content::Map(_) => "a map",

@@ -80,7 +80,7 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
         parts.extend(how.ok.iter().copied().map(by("completed")));
         parts.extend(how.fail.iter().copied().map(by("failed")));
     }
-    let fails = !matches!(step.action, Action::Wait(_) | Action::Switch(_) | Action::Event { .. });
+    let fails = !matches!(step.action, Action::Wait(_) | Action::Switch(_) | Action::Event(_));
     parts.extend((fails || !step.fail.is_empty()).then(|| format!("{id} failed")));
     parts.extend(step.when.as_ref().map(|_| format!("{id} skipped")));
     parts.extend((step.in_doubt == Some(InDoubtPolicy::Ask)).then(|| format!("{id} in doubt")));

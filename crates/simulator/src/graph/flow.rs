@@ -164,16 +164,16 @@ fn step(step: &Step) -> Node {
 
 fn action(action: &Action) -> (Icon, String) {
     match action {
-        Action::Command { aggregate_type, name, .. } => (Icon::Command, format!("{aggregate_type}.{name}")),
-        Action::Effect { name, .. } => (Icon::Effect, name.to_string()),
+        Action::Command(command) => (Icon::Command, format!("{}.{}", command.aggregate_type, command.name)),
+        Action::Effect(effect) => (Icon::Effect, effect.name.to_string()),
         Action::Wait(TimeSpec::For(time)) => (Icon::Wait, format!("for {}", text(time))),
         Action::Wait(TimeSpec::Until(time)) => (Icon::Wait, format!("until {}", text(time))),
-        Action::Event { events, .. } => {
-            let events: Vec<_> = events.iter().map(AsRef::<str>::as_ref).collect();
+        Action::Event(event) => {
+            let events: Vec<_> = event.events.iter().map(AsRef::<str>::as_ref).collect();
             (Icon::Event, events.join(" or "))
         }
         Action::Human(human) => (Icon::Human, text(&human.title)),
-        Action::Saga { saga, .. } => (Icon::Saga, saga.to_string()),
+        Action::Saga(child) => (Icon::Saga, child.saga.to_string()),
         Action::Job(job) => (Icon::Job, format!("{} script", job.kind)),
         Action::Switch(_) => (Icon::Command, String::new()),
     }

@@ -114,15 +114,15 @@ impl WorkLedger {
         let definition = seen.context.program.as_compiled()?.definition();
         let step = step_of(definition, WorkTag::parse(tag).step)?;
         let is_success = match (seen.input, &step.action) {
-            (Input::WorkResult(result), Action::Effect { .. } | Action::Job(_) | Action::Saga { .. }) => {
+            (Input::WorkResult(result), Action::Effect(_) | Action::Job(_) | Action::Saga(_)) => {
                 matches!(result.outcome, WorkOutcome::Succeeded { event: None, .. })
             }
-            (Input::WorkResult(result), Action::Command { .. }) => {
+            (Input::WorkResult(result), Action::Command(_)) => {
                 matches!(result.outcome, WorkOutcome::Accepted)
             }
             (
                 Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }),
-                Action::Saga { .. },
+                Action::Saga(_),
             ) => ended.failure.is_none(),
             (_, _) => false,
         };

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use orlog_model::{
     ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, Failure, IN_DOUBT, Input,
-    InstanceKey, TaskAction, Work, WorkOutcome, WorkResult,
+    InstanceKey, SagaName, TaskAction, Work, WorkOutcome, WorkResult,
 };
 use orlog_program::{Action, Definition, Program};
 use serde_json::Value;
 
 use super::names::{FailureName, correlation_field, set_if_absent};
-use super::{ScenarioRunner, StepError};
 use crate::responses::{ResponseSource, response_spec, step_of};
+use crate::simulator::Simulator;
 use crate::step::EventStep;
 
 /// User of an event, if the step states none.
@@ -28,9 +28,48 @@ struct ResponseChoice {
     fail: Option<EventType>,
 }
 
-impl ScenarioRunner {
+/// Error of a step that cannot be executed now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// No instance has started.
+    #[error("no instance of {0} has started")]
+    NotStarted(SagaName),
+    /// No work with that tag is pending.
+    #[error("no pending work with tag `{tag}`; {}", pending_tags(.open))]
+    NoPendingWork {
+        /// Tag of the step.
+        tag: String,
+        /// Tags with pending work.
+        open: Vec<String>,
+    },
+    /// The step does not accept this response.
+    #[error("{0}")]
+    InvalidPayload(String),
+    /// There is no previous input.
+    #[error("no input to duplicate")]
+    NothingToDuplicate,
+}
+
+fn pending_tags(open: &[String]) -> String {
+    if open.is_empty() {
+        "no work is pending".to_owned()
+    } else {
+        format!("pending tags: {}", open.join(", "))
+    }
+}
+
+/// Creates the inputs of steps.
+pub(super) struct InputFactory<'r> {
+    pub(super) simulator: &'r Simulator,
+    /// Saga under test.
+    pub(super) saga: &'r SagaName,
+    /// Number of inputs so far.
+    pub(super) count: &'r mut u64,
+}
+
+impl InputFactory<'_> {
     pub(super) fn starts(&self, kind: &EventType) -> bool {
-        let program = self.simulator.programs().of(&self.saga);
+        let program = self.simulator.programs().of(self.saga);
         program.is_some_and(|p| p.manifest().subscriptions.iter().any(|t| t.starts && t.kind == *kind))
     }
 
@@ -56,7 +95,7 @@ impl ScenarioRunner {
     }
 
     fn next_id(&mut self) -> EventId {
-        self.count += 1;
+        *self.count += 1;
         EventId::new(format!("input-{}", self.count)).expect("the generated id is a valid event id")
     }
 
@@ -232,7 +271,7 @@ impl ScenarioRunner {
         let program = self.program(key);
         let definition = program.as_deref().and_then(definition);
         let step = definition.and_then(|definition| step_of(definition, tag));
-        step.is_some_and(|step| matches!(step.action, Action::Event { .. }))
+        step.is_some_and(|step| matches!(step.action, Action::Event(_)))
     }
 
     /// Returns an event for this instance, regardless of its data. If the definition correlates by a data

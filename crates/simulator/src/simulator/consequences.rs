@@ -1,89 +1,65 @@
-//! Immediate follow-ups of a commit: delivery of facts, start and cancellation of child sagas, delivery
-//! of buffered inputs.
+//! Immediate follow-ups of the work of a commit: delivery of facts, start and cancellation of child sagas,
+//! notification of parents.
 
 use orlog_model::{
-    Event, EventId, EventType, Input, InstanceKey, OutboxKey, ParentRef, StartChild, Work, WorkItem,
-    WorkflowAction, WorkflowCommand,
+    Event, EventId, EventType, Input, Instance, InstanceKey, ParentRef, Work, WorkItem, WorkflowAction,
+    WorkflowCommand,
 };
 use serde_json::Value;
 
-use super::instance::RequestedWork;
-use super::{FollowUp, PreviousStatus, Simulator};
+use super::programs::SimulatorPrograms;
 
-impl Simulator {
-    /// Records one work item and executes the part that the simulator supports.
-    pub(super) fn record_work(&mut self, key: &InstanceKey, item: WorkItem) {
-        match &item.work {
-            Work::Command(_) | Work::Effect(_) => {}
-            Work::Fact(fact) => self.publish_fact(&item, fact.kind.clone(), fact.data.clone()),
-            Work::StartChild(start) => self.start_child(key, &item, start),
-            Work::CancelChild(cancel) => {
-                let to = self.key(&cancel.saga, cancel.correlation.clone());
-                let action = WorkflowAction::Cancel { from: key.clone(), reason: cancel.reason.clone() };
-                self.send(to, &item, action);
-            }
-            Work::NotifyParent(end) => {
-                self.send(end.to.clone(), &item, WorkflowAction::ChildEnded(end.ended.clone()));
-            }
-        }
-        let outbox = OutboxKey { destination: item.destination(), sequence: self.sequence };
-        let records_history = self.records_history;
-        let entry = self.entries.entry(key.clone()).or_default();
-        entry.record_work(RequestedWork { item, outbox, completed: false }, records_history);
-    }
+/// Input that follows from a commit.
+#[derive(Clone)]
+pub(super) struct FollowUp {
+    pub(super) key: InstanceKey,
+    pub(super) input: Input,
+    /// Whether the input was buffered, so that its dedupe key exists already.
+    pub(super) was_buffered: bool,
+}
 
-    /// Delivers a fact to every loaded saga that consumes it.
-    fn publish_fact(&mut self, item: &WorkItem, kind: EventType, data: Value) {
-        let event = fact(item, kind, data);
-        for key in self.programs.route(&event).into_iter().flatten() {
-            self.queue.push_back(FollowUp { key, input: Input::Event(event.clone()), was_buffered: false });
+/// Returns the inputs that follow from a work item of an instance. A saga that is not loaded receives none;
+/// the caller must provide the result of such a child.
+pub(super) fn follow_ups(
+    item: &WorkItem,
+    instance: Option<&Instance>,
+    programs: &SimulatorPrograms,
+) -> Vec<FollowUp> {
+    let key = &item.instance;
+    let of = |saga: &orlog_model::SagaName, correlation: &orlog_model::CorrelationId| InstanceKey {
+        tenant: key.tenant.clone(),
+        saga: saga.clone(),
+        correlation: correlation.clone(),
+    };
+    let (to, action) = match &item.work {
+        Work::Command(_) | Work::Effect(_) => return Vec::new(),
+        Work::Fact(kind) => {
+            let event = fact(item, kind.kind.clone(), kind.data.clone());
+            let keys = programs.route(&event).into_iter().flatten();
+            let input = Input::Event(event);
+            return keys.map(|key| FollowUp { key, input: input.clone(), was_buffered: false }).collect();
         }
+        Work::StartChild(start) => {
+            let user = instance.and_then(|instance| instance.users.as_ref()?.started_by.clone());
+            let parent = instance.and_then(|instance| instance.parent.as_ref());
+            let depth = parent.map_or(0, |parent| parent.depth) + 1;
+            let parent = ParentRef { key: key.clone(), work_id: item.id, depth };
+            let (event, data) = (start.event.clone(), start.data.clone());
+            let action = WorkflowAction::Start { parent, event, data, user };
+            (of(&start.saga, &start.correlation), action)
+        }
+        Work::CancelChild(cancel) => {
+            let action = WorkflowAction::Cancel { from: key.clone(), reason: cancel.reason.clone() };
+            (of(&cancel.saga, &cancel.correlation), action)
+        }
+        Work::NotifyParent(end) => (end.to.clone(), WorkflowAction::ChildEnded(end.ended.clone())),
+    };
+    if programs.of(&to.saga).is_none() {
+        return Vec::new();
     }
-
-    /// Starts a child saga. If its definition is not loaded, the caller must provide its result.
-    fn start_child(&mut self, key: &InstanceKey, item: &WorkItem, start: &StartChild) {
-        let instance = self.instance(key);
-        let user = instance.and_then(|instance| instance.users.as_ref()?.started_by.clone());
-        let parent = instance.and_then(|instance| instance.parent.as_ref());
-        let depth = parent.map_or(0, |parent| parent.depth) + 1;
-        let parent = ParentRef { key: key.clone(), work_id: item.id, depth };
-        let action =
-            WorkflowAction::Start { parent, event: start.event.clone(), data: start.data.clone(), user };
-        self.send(self.key(&start.saga, start.correlation.clone()), item, action);
-    }
-
-    fn send(&mut self, key: InstanceKey, item: &WorkItem, action: WorkflowAction) {
-        if self.programs.of(&key.saga).is_none() {
-            return;
-        }
-        let command =
-            WorkflowCommand { id: event_id(item), at: item.created_at, trace: item.trace.clone(), action };
-        self.queue.push_back(FollowUp { key, input: Input::Workflow(command), was_buffered: false });
-    }
-
-    /// Schedules the follow-ups of the difference to the previous status.
-    pub(super) fn schedule_follow_ups(
-        &mut self,
-        key: &InstanceKey,
-        input: &Input,
-        previous: &PreviousStatus,
-    ) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        if let Input::Workflow(WorkflowCommand { action: WorkflowAction::ChildEnded(ended), .. }) = input {
-            entry.complete(ended.work_id);
-        }
-        let Some(instance) = &entry.instance else { return };
-        let ended = instance.status.is_final() && !previous.ended;
-        if !instance.paused && (previous.paused || !previous.existed) {
-            let buffered = std::mem::take(&mut entry.buffered);
-            for input in buffered.into_values().rev() {
-                self.queue.push_front(FollowUp { key: key.clone(), input, was_buffered: true });
-            }
-        }
-        if ended && !self.records_history {
-            self.entries.entry(key.clone()).or_default().clear();
-        }
-    }
+    let command =
+        WorkflowCommand { id: event_id(item), at: item.created_at, trace: item.trace.clone(), action };
+    vec![FollowUp { key: to, input: Input::Workflow(command), was_buffered: false }]
 }
 
 fn event_id(item: &WorkItem) -> EventId {

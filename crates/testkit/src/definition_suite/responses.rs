@@ -40,9 +40,10 @@ impl<'a> PendingTag<'a> {
     fn ok(&self) -> Vec<ResultMatcher> {
         match (self.compensation, &self.step.compensate, &self.step.action) {
             (true, Some(compensation), _) => compensation.ok.clone(),
-            (_, _, Action::Event { events, when }) => {
-                let response = |event: &EventType| ResultMatcher { event: event.clone(), when: when.clone() };
-                events.iter().map(response).collect()
+            (_, _, Action::Event(awaited)) => {
+                let response =
+                    |event: &EventType| ResultMatcher { event: event.clone(), when: awaited.when.clone() };
+                awaited.events.iter().map(response).collect()
             }
             (_, _, _) => self.step.ok.clone(),
         }
@@ -63,12 +64,12 @@ impl<'a> PendingTag<'a> {
     /// Returns whether an event completes it, not an outcome.
     pub(super) fn by_event(&self) -> bool {
         match self.action() {
-            Action::Command { .. } => !self.ok().is_empty(),
-            Action::Event { .. } => true,
-            Action::Effect { .. }
+            Action::Command(_) => !self.ok().is_empty(),
+            Action::Event(_) => true,
+            Action::Effect(_)
             | Action::Wait(_)
             | Action::Human(_)
-            | Action::Saga { .. }
+            | Action::Saga(_)
             | Action::Job(_)
             | Action::Switch(_) => false,
         }
@@ -121,7 +122,7 @@ pub fn respond_ok(
     let payload = payload(run, &open, response, &name, samples);
     match (open.action(), response) {
         (_, Some(response)) if open.by_event() => run.event(response.event.as_str(), payload),
-        (Action::Command { .. }, _) => run.outcome(tag, &WorkOutcome::Accepted),
+        (Action::Command(_), _) => run.outcome(tag, &WorkOutcome::Accepted),
         (_, _) if in_doubt => resolve_in_doubt(run, tag, EXECUTED, payload),
         (Action::Wait(_), _) => run.fire(tag, std::time::Duration::ZERO),
         (Action::Human(_), response) => {
@@ -181,11 +182,11 @@ pub fn respond_fail(
     }
     match open.action() {
         Action::Human(_) => run.outcome(tag, &WorkOutcome::Succeeded { event: Some(event.clone()), payload }),
-        Action::Command { .. }
-        | Action::Effect { .. }
+        Action::Command(_)
+        | Action::Effect(_)
         | Action::Wait(_)
-        | Action::Event { .. }
-        | Action::Saga { .. }
+        | Action::Event(_)
+        | Action::Saga(_)
         | Action::Job(_)
         | Action::Switch(_) => run.outcome(tag, &failed("rejected")),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::definition::{Action, Join, Step};
+use crate::definition::{Join, Step};
 
 /// By switch, the cases of which one must be selected.
 pub(super) type Branches = BTreeMap<usize, BTreeSet<usize>>;
@@ -120,8 +120,12 @@ fn either(a: &Branches, b: &Branches) -> Branches {
 }
 
 fn cases(steps: &[Step], switch: usize, target: usize) -> BTreeSet<usize> {
-    let Action::Switch(cases) = &steps[switch].action else { return BTreeSet::new() };
-    let named = cases.iter().enumerate().filter(|(_, case)| case.then.contains(&steps[target].id));
+    let named = steps[switch]
+        .action
+        .cases()
+        .iter()
+        .enumerate()
+        .filter(|(_, case)| case.then.contains(&steps[target].id));
     named.map(|(number, _)| number).collect()
 }
 

@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::machine::compiled::{CompiledActionKind, CompiledSaga};
+use crate::machine::compiled::CompiledSaga;
 use crate::machine::state::State;
 use crate::machine::step_state::{Phase, StepState};
+use crate::steps::CompiledActionKind;
 
 /// Returns the flow view; `None` if no step is a job. `standing` returns the state of a step.
 pub(super) fn of(

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{report, tree};
+use super::{report, tree};
 use crate::definition::Definition;
 
 const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
@@ -10,7 +10,7 @@ const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
 fn read(text: &str) -> Result<Definition, Vec<String>> {
     let root = tree::parse(text).expect("the text is valid YAML");
     let mut findings = Vec::new();
-    let definition = super::definition(&root, &mut findings);
+    let definition = Definition::decode_file(&root, &mut findings);
     let problems = report(findings, &root, "t");
     if problems.is_empty() { Ok(definition) } else { Err(problems.iter().map(ToString::to_string).collect()) }
 }
@@ -305,7 +305,7 @@ fn short_notation_keeps_locations() {
     let text = "ok: { event: A, when: x }\nfact: Done\nlist: [{ a.b: 1 }]";
     let root = tree::parse(text).expect("the text is valid YAML");
     let position = |path: &str| {
-        let spot = super::super::locate::locate(&root, path);
+        let spot = super::locate::locate(&root, path);
         (spot.node.at.line, spot.node.at.column, spot.exact)
     };
     assert_eq!(position("ok[0].when"), (1, 23, true));

@@ -7,18 +7,18 @@ use crate::expression::{Bindings, EvalError, kind_of};
 use crate::limits::check_payload;
 use crate::template::Template;
 
-pub(super) fn payload(data: &Template, tag: &Name, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
+pub(crate) fn payload(data: &Template, tag: &Name, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
     checked(data.evaluate(bindings)?, tag)
 }
 
-pub(super) fn checked(payload: Value, tag: &Name) -> Result<Value, EvalError> {
+pub(crate) fn checked(payload: Value, tag: &Name) -> Result<Value, EvalError> {
     match check_payload(&payload) {
         Ok(()) => Ok(payload),
         Err(large) => Err(eval_error(tag.as_str(), format!("payload: {large}"))),
     }
 }
 
-pub(super) fn identifier(label: &str, value: &Value) -> Result<String, EvalError> {
+pub(crate) fn identifier(label: &str, value: &Value) -> Result<String, EvalError> {
     match value {
         Value::String(text) if !text.is_empty() => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
@@ -28,6 +28,6 @@ pub(super) fn identifier(label: &str, value: &Value) -> Result<String, EvalError
     }
 }
 
-pub(super) fn eval_error(expression: &str, reason: String) -> EvalError {
+pub(crate) fn eval_error(expression: &str, reason: String) -> EvalError {
     EvalError { expression: expression.to_owned(), reason }
 }

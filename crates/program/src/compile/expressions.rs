@@ -1,0 +1,117 @@
+//! Compiler of the expressions and templates of a definition, with the variables of their locations.
+
+use orlog_model::{Name, SagaName};
+use serde_json::{Map, Value};
+
+use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
+use crate::expression::{Expression, Root, Scope};
+use crate::template::{Template, compile_expression};
+
+/// Variables that are available to the expressions at a location.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ExpressionScope {
+    /// Stored variables.
+    Forward,
+    /// Also a result or an event.
+    Result,
+    /// Also the failure.
+    Compensation,
+    /// Only an event.
+    Event,
+    /// Only the start event.
+    Start,
+}
+
+/// Location of expressions, and their variables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site<'p> {
+    pub(crate) path: &'p str,
+    pub(crate) scope: ExpressionScope,
+    /// Name of the element, if the location belongs to a `foreach` step.
+    pub(crate) element: Option<&'p str>,
+}
+
+/// Compiles expressions and collects diagnostics.
+pub(crate) struct ExpressionCompiler<'a> {
+    pub(crate) saga: &'a SagaName,
+    /// Ids of all steps.
+    pub(crate) steps: Vec<&'a Name>,
+    /// All names under `vars` that the definition sets.
+    pub(crate) vars: Vec<String>,
+    /// The definition has jobs, so `results` exists.
+    pub(crate) has_jobs: bool,
+    pub(crate) findings: RawDiagnostics,
+}
+
+impl<'p> Site<'p> {
+    pub(crate) fn new(path: &'p str, scope: ExpressionScope) -> Self {
+        Self { path, scope, element: None }
+    }
+
+    /// Returns the site of another path with the same variables.
+    pub(crate) fn at<'q>(self, path: &'q str) -> Site<'q>
+    where
+        'p: 'q,
+    {
+        Site { path, ..self }
+    }
+}
+
+impl ExpressionCompiler<'_> {
+    pub(crate) fn report(&mut self, finding: RawDiagnostic) {
+        self.findings.push(finding);
+    }
+
+    /// Compiles the template in a field of the site.
+    pub(crate) fn field(&mut self, site: Site<'_>, field: &str, template: &Value) -> Template {
+        self.template(site.at(&format!("{}.{field}", site.path)), template)
+    }
+
+    /// Compiles the template in an optional field of the site.
+    pub(crate) fn optional_field(
+        &mut self,
+        site: Site<'_>,
+        field: &str,
+        template: Option<&Value>,
+    ) -> Option<Template> {
+        template.map(|template| self.field(site, field, template))
+    }
+
+    /// Compiles a list of templates in a field of the site.
+    pub(crate) fn list(&mut self, site: Site<'_>, field: &str, templates: &[Value]) -> Vec<Template> {
+        let templates = templates.iter().enumerate();
+        templates.map(|(n, template)| self.field(site, &format!("{field}[{n}]"), template)).collect()
+    }
+
+    /// Compiles the templates of a map.
+    pub(crate) fn map(&mut self, site: Site<'_>, fields: &Map<String, Value>) -> Vec<(String, Template)> {
+        fields.iter().map(|(key, value)| (key.clone(), self.field(site, key, value))).collect()
+    }
+
+    pub(crate) fn template(&mut self, site: Site<'_>, template: &Value) -> Template {
+        let roots = self.roots(site.scope);
+        let scope = Scope { roots: &roots, vars: Some(&self.vars), element: site.element };
+        Template::compile(template, site.path, &scope, &mut self.findings)
+    }
+
+    /// Compiles an optional condition, with or without the `=` of a template.
+    pub(crate) fn condition(&mut self, site: Site<'_>, source: Option<&String>) -> Option<Expression> {
+        let source = source?;
+        let roots = self.roots(site.scope);
+        let scope = Scope { roots: &roots, vars: Some(&self.vars), element: site.element };
+        compile_expression(source.strip_prefix('=').unwrap_or(source), site.path, &scope, &mut self.findings)
+    }
+
+    fn roots(&self, scope: ExpressionScope) -> Vec<Root> {
+        let mut roots = match scope {
+            ExpressionScope::Forward => vec![Root::Vars, Root::Key],
+            ExpressionScope::Result => vec![Root::Vars, Root::Event, Root::Key],
+            ExpressionScope::Compensation => vec![Root::Vars, Root::Failure, Root::Key],
+            ExpressionScope::Event => vec![Root::Event],
+            ExpressionScope::Start => vec![Root::Event, Root::Key],
+        };
+        let knows_results = !matches!(scope, ExpressionScope::Event | ExpressionScope::Start);
+        roots.extend((self.has_jobs && knows_results).then_some(Root::Results));
+        roots
+    }
+}

@@ -1,0 +1,273 @@
+//! Steps: their order, action, results and compensation.
+
+use std::time::Duration;
+
+use orlog_model::{EventType, InDoubtPolicy, Name, RetryPolicy};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::action::{AnyAction, decode_action, unread_action};
+use crate::diagnostic::RawDiagnostic;
+use crate::language::{
+    Bool, Choice, Codec, Condition, Count, Decoder, Id, MapSchema, OneOrList, Period, Templates, ValueSchema,
+    language_map, may,
+};
+use crate::steps::{Action, Foreach};
+use crate::yaml::tree::{Content, Node};
+
+language_map! {
+    /// One step.
+    pub struct Step as "step" {
+        must "id" id: Name = StepId, "Unique name without `:`, `[` or spaces; `saga` is reserved.";
+        /// An empty list starts the step immediately.
+        may "after" after: Option<StepDependencies> = StepDependencies,
+            "Steps that must end first. Default: the previous step, or the switch that names this step.";
+        may "when" when: Option<String> = Condition,
+            "Condition of the step; if it is false, the step is skipped.";
+        may "foreach" foreach: Option<Foreach> = Foreach,
+            "List to iterate; the step is executed once for each element.";
+        must "do" action: Action = AnyAction, "Action of the step.";
+        /// Commands: result events; without one, acceptance is success. Effects and jobs: names of successful
+        /// results. Human tasks: outcomes to choose from.
+        #[serde(default)]
+        may_or_default "ok" ok: Vec<ResultMatcher> = OneOrList<AnyResult>,
+            "Success: an event, or the name of an outcome.";
+        #[serde(default)]
+        may_or_default "fail" fail: Vec<ResultMatcher> = OneOrList<AnyResult>,
+            "Failure: an event, or the name of an outcome.";
+        may "undo" compensate: Option<CompensationSpec> = CompensationSpec, "Compensation of the step.";
+        #[serde(default)]
+        may_or_default "pivot" pivot: bool = Bool,
+            "Point of no return: after this step completes, no step is compensated.";
+        may "timeout" timeout: Option<Duration> = Period,
+            "Time limit for the result; of a command, for each attempt.";
+        #[serde(default)]
+        may_or_default "save" save: Map<String, Value> = Templates, "Variables to save from the result.";
+        may "retry" retry: Option<RetryPolicy> = Retry,
+            "Retry policy of a command; for effects and jobs, a hint to the provider.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "in_doubt" in_doubt: Option<InDoubtPolicy> = Choice<InDoubtPolicy>,
+            "Policy for an unknown outcome of an effect or a job: retry it, fail the step, or ask an operator. Default: the policy of the upstream.";
+    }
+}
+
+/// Id of a step; its placeholder is unique.
+pub(super) struct StepId;
+
+impl Codec for StepId {
+    type Value = Name;
+    const SCHEMA: ValueSchema = ValueSchema::Text;
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Name> {
+        Id::<Name>::decode(decoder, node, path)
+    }
+
+    fn placeholder(path: &str) -> Option<Name> {
+        let index = path.trim_start_matches("steps[").trim_end_matches(']');
+        Name::new(format!("step-{index}-unread")).ok()
+    }
+}
+
+/// List of steps. Every item becomes a step, so that the others keep their index.
+pub(super) struct Steps;
+
+impl Codec for Steps {
+    type Value = Vec<Step>;
+    const SCHEMA: ValueSchema = ValueSchema::List(&Step::SCHEMA);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Vec<Step>> {
+        let Content::List(items) = &node.content else {
+            return decoder.type_error(path, "a list of steps", node);
+        };
+        let mut steps = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let fields = decoder.fields(item, &format!("{path}[{index}]"), &Step::MAP);
+            steps.extend(Step::read(decoder, &fields));
+        }
+        Some(steps)
+    }
+}
+
+/// Dependencies of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepDependencies {
+    /// Preceding steps; empty: the step starts immediately.
+    pub steps: Vec<Name>,
+    /// Number of preceding steps that are required.
+    #[serde(default)]
+    pub join: Join,
+}
+
+/// Number of preceding steps that must complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Join {
+    /// All of them, except skipped steps.
+    #[default]
+    All,
+    /// This number, at least 1; the other branches are discarded and compensated.
+    AtLeast(u32),
+}
+
+type StepIds = OneOrList<Id<Name>>;
+
+impl StepDependencies {
+    pub(crate) const MAP: MapSchema = MapSchema {
+        name: "after",
+        fields: &[
+            may::<StepIds>("all", "All of these steps."),
+            may::<StepIds>("any", "One of these steps; the others are compensated."),
+            may::<Count<1>>("count", "Required number of steps in `of`."),
+            may::<StepIds>("of", "Steps that `count` refers to."),
+        ],
+    };
+}
+
+impl Codec for StepDependencies {
+    type Value = Self;
+    const SCHEMA: ValueSchema = ValueSchema::AnyOf(&[StepIds::SCHEMA, ValueSchema::Map(&Self::MAP)]);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self> {
+        if !matches!(node.content, Content::Map(_)) {
+            return Some(Self { steps: StepIds::decode(decoder, node, path)?, join: Join::All });
+        }
+        let fields = decoder.map(node, path, &Self::MAP)?;
+        let listed = |name: &str| fields.get(name).is_some();
+        match (listed("all"), listed("any"), listed("count") || listed("of")) {
+            (true, false, false) => {
+                Some(Self { steps: decoder.required::<StepIds>(&fields, "all")?, join: Join::All })
+            }
+            (false, true, false) => {
+                Some(Self { steps: decoder.required::<StepIds>(&fields, "any")?, join: Join::AtLeast(1) })
+            }
+            (false, false, true) => {
+                let count = decoder.required::<Count<1>>(&fields, "count");
+                let steps = decoder.required::<StepIds>(&fields, "of");
+                Some(Self { steps: steps?, join: Join::AtLeast(count?) })
+            }
+            (_, _, _) => {
+                let message = "it must have exactly one of `all`, `any`, and `count` with `of`";
+                let suggestion = "for example { any: [a, b] } or { count: 2, of: [a, b, c] }";
+                decoder.report(RawDiagnostic::new(path, message).with_suggestion(suggestion));
+                None
+            }
+        }
+    }
+}
+
+language_map! {
+    /// An event or a named outcome, and its condition.
+    pub struct ResultMatcher as "result" {
+        must "event" event: EventType = Id<EventType>, "Event type, or name of an outcome.";
+        may "when" when: Option<String> = Condition, "Condition over `event` and `vars`.";
+    }
+}
+
+impl From<EventType> for ResultMatcher {
+    fn from(event: EventType) -> Self {
+        Self { event, when: None }
+    }
+}
+
+/// A result matcher, or the name of one without a condition.
+struct AnyResult;
+
+impl Codec for AnyResult {
+    type Value = ResultMatcher;
+    const SCHEMA: ValueSchema = ValueSchema::AnyOf(&[ValueSchema::Text, ResultMatcher::SCHEMA]);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<ResultMatcher> {
+        match &node.content {
+            Content::Map(_) => ResultMatcher::decode(decoder, node, path),
+            Content::List(_) | Content::Scalar { .. } => {
+                Id::<EventType>::decode(decoder, node, path).map(ResultMatcher::from)
+            }
+        }
+    }
+}
+
+struct Retry;
+
+const RETRY: MapSchema = MapSchema {
+    name: "retry",
+    fields: &[
+        may::<Count<1>>("max_attempts", "Maximum number of attempts."),
+        may::<Period>(
+            "initial_backoff",
+            "Delay before the second attempt; it doubles for each further attempt.",
+        ),
+    ],
+};
+
+impl Codec for Retry {
+    type Value = RetryPolicy;
+    const SCHEMA: ValueSchema = ValueSchema::Map(&RETRY);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<RetryPolicy> {
+        let fields = decoder.map(node, path, &RETRY)?;
+        Some(RetryPolicy {
+            max_attempts: decoder.optional::<Count<1>>(&fields, "max_attempts"),
+            initial_backoff: decoder.optional::<Period>(&fields, "initial_backoff"),
+        })
+    }
+}
+
+/// Compensation of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompensationSpec {
+    /// Action: a command, an effect, a job, a human task or a saga.
+    pub action: Action,
+    /// For a command, the events that confirm it; without one, acceptance confirms it.
+    #[serde(default)]
+    pub ok: Vec<ResultMatcher>,
+    /// Results that mean failure.
+    #[serde(default)]
+    pub fail: Vec<ResultMatcher>,
+    /// Timeout for the confirmation; afterwards the compensation is retried, or the instance is stuck.
+    #[serde(default)]
+    pub timeout: Option<Duration>,
+    /// Retry policy of commands; for effects and jobs, hints for attempts.
+    #[serde(default)]
+    pub retry: Option<RetryPolicy>,
+    /// Policy for an unknown outcome of effects and jobs. With `ask`, the instance is stuck immediately and
+    /// an operator decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_doubt: Option<InDoubtPolicy>,
+}
+
+impl CompensationSpec {
+    /// Fields beside those of the action.
+    const MAP: MapSchema = MapSchema {
+        name: "compensation",
+        fields: &[
+            may::<OneOrList<AnyResult>>("ok", "Events that confirm the compensation."),
+            may::<OneOrList<AnyResult>>("fail", "Events that report a failure."),
+            may::<Period>("timeout", "Time limit for the confirmation."),
+            may::<Retry>("retry", "Retry policy of the compensation."),
+            may::<Choice<InDoubtPolicy>>(
+                "in_doubt",
+                "Policy for an unknown outcome of an effect or a job: `retry` retries it; `fail` and `ask` require an operator decision.",
+            ),
+        ],
+    };
+}
+
+impl Codec for CompensationSpec {
+    type Value = Self;
+    const SCHEMA: ValueSchema = ValueSchema::Action(&Self::MAP);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self> {
+        let (action, fields) = decode_action(decoder, node, path, &Self::MAP);
+        fields.is_map.then(|| Self {
+            action: action.unwrap_or_else(unread_action),
+            ok: decoder.optional::<OneOrList<AnyResult>>(&fields, "ok").unwrap_or_default(),
+            fail: decoder.optional::<OneOrList<AnyResult>>(&fields, "fail").unwrap_or_default(),
+            timeout: decoder.optional::<Period>(&fields, "timeout"),
+            retry: decoder.optional::<Retry>(&fields, "retry"),
+            in_doubt: decoder.optional::<Choice<InDoubtPolicy>>(&fields, "in_doubt"),
+        })
+    }
+}

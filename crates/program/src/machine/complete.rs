@@ -1,0 +1,42 @@
+//! Completion of steps, of the saga and of its compensation.
+
+use super::execution::Execution;
+use super::state::Flags;
+use super::step_state::{Phase, StepState};
+use crate::contract::ProgramError;
+
+/// Completes the step when all its parts are completed.
+pub(super) fn complete_step(run: &mut Execution<'_>, step: usize) {
+    if !run.saga.steps[step].pivot {
+        return;
+    }
+    run.state.flags.set(Flags::PIVOTED);
+    let done = std::mem::take(&mut run.state.done);
+    run.state.done =
+        done.into_iter().filter(|at| run.state.entry(*at).state == StepState::CompensationPending).collect();
+    run.cancel_saga_timer();
+    run.add_note("past the pivot");
+}
+
+pub(super) fn complete_saga(run: &mut Execution<'_>) -> Result<(), ProgramError> {
+    run.state.phase = Phase::Completed;
+    run.state.flags.set(Flags::COMPLETED);
+    run.state.done.clear();
+    run.cancel_saga_timer();
+    if run.state.flags.has(Flags::FACT_EMITTED) {
+        run.add_note("completed again");
+        return Ok(());
+    }
+    run.add_note("completed");
+    run.emit_fact(run.saga.completed.as_ref())
+}
+
+pub(super) fn finish_compensated(run: &mut Execution<'_>) -> Result<(), ProgramError> {
+    let cancelled = run.state.flags.has(Flags::CANCELLED);
+    run.state.phase = if cancelled { Phase::Cancelled } else { Phase::Failed };
+    run.add_note(run.state.phase.status().as_str());
+    if cancelled || run.state.flags.has(Flags::FACT_EMITTED) {
+        return Ok(());
+    }
+    run.emit_fact(run.saga.failed.as_ref())
+}

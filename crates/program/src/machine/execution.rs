@@ -1,0 +1,254 @@
+//! Execution of one transition: the state and its outputs.
+
+use compact_str::CompactString;
+use orlog_model::{Failure, Name, TaskChange, TimerChange, Work};
+use serde_json::Value;
+
+use super::compiled::{
+    COMPENSATE, CompiledAction, CompiledFact, CompiledSaga, CompiledStep, ESCALATE, EventBinding, RETRY,
+    SAGA_TIMER, prefixed_name,
+};
+use super::state::{Flags, State, StepEntry, StepIndex};
+use super::step_state::StepState;
+use crate::contract::{Context, ProgramError};
+use crate::expression::{Bindings, EvalError, Expression};
+use crate::limits::check_payload;
+use crate::steps::element_tag;
+use crate::template::Template;
+
+/// Transition in progress.
+pub(super) struct Execution<'a> {
+    pub(super) saga: &'a CompiledSaga,
+    pub(super) context: &'a Context<'a>,
+    pub(super) state: State,
+    pub(super) work: Vec<Work>,
+    pub(super) timers: Vec<TimerChange>,
+    pub(super) tasks: Vec<TaskChange>,
+    pub(super) failure: Option<Failure>,
+    pub(super) note: String,
+    /// Timer that caused the transition and needs no cancellation.
+    pub(super) fired: Option<String>,
+}
+
+/// Result of a program input without a transition.
+#[derive(Debug)]
+pub(super) enum NoTransition {
+    /// Ignored: the input has no effect.
+    Ignored(&'static str),
+    /// Rejected: the status does not permit it.
+    Rejected(&'static str),
+    /// The input cannot be applied.
+    Error(ProgramError),
+}
+
+impl From<ProgramError> for NoTransition {
+    fn from(error: ProgramError) -> Self {
+        NoTransition::Error(error)
+    }
+}
+
+impl<'a> Execution<'a> {
+    pub(super) fn new(saga: &'a CompiledSaga, context: &'a Context<'a>, state: State) -> Self {
+        Self {
+            saga,
+            context,
+            state,
+            work: Vec::new(),
+            timers: Vec::new(),
+            tasks: Vec::new(),
+            failure: None,
+            note: String::new(),
+            fired: None,
+        }
+    }
+
+    /// Returns the first step or element that failed after the pivot.
+    pub(super) fn blocked(&self) -> Option<StepIndex> {
+        let mut all = (0..self.saga.steps.len()).flat_map(|step| self.step_and_elements(step));
+        all.find(|at| self.state.entry(*at).state == StepState::Blocked)
+    }
+
+    /// Returns a step, and its elements if it has some.
+    pub(super) fn step_and_elements(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
+        let elements = match &self.saga.steps[step].foreach {
+            None => 0,
+            Some(_) => self.state.elements(step).map_or(0, |elements| elements.entries.len()),
+        };
+        std::iter::once(StepIndex::step(step))
+            .chain((0..elements).map(move |element| StepIndex::element(step, element)))
+    }
+
+    /// Returns the units of a step: the step, or each of its elements.
+    pub(super) fn units_of(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
+        let each = self.saga.steps[step].foreach.is_some();
+        self.step_and_elements(step).skip(usize::from(each))
+    }
+
+    pub(super) fn step(&self, at: StepIndex) -> &'a CompiledStep {
+        &self.saga.steps[at.step]
+    }
+
+    /// Returns the action of a step or of its compensation.
+    pub(super) fn action_of(&self, at: StepIndex, is_compensation: bool) -> &'a CompiledAction {
+        let step = self.step(at);
+        match (is_compensation, &step.compensation) {
+            (true, Some(action)) => action,
+            (true, None) | (false, _) => &step.action,
+        }
+    }
+
+    /// Returns the tag of the action or of its compensation.
+    pub(super) fn tag_of(&self, at: StepIndex, is_compensation: bool) -> Name {
+        let tag = &self.action_of(at, is_compensation).tag;
+        match at.element {
+            None => tag.clone(),
+            Some(element) => element_tag(tag, element),
+        }
+    }
+
+    /// Returns the expression variables of a step, without the event.
+    pub(super) fn bindings(&self, at: StepIndex) -> Bindings<'_> {
+        let bindings = self.saga_bindings();
+        match (at.element, &self.saga.steps[at.step].foreach, self.state.elements(at.step)) {
+            (Some(element), Some(foreach), Some(elements)) => {
+                bindings.element(&foreach.name, &elements.list[element], element)
+            }
+            (_, _, _) => bindings,
+        }
+    }
+
+    /// Returns the expression variables of the whole saga.
+    pub(super) fn saga_bindings(&self) -> Bindings<'_> {
+        let bindings =
+            Bindings::new(self.context.key).vars(&self.state.vars).cause(self.state.cause.as_ref());
+        bindings.results(self.state.results())
+    }
+
+    /// Sets variables from templates over an input.
+    pub(super) fn save_vars(
+        &mut self,
+        templates: &[(String, Template)],
+        data: &Value,
+    ) -> Result<(), ProgramError> {
+        for (name, template) in templates {
+            let value = template.evaluate(&self.saga_bindings().event(data));
+            let value = value
+                .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
+            self.state.vars.insert(name.clone(), value);
+        }
+        Ok(())
+    }
+
+    /// Emits a fact about the whole saga.
+    pub(super) fn emit_fact(&mut self, fact: Option<&CompiledFact>) -> Result<(), ProgramError> {
+        self.state.flags.set(Flags::FACT_EMITTED);
+        let Some(fact) = fact else { return Ok(()) };
+        let evaluation_error =
+            |reason: String| ProgramError::Evaluation(format!("the fact {}: {reason}", fact.kind));
+        let data =
+            fact.data.evaluate(&self.saga_bindings()).map_err(|error| evaluation_error(error.to_string()))?;
+        check_payload(&data).map_err(|large| evaluation_error(large.to_string()))?;
+        let key = Some(CompactString::const_new("end"));
+        self.work.push(Work::Fact(orlog_model::Fact { kind: fact.kind.clone(), data, key }));
+        Ok(())
+    }
+
+    pub(super) fn add_step_note(&mut self, at: StepIndex, note: &str) {
+        let id = self.step(at).id.as_str();
+        match at.element {
+            None => self.add_note(&[id, ": ", note].concat()),
+            Some(element) => self.add_note(&format!("{id}[{element}]: {note}")),
+        }
+    }
+
+    pub(super) fn add_note(&mut self, note: &str) {
+        if !self.note.is_empty() {
+            self.note.push_str(", ");
+        }
+        self.note.push_str(note);
+    }
+
+    /// Returns true if the condition of a binding holds at a step.
+    pub(super) fn satisfies(
+        &self,
+        at: StepIndex,
+        entry: EventBinding,
+        data: &Value,
+    ) -> Result<bool, EvalError> {
+        let action = self.action_of(at, entry.is_compensation);
+        let matchers = if entry.is_success { &action.options.ok } else { &action.options.fail };
+        self.holds(at, matchers[entry.index].when.as_ref(), data)
+    }
+
+    /// Returns true if a condition over a result holds at a step; no condition always holds.
+    pub(super) fn holds(
+        &self,
+        at: StepIndex,
+        when: Option<&Expression>,
+        data: &Value,
+    ) -> Result<bool, EvalError> {
+        when.map_or(Ok(true), |when| when.holds(&self.bindings(at).event(data)))
+    }
+
+    /// Returns the step or element of a tag, and whether the tag is that of its compensation.
+    pub(super) fn step_of_tag(&self, tag: &str) -> Option<(StepIndex, bool)> {
+        let (is_compensation, rest) = tag.strip_prefix(COMPENSATE).map_or((false, tag), |rest| (true, rest));
+        let (id, element) = match rest.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
+            Some((id, number)) => (id, Some(number.parse::<usize>().ok()?)),
+            None => (rest, None),
+        };
+        let at = StepIndex { step: self.saga.find(id)?, element };
+        let there = self.units_of(at.step).any(|unit| unit == at);
+        (there && (!is_compensation || self.step(at).compensation.is_some())).then_some((at, is_compensation))
+    }
+
+    /// Returns the timer name of a step or element in this state.
+    pub(super) fn timer_name(&self, at: StepIndex, step_state: StepState) -> Name {
+        let tag = self.tag_of(at, step_state.is_compensation());
+        if matches!(step_state, StepState::Retrying | StepState::CompensationRetrying) {
+            prefixed_name(RETRY, &tag)
+        } else {
+            tag
+        }
+    }
+
+    /// Ends the wait for a step or for its compensation and sets this state.
+    pub(super) fn finish_wait(&mut self, at: StepIndex, step_state: StepState) {
+        let old = self.state.entry(at);
+        if old.deadline.is_some() {
+            let name = self.timer_name(at, old.state);
+            self.cancel_timer(name);
+        }
+        if self.state.extra.is_some() {
+            self.remove_child_and_escalation(&self.tag_of(at, old.state.is_compensation()));
+        }
+        *self.state.entry_mut(at) = StepEntry { state: step_state, deadline: None, retries: old.retries };
+    }
+
+    /// Removes the child saga and the escalation of this tag.
+    fn remove_child_and_escalation(&mut self, tag: &Name) {
+        let extra = self.state.extra_mut();
+        extra.children.retain(|(of, _)| of != tag);
+        let escalations = extra.escalations.len();
+        extra.escalations.retain(|(of, _)| of != tag);
+        if extra.escalations.len() < escalations {
+            self.cancel_timer(prefixed_name(ESCALATE, tag));
+        }
+    }
+
+    pub(super) fn cancel_saga_timer(&mut self) {
+        if self.state.until.take().is_some() {
+            self.cancel_timer(saga_timer());
+        }
+    }
+
+    pub(super) fn cancel_timer(&mut self, name: Name) {
+        if self.fired.as_deref() != Some(name.as_str()) {
+            self.timers.push(TimerChange::Cancel { name });
+        }
+    }
+}
+
+pub(super) fn saga_timer() -> Name {
+    Name::new(SAGA_TIMER).expect("the constant is a valid name")
+}

@@ -1,0 +1,67 @@
+//! Failure of a step: tolerated by a join, stuck past the pivot, otherwise the saga compensates.
+
+use orlog_model::Failure;
+
+use super::compensate::{abandon, discard_branches, start_compensation};
+use super::execution::Execution;
+use super::join;
+use super::request::cancel_outstanding;
+use super::state::{Flags, StepEntry, StepIndex};
+use super::step_input::Certainty;
+use super::step_state::StepState;
+use crate::contract::FailureCause;
+use crate::steps::kind::StartError;
+
+pub(super) fn fail_to_start(run: &mut Execution<'_>, at: StepIndex, error: StartError) {
+    run.add_step_note(at, &error.code);
+    let StartError { code, message } = error;
+    let step = run.step(at).id.to_string();
+    fail_step(run, at, StepState::Failed, FailureCause { code, message, step });
+}
+
+/// Fails a step permanently. A join that tolerates it continues; past the pivot the instance is stuck;
+/// otherwise compensation starts.
+pub(super) fn fail_step(run: &mut Execution<'_>, at: StepIndex, step_state: StepState, cause: FailureCause) {
+    let losing = join::tolerated_failures(run.saga, &run.state, at.step);
+    let blocked = losing.is_none() && run.state.flags.has(Flags::PIVOTED);
+    if step_state == StepState::Abandoned {
+        cancel_outstanding(run, at);
+    }
+    run.finish_wait(at, if blocked { StepState::Blocked } else { step_state });
+    if !blocked && at.element.is_some() {
+        abandon_elements(run, at.step, step_state);
+    }
+    match losing {
+        Some(losing) => discard_branches(run, &losing),
+        None if blocked => run.failure = Some(Failure { code: cause.code, message: cause.message }),
+        None => start_compensation(run, cause),
+    }
+}
+
+/// Schedules the compensation of an abandoned step that may have been executed. Returns false if the step
+/// has none or is not abandoned.
+pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool {
+    let applies = run.step(at).compensation.is_some() && run.state.entry(at).state == StepState::Abandoned;
+    if applies {
+        *run.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
+        run.state.done.push(at);
+        run.add_step_note(at, "may have been executed");
+    }
+    applies
+}
+
+/// Begins the next round of an action that can be requested again, unless it may have been executed: then
+/// the next request repeats the idempotency key, so that the action is executed once.
+pub(super) fn end_round(run: &mut Execution<'_>, at: StepIndex, is_compensation: bool, certainty: Certainty) {
+    if certainty == Certainty::Known {
+        run.state.begin_round(run.tag_of(at, is_compensation));
+    }
+}
+
+/// Fails the step because an element failed permanently; abandons the elements in progress.
+pub(super) fn abandon_elements(run: &mut Execution<'_>, index: usize, step_state: StepState) {
+    for at in run.units_of(index) {
+        abandon(run, at);
+    }
+    run.state.steps[index] = StepEntry::of(step_state);
+}

@@ -1,0 +1,111 @@
+//! Child sagas: a step that starts another saga and completes with its end.
+
+use orlog_model::{CancelChild, CorrelationId, EventType, SagaName, StartChild, WaitKind, Work};
+use serde_json::Value;
+
+use super::kind::{
+    ActionForm, Cancellation, CompiledKind, Completion, DefinedAction, KindTraits, Outstanding, Request,
+    RequestContext, UsedName,
+};
+use super::values::{eval_error, identifier, payload};
+use crate::compile::expressions::{ExpressionCompiler, Site};
+use crate::diagnostic::RawDiagnostic;
+use crate::expression::EvalError;
+use crate::language::{Decoder, FieldSchema, Fields, Id, Template as Any, language_map};
+use crate::template::Template;
+
+language_map! {
+    /// Child saga that runs to its end.
+    pub struct ChildSagaAction as "saga" {
+        must "saga" saga: SagaName = Id<SagaName>, "Child saga, which runs until it ends.";
+        may "correlation" correlation: Option<Value> = Any,
+            "Correlation id of the child saga. Default: the correlation id of this instance, `:` and the step.";
+        may "event" event: Option<EventType> = Id<EventType>,
+            "Event that starts the child saga. Default: its first start event.";
+        #[serde(default)]
+        may_or_default "data" data: Value = Any, "Data of the start event.";
+    }
+}
+
+impl ActionForm for ChildSagaAction {
+    const TRAITS: KindTraits =
+        KindTraits { changes: true, wait: WaitKind::Saga, ..KindTraits::new("a saga", Completion::Outcome) };
+    const FIELDS: &'static [FieldSchema] = Self::MAP.fields;
+    type Compiled = CompiledChildSaga;
+
+    fn decode(decoder: &mut Decoder<'_>, fields: &Fields<'_>) -> Option<Self> {
+        Self::read(decoder, fields)
+    }
+
+    fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledChildSaga {
+        if self.saga == *compiler.saga && self.correlation.is_none() {
+            let message = format!("the saga {} starts itself", self.saga);
+            let finding = RawDiagnostic::new(format!("{}.saga", site.path), message);
+            compiler
+                .report(finding.with_suggestion("limit the recursion with `when`, and set `correlation`"));
+        }
+        CompiledChildSaga {
+            saga: self.saga.clone(),
+            correlation: compiler.optional_field(site, "correlation", self.correlation.as_ref()),
+            event: self.event.clone(),
+            data: compiler.field(site, "data", &self.data),
+        }
+    }
+}
+
+impl DefinedAction for ChildSagaAction {
+    fn names(&self) -> Vec<UsedName<'_>> {
+        vec![UsedName::new("saga", self.saga.as_str(), "saga")]
+    }
+
+    fn data_mut(&mut self) -> Option<&mut Value> {
+        Some(&mut self.data)
+    }
+}
+
+/// Compiled child saga.
+#[derive(Debug)]
+pub(crate) struct CompiledChildSaga {
+    saga: SagaName,
+    correlation: Option<Template>,
+    event: Option<EventType>,
+    data: Template,
+}
+
+impl CompiledChildSaga {
+    /// Returns the correlation id of the definition, or that of the parent and the tag. A child that is
+    /// restarted after an operator decision requires another id.
+    fn correlation(&self, context: &RequestContext<'_>) -> Result<CorrelationId, EvalError> {
+        let (parent, tag) = (&context.key.correlation, context.tag);
+        let id = match (&self.correlation, context.retries) {
+            (Some(template), _) => CorrelationId::for_path(identifier(
+                "a correlation id",
+                &template.evaluate(context.bindings)?,
+            )?),
+            // The parent may have an id that only stored instances have.
+            (None, 0) => CorrelationId::new(format!("{parent}:{tag}")),
+            (None, retries) => CorrelationId::new(format!("{parent}:{tag}:{}", retries.saturating_add(1))),
+        };
+        id.map_err(|error| eval_error("correlation", error.to_string()))
+    }
+}
+
+impl CompiledKind for CompiledChildSaga {
+    fn request(&self, context: &RequestContext<'_>) -> Result<Request, EvalError> {
+        Ok(Request::Work(Box::new(Work::StartChild(StartChild {
+            tag: context.tag.clone(),
+            round: context.round,
+            saga: self.saga.clone(),
+            correlation: self.correlation(context)?,
+            event: self.event.clone(),
+            data: payload(&self.data, context.tag, context.bindings)?,
+        }))))
+    }
+
+    fn cancellation(&self, outstanding: &Outstanding<'_>) -> Option<Cancellation> {
+        let Outstanding { saga, step, child } = outstanding;
+        let reason = format!("{step} of {saga} is abandoned");
+        let cancel = CancelChild { saga: self.saga.clone(), correlation: child.clone()?, reason };
+        Some(Cancellation::Work(Work::CancelChild(cancel)))
+    }
+}
