@@ -15,7 +15,7 @@ use crate::http_upstream::{HttpUpstream, ReceivedRequest};
 use crate::webhooks::signature;
 
 fn upstream(config: &str) -> Result<Upstream, String> {
-    let config = toml::from_str::<WebhookConfig>(config).map_err(|error| error.to_string())?;
+    let config = toml::from_str::<WebhookConfig>(config).map_err(|error| error.message().to_owned())?;
     config.upstream(UpstreamSite::new("hooks")).map_err(|error| error.to_string())
 }
 
