@@ -211,4 +211,11 @@ mod tests {
             );
         }
     }
+
+    #[cfg(not(feature = "smtp"))]
+    #[test]
+    fn kind_without_its_feature_is_rejected() {
+        let error = UpstreamKind::Smtp.read(serde_json::json!({})).err().unwrap().to_string();
+        assert!(error.contains("build it with the Cargo feature `smtp`"), "{error}");
+    }
 }
