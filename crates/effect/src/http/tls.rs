@@ -93,10 +93,10 @@ impl<T: Clone> OfCertificates<T> {
         Self { tls, made: Mutex::new(None) }
     }
 
-    /// Returns the value; `make` returns the reason if the certificates are invalid.
+    /// Returns the value; `create` returns the reason if the certificates are invalid.
     pub(crate) fn get(
         &self,
-        make: impl FnOnce(&Certificates) -> Result<T, String>,
+        create: impl FnOnce(&Certificates) -> Result<T, String>,
     ) -> Result<T, ProviderError> {
         let read = self.tls.read()?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +104,7 @@ impl<T: Clone> OfCertificates<T> {
             return Ok(value.clone());
         }
         let invalid = |reason| ProviderError::unavailable("tls", format!("invalid certificates: {reason}"));
-        let value = make(&read).map_err(invalid)?;
+        let value = create(&read).map_err(invalid)?;
         *made = Some((read, value.clone()));
         Ok(value)
     }
