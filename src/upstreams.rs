@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::requests::RequestClient;
-use orlog_effect::config::{CommandQueue, UpstreamConfig, UpstreamSite};
+use orlog_effect::config::{UpstreamConfig, UpstreamSite};
 use orlog_effect::providers::UpstreamKind;
 use orlog_effect::providers::gateway::gateway_message::SubjectTemplate;
 use orlog_effect::{EffectsConfig, Policy, Provider, Upstream, UpstreamScope};
@@ -163,19 +163,13 @@ impl UpstreamSources {
         if self.rejects_scripts && config.runs_programs() {
             return Err(problem(&file, UNSIGNED_SCRIPTS.to_owned()));
         }
-        let site = UpstreamSite {
-            name,
-            dir: path.parent().unwrap_or(Path::new(".")),
-            queue: self.remote.as_ref().filter(|remote| remote.dispatch.is_some()).map(|remote| remote as _),
-        };
+        let dispatch = self.remote.as_ref().and_then(|remote| Some((remote.dispatch.as_ref()?, remote)));
+        let queue = dispatch.map(|(dispatch, remote)| {
+            move |after: Option<Duration>| dispatch(after.unwrap_or(remote.redispatch_after))
+        });
+        let dir = path.parent().unwrap_or(Path::new("."));
+        let site = UpstreamSite { name, dir, queue: queue.as_ref().map(|queue| queue as _) };
         config.upstream(site).map(Some).map_err(|error| problem(&file, error.to_string()))
-    }
-}
-
-impl CommandQueue for RemoteDependencies {
-    fn provider(&self, redispatch_after: Option<Duration>) -> Arc<dyn Provider> {
-        let dispatch = self.dispatch.as_ref().expect("a queue is passed only if commands are dispatched");
-        dispatch(redispatch_after.unwrap_or(self.redispatch_after))
     }
 }
 

@@ -84,7 +84,8 @@ pub(crate) async fn workers(
     connection: Option<&Connection>,
     catalog: &Arc<Catalog>,
     clock: &Arc<dyn Clock>,
-    (metrics, tracer): (&Arc<Metrics>, Option<Arc<dyn Tracer>>),
+    metrics: &Arc<Metrics>,
+    tracer: Option<Arc<dyn Tracer>>,
 ) -> anyhow::Result<Option<WorkerPool>> {
     let Some(connection) = connection.filter(|_| config.role == Role::Effect) else { return Ok(None) };
     let dependencies = WorkerPoolDependencies {

@@ -15,7 +15,7 @@ use crate::http_upstream::{HttpUpstream, ReceivedRequest};
 use crate::webhooks::signature;
 
 fn upstream(config: &str) -> Result<Upstream, String> {
-    let config = toml::from_str::<WebhookConfig>(config).map_err(|error| error.to_string())?;
+    let config = toml::from_str::<WebhookConfig>(config).map_err(|error| error.message().to_owned())?;
     config.upstream(UpstreamSite::new("hooks")).map_err(|error| error.to_string())
 }
 
@@ -98,9 +98,9 @@ async fn status_decides_about_a_retry() {
         };
         assert_eq!(found, expected);
     }
-    let nobody =
+    let absent =
         upstream(&format!("url = \"http://127.0.0.1:9/\"\nsecrets = {secrets}\n[effects.\"shop.notify\"]"));
-    let unreachable = send(&nobody.unwrap(), 0, Value::Null).await.unwrap_err();
+    let unreachable = send(&absent.unwrap(), 0, Value::Null).await.unwrap_err();
     assert!(
         matches!(unreachable, ProviderError::Transient { trouble: TransientCause::Unavailable, .. }),
         "{unreachable:?}"

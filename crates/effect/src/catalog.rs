@@ -15,42 +15,10 @@ use crate::observer::EffectObserver;
 use crate::upstream::{Upstream, UpstreamScope, UpstreamStatus};
 use crate::worker::{ClaimOptions, JobBoard};
 
-/// Error for conflicting upstreams.
+/// Error for upstreams that claim the same name, effect or role. The text names them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// Two upstreams have the same name.
-    #[error("duplicate upstream {name:?}; rename one")]
-    DuplicateUpstream {
-        /// Duplicate name.
-        name: String,
-    },
-    /// Two upstreams serve the same effect.
-    #[error("effect {effect} is configured in {first:?} and {second:?}; remove it from one")]
-    DuplicateEffect {
-        /// Effect name.
-        effect: EffectName,
-        /// Name of one upstream.
-        first: String,
-        /// Name of the other upstream.
-        second: String,
-    },
-    /// Two upstreams are fallbacks for all other effects.
-    #[error("{first:?} and {second:?} are both fallback upstreams; remove one")]
-    DuplicateFallback {
-        /// Name of one upstream.
-        first: String,
-        /// Name of the other upstream.
-        second: String,
-    },
-    /// Two upstreams are gateways for commands.
-    #[error("{first:?} and {second:?} are both gateways; remove one")]
-    DuplicateGateway {
-        /// Name of one upstream.
-        first: String,
-        /// Name of the other upstream.
-        second: String,
-    },
-}
+#[error("{0}")]
+pub struct Error(String);
 
 /// All effect executors of a process.
 ///
@@ -161,26 +129,26 @@ impl Catalog {
     /// handles facts.
     #[must_use]
     pub fn executor_for_name(&self, kind: WorkKind, name: &str) -> Option<Arc<EffectExecutor>> {
-        let table = self.table();
-        match kind {
-            WorkKind::Effect => {
-                let own = table.effects.get(name).and_then(|executors| executors.first());
-                own.or(table.fallback.as_ref()).cloned()
-            }
-            WorkKind::Command => table.gateway.clone(),
-            WorkKind::Fact | WorkKind::Saga => None,
-        }
+        self.route(kind, name, |_| true)
     }
 
     /// Returns the executor of the work items of a destination; an upstream that names the tenant has
     /// precedence over one for all tenants.
     #[must_use]
-    pub fn executor_for(&self, destination: &Destination) -> Option<Arc<EffectExecutor>> {
+    pub fn executor_for(&self, to: &Destination) -> Option<Arc<EffectExecutor>> {
+        self.route(to.kind, to.name.as_str(), |executor| serves(executor, &to.tenant))
+    }
+
+    fn route(
+        &self,
+        kind: WorkKind,
+        name: &str,
+        fits: impl Fn(&EffectExecutor) -> bool,
+    ) -> Option<Arc<EffectExecutor>> {
         let table = self.table();
-        match destination.kind {
+        match kind {
             WorkKind::Effect => {
-                let mut executors = table.effects.get(destination.name.as_str()).into_iter().flatten();
-                let own = executors.find(|executor| serves(executor, &destination.tenant));
+                let own = table.effects.get(name).into_iter().flatten().find(|executor| fits(executor));
                 own.or(table.fallback.as_ref()).cloned()
             }
             WorkKind::Command => table.gateway.clone(),
@@ -297,27 +265,11 @@ impl RoutingTable {
                     self.add_effect(effect, &executor)?;
                 }
             }
-            UpstreamScope::Fallback => {
-                if let Some(first) = &self.fallback {
-                    return Err(Error::DuplicateFallback {
-                        first: first.upstream().name.clone(),
-                        second: name,
-                    });
-                }
-                self.fallback = Some(Arc::clone(&executor));
-            }
-            UpstreamScope::Commands => {
-                if let Some(first) = &self.gateway {
-                    return Err(Error::DuplicateGateway {
-                        first: first.upstream().name.clone(),
-                        second: name,
-                    });
-                }
-                self.gateway = Some(Arc::clone(&executor));
-            }
+            UpstreamScope::Fallback => claim(&mut self.fallback, &executor, "fallback upstreams")?,
+            UpstreamScope::Commands => claim(&mut self.gateway, &executor, "gateways")?,
         }
         match self.upstreams.insert(name.clone(), executor) {
-            Some(_) => Err(Error::DuplicateUpstream { name }),
+            Some(_) => Err(Error(format!("duplicate upstream {name:?}; rename one"))),
             None => Ok(()),
         }
     }
@@ -326,11 +278,10 @@ impl RoutingTable {
     fn add_effect(&mut self, effect: &EffectName, executor: &Arc<EffectExecutor>) -> Result<(), Error> {
         let all = self.effects.entry(effect.to_string()).or_default();
         if let Some(first) = all.iter().find(|first| contend(first, executor)) {
-            return Err(Error::DuplicateEffect {
-                effect: effect.clone(),
-                first: first.upstream().name.clone(),
-                second: executor.upstream().name.clone(),
-            });
+            let (first, second) = (&first.upstream().name, &executor.upstream().name);
+            return Err(Error(format!(
+                "effect {effect} is configured in {first:?} and {second:?}; remove it from one"
+            )));
         }
         match executor.upstream().tenants {
             Some(_) => all.insert(0, Arc::clone(executor)),
@@ -338,6 +289,19 @@ impl RoutingTable {
         }
         Ok(())
     }
+}
+
+/// Assigns a role that only one upstream can have.
+fn claim(
+    place: &mut Option<Arc<EffectExecutor>>,
+    executor: &Arc<EffectExecutor>,
+    role: &str,
+) -> Result<(), Error> {
+    if let Some(first) = place.replace(Arc::clone(executor)) {
+        let (first, second) = (&first.upstream().name, &executor.upstream().name);
+        return Err(Error(format!("{first:?} and {second:?} are both {role}; remove one")));
+    }
+    Ok(())
 }
 
 fn serves(executor: &EffectExecutor, tenant: &TenantId) -> bool {

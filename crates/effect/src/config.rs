@@ -64,22 +64,16 @@ pub trait UpstreamConfig: Send + Sync {
     }
 }
 
-/// Name of an upstream, and the surroundings in which it is built.
+/// Name of an upstream, and the context in which it is built.
 #[derive(Clone, Copy)]
 pub struct UpstreamSite<'a> {
     /// Name of the upstream.
     pub name: &'a str,
     /// Directory to which paths of files are relative.
     pub dir: &'a Path,
-    /// Queue of the commands to other processes; `None` without NATS.
-    pub queue: Option<&'a dyn CommandQueue>,
-}
-
-/// Creates providers that send commands to other processes through a queue.
-pub trait CommandQueue {
-    /// Returns a provider that sends a command again after this duration without a response. Default: the
-    /// value of the node.
-    fn provider(&self, redispatch_after: Option<Duration>) -> Arc<dyn Provider>;
+    /// Creates a provider that sends commands to other processes through a queue, and again after this
+    /// duration without a response. Default: the value of the node. `None` without NATS.
+    pub queue: Option<&'a dyn Fn(Option<Duration>) -> Arc<dyn Provider>>,
 }
 
 impl<'a> UpstreamSite<'a> {

@@ -7,7 +7,6 @@ use jiff::SignedDuration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Positive duration, as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurationText(pub(crate) Duration);
 
@@ -47,7 +46,6 @@ pub(crate) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32
     NonZeroU32::deserialize(deserializer).map(NonZeroU32::get)
 }
 
-/// Optional duration, as text.
 pub(crate) mod option {
     use super::{Deserialize, Deserializer, Duration, DurationText, Serialize, Serializer};
 

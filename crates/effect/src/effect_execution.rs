@@ -41,7 +41,6 @@ impl ExecutionResult {
     }
 }
 
-/// Execution state of a work item.
 pub(crate) struct EffectExecution {
     pub(crate) limits: RetryLimits,
     pub(crate) attempts: u32,
@@ -49,7 +48,6 @@ pub(crate) struct EffectExecution {
     /// Whether an earlier attempt is in doubt.
     pub(crate) in_doubt: bool,
     pub(crate) last: Option<Failure>,
-    /// Span of the last attempt.
     pub(crate) trace: Option<TraceParent>,
 }
 
@@ -104,7 +102,6 @@ impl EffectExecution {
     }
 }
 
-/// Next step after an attempt.
 pub(crate) enum NextStep {
     Finish(FinishedExecution),
     Retry(Duration),
@@ -112,7 +109,6 @@ pub(crate) enum NextStep {
     Stop,
 }
 
-/// Outcome of the execution with its facts.
 pub(crate) struct FinishedExecution {
     pub(crate) outcome: WorkOutcome,
     pub(crate) facts: Vec<Fact>,
@@ -178,13 +174,11 @@ pub(crate) fn attempt_outcome(result: &Result<Reply, ProviderError>) -> AttemptO
     match result {
         Ok(_) => AttemptOutcome::Succeeded,
         Err(ProviderError::Permanent { .. } | ProviderError::Abandoned { .. }) => AttemptOutcome::Rejected,
-        Err(ProviderError::Transient { trouble: TransientCause::Throttled, .. }) => AttemptOutcome::Throttled,
-        Err(ProviderError::Transient { trouble: TransientCause::Unavailable, .. }) => {
-            AttemptOutcome::Unavailable
-        }
-        Err(ProviderError::Transient { trouble: TransientCause::ResponseLost, .. }) => {
-            AttemptOutcome::ResponseLost
-        }
+        Err(ProviderError::Transient { trouble, .. }) => match trouble {
+            TransientCause::Throttled => AttemptOutcome::Throttled,
+            TransientCause::Unavailable => AttemptOutcome::Unavailable,
+            TransientCause::ResponseLost => AttemptOutcome::ResponseLost,
+        },
     }
 }
 

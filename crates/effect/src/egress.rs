@@ -6,6 +6,7 @@
 //! addresses. This prevents DNS rebinding.
 
 use std::collections::BTreeMap;
+use std::error::Error as StdError;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -153,8 +154,15 @@ pub(crate) fn check_addresses(host: &str, found: &[SocketAddr]) -> Result<(), Eg
 }
 
 /// Returns the egress denial behind an error of a client with a [`GuardedResolver`].
-pub(crate) fn egress_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a EgressDenied> {
-    std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
+pub(crate) fn egress_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a EgressDenied> {
+    causes(error).find_map(|error| error.downcast_ref())
+}
+
+/// Returns an error and its causes.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| (*error).source())
 }
 
 /// Returns whether an address is public: not in the IANA special-purpose registries.

@@ -7,7 +7,6 @@ use orlog_model::{Effect, EffectName, WorkItem};
 use crate::config::Error;
 use crate::provider::ProviderError;
 
-/// Operations of one upstream by effect.
 pub(crate) struct Operations<O> {
     pub(crate) upstream: String,
     /// Noun of an operation in messages.
@@ -31,7 +30,6 @@ impl<O> Operations<O> {
         Ok(Self { upstream: upstream.to_owned(), noun, by_effect: by_effect.collect::<Result<_, Error>>()? })
     }
 
-    /// Returns the effects in order of their names.
     pub(crate) fn effects(&self) -> Vec<EffectName> {
         self.by_effect.keys().cloned().collect()
     }

@@ -155,7 +155,6 @@ impl Policy {
         }
     }
 
-    /// Returns the backoff of an item.
     pub(crate) fn backoff_for(&self, item: &WorkItem) -> Backoff {
         let first = retry(item).and_then(|hint| hint.initial_backoff).unwrap_or(self.backoff.initial);
         Backoff { initial: first, ..self.backoff }

@@ -166,12 +166,8 @@ pub enum TransientCause {
 impl ProviderError {
     /// Creates a permanent error.
     pub fn permanent(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Permanent {
-            failure: failure(code, message),
-            event: None,
-            payload: Value::Null,
-            facts: Box::default(),
-        }
+        let failure = failure(code, message);
+        Self::Permanent { failure, event: None, payload: Value::Null, facts: Box::default() }
     }
 
     /// Creates a permanent error with a failure event.
@@ -180,12 +176,8 @@ impl ProviderError {
         code: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Self::Permanent {
-            failure: failure(code, message),
-            event: Some(event),
-            payload: Value::Null,
-            facts: Box::default(),
-        }
+        let failure = failure(code, message);
+        Self::Permanent { failure, event: Some(event), payload: Value::Null, facts: Box::default() }
     }
 
     /// Creates a transient error: not executed; a retry may succeed.
@@ -206,9 +198,8 @@ impl ProviderError {
     /// Adds the response of the upstream to a permanent error; a transient one does not store it.
     #[must_use]
     pub fn with_payload(mut self, response: Value) -> Self {
-        match &mut self {
-            Self::Permanent { payload, .. } => *payload = response,
-            Self::Abandoned { .. } | Self::Transient { .. } => {}
+        if let Self::Permanent { payload, .. } = &mut self {
+            *payload = response;
         }
         self
     }
@@ -216,11 +207,8 @@ impl ProviderError {
     /// Adds facts as [`Reply::with_facts`] does; a transient error ignores them.
     #[must_use]
     pub fn with_facts(mut self, emitted: impl IntoIterator<Item = Fact>) -> Self {
-        match &mut self {
-            Self::Permanent { facts, .. } => {
-                *facts = std::mem::take(facts).into_iter().chain(emitted).collect();
-            }
-            Self::Abandoned { .. } | Self::Transient { .. } => {}
+        if let Self::Permanent { facts, .. } = &mut self {
+            *facts = std::mem::take(facts).into_iter().chain(emitted).collect();
         }
         self
     }
@@ -228,9 +216,8 @@ impl ProviderError {
     /// Sets the minimum delay before the next attempt; a permanent error ignores it.
     #[must_use]
     pub fn with_retry_after(mut self, delay: Duration) -> Self {
-        match &mut self {
-            Self::Permanent { .. } | Self::Abandoned { .. } => {}
-            Self::Transient { retry_after, .. } => *retry_after = Some(delay),
+        if let Self::Transient { retry_after, .. } = &mut self {
+            *retry_after = Some(delay);
         }
         self
     }

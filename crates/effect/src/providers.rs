@@ -30,11 +30,11 @@ use http::HttpConfig;
 
 /// Declares the kinds: name, description and configuration, and the Cargo feature of an optional one.
 macro_rules! registry {
-    ($($kind:ident($name:literal, $text:literal) => $config:ty $(, feature $feature:literal)?;)*) => {
+    ($($(#[$meta:meta])* $kind:ident($name:literal, $text:literal) => $config:ty $(, feature $feature:literal)?;)*) => {
         /// Kind of an upstream.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub enum UpstreamKind {
-            $(#[doc = $text] #[serde(rename = $name)] $kind,)*
+            $(#[doc = $text] #[serde(rename = $name)] $(#[$meta])* $kind,)*
         }
 
         impl UpstreamKind {
@@ -76,6 +76,7 @@ macro_rules! registry {
 }
 
 registry! {
+    #[default]
     Http("http", "Requests over HTTP.") => HttpConfig;
     Grpc("grpc", "Calls over gRPC.") => grpc::GrpcConfig, feature "grpc";
     Smtp("smtp", "Email over SMTP.") => smtp::SmtpConfig, feature "smtp";
@@ -84,12 +85,6 @@ registry! {
     Worker("worker", "Workers outside the process.") => worker::WorkerConfig;
     Nats("nats", "Workers that receive commands from NATS.") => nats::NatsConfig;
     Webhook("webhook", "Signed notifications over HTTP.") => webhook::WebhookConfig;
-}
-
-impl Default for UpstreamKind {
-    fn default() -> Self {
-        Self::Http
-    }
 }
 
 /// Upstreams of the node configuration: `[upstreams.<name>]` and `[gateway]`.
@@ -210,5 +205,12 @@ mod tests {
                 "{name} has no line in docs/providers/README.md"
             );
         }
+    }
+
+    #[cfg(not(feature = "smtp"))]
+    #[test]
+    fn kind_without_its_feature_is_rejected() {
+        let error = UpstreamKind::Smtp.read(serde_json::json!({})).err().unwrap().to_string();
+        assert!(error.contains("build it with the Cargo feature `smtp`"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use orlog_model::SteadyTime;
 use serde::{Deserialize, Serialize};
 
 /// Maximum delay that an upstream can request with `Retry-After`; a greater one is reduced to it.
-pub const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
+pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 /// Backoff parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,27 +36,27 @@ impl Default for Backoff {
 
 /// State after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FailedAttempt {
+pub(crate) struct FailedAttempt {
     /// Number of attempts so far, including this one.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
     /// Delay before this attempt; `None` before the first.
-    pub delay: Option<Duration>,
+    pub(crate) delay: Option<Duration>,
     /// Minimum delay that the upstream requested.
-    pub retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// Limits of retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct RetryLimits {
+pub(crate) struct RetryLimits {
     /// Maximum number of attempts; `None`: unlimited.
-    pub max_attempts: Option<u32>,
+    pub(crate) max_attempts: Option<u32>,
     /// No attempt starts at or after this time; `None`: no deadline.
-    pub deadline: Option<SteadyTime>,
+    pub(crate) deadline: Option<SteadyTime>,
 }
 
 /// Decision after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryDecision {
+pub(crate) enum RetryDecision {
     /// Retry after this delay.
     Retry(Duration),
     /// Stop retrying: the attempts are used up, or no further attempt could start before the deadline.
@@ -67,8 +67,7 @@ pub enum RetryDecision {
 ///
 /// The `Retry-After` of the upstream is a minimum, plus a little jitter. The backoff delay is at most
 /// half of the remaining time, so that a long delay leaves time for a last attempt.
-#[must_use]
-pub fn decide_retry(
+pub(crate) fn decide_retry(
     backoff: &Backoff,
     tried: FailedAttempt,
     limits: RetryLimits,

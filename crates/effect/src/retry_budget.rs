@@ -34,7 +34,7 @@ impl Default for RetryBudgetOptions {
 
 /// Retry budget; its balance is in thousandths of a retry.
 #[derive(Clone, Copy, Debug)]
-pub struct RetryBudget {
+pub(crate) struct RetryBudget {
     options: RetryBudgetOptions,
     balance: u64,
     at: SteadyTime,
@@ -43,21 +43,17 @@ pub struct RetryBudget {
 const WHOLE: u64 = 1000;
 
 impl RetryBudget {
-    /// Creates a full budget.
-    #[must_use]
-    pub fn new(options: RetryBudgetOptions) -> Self {
+    pub(crate) fn new(options: RetryBudgetOptions) -> Self {
         Self { options, balance: capacity(options), at: SteadyTime::from_millis(i64::MIN) }
     }
 
-    /// Returns the number of available retries.
-    #[must_use]
-    pub fn available(&self) -> u64 {
+    pub(crate) fn available(&self) -> u64 {
         self.balance / WHOLE
     }
 
     /// Records a first attempt; returns `true` if a whole retry becomes available and there was none
     /// before.
-    pub fn deposit(&mut self) -> bool {
+    pub(crate) fn deposit(&mut self) -> bool {
         let before = self.balance;
         self.balance = (before + u64::from(self.options.percent) * WHOLE / 100).min(capacity(self.options));
         before < WHOLE && self.balance >= WHOLE
@@ -67,7 +63,7 @@ impl RetryBudget {
     ///
     /// # Errors
     /// If none is available: the time at which one is available without further deposits; `None`: never.
-    pub fn withdraw(&mut self, now: SteadyTime) -> Result<(), Option<SteadyTime>> {
+    pub(crate) fn withdraw(&mut self, now: SteadyTime) -> Result<(), Option<SteadyTime>> {
         let flow = u64::from(self.options.min_per_second);
         if now > self.at {
             let passed = u64::try_from(now.duration_since(self.at).as_millis()).unwrap_or(u64::MAX);

@@ -27,7 +27,6 @@ pub(crate) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.
 /// Names after `@`.
 const RESERVED_NAMES: [&str; 5] = ["id", "tenant", "saga", "correlation", "effect"];
 
-/// Values of placeholders.
 #[derive(Clone, Copy)]
 pub(crate) struct PlaceholderScope<'a> {
     pub(crate) item: &'a WorkItem,
@@ -70,7 +69,6 @@ pub(crate) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Parsed text template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextTemplate(Vec<Part>);
 
@@ -81,7 +79,6 @@ enum Part {
     Secret(SecretRef),
 }
 
-/// Error of filling a template.
 #[derive(Debug)]
 pub(crate) enum FillError {
     /// The arguments are invalid: a retry is pointless.
@@ -101,7 +98,6 @@ impl FillError {
         }
     }
 
-    /// Returns the provider error of the effect.
     pub(crate) fn into_provider_error(self, label: &str, effect: &EffectName) -> ProviderError {
         self.labeled(&format!("{label} of {effect}"))
     }
@@ -151,7 +147,6 @@ impl TextTemplate {
         self.0.iter().all(|part| matches!(part, Part::Plain(_)))
     }
 
-    /// Returns the names of the fields.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
             Part::Field { name, .. } => Some(name.as_str()),

@@ -95,21 +95,6 @@ impl Upstream {
         self
     }
 
-    /// Sets the job board of its workers.
-    #[must_use]
-    pub fn with_job_board(mut self, board: Arc<JobBoard>, terms: ClaimOptions) -> Self {
-        self.job_logs = Some(board.job_logs());
-        self.board = Some((board, terms));
-        self
-    }
-
-    /// Sets the store of its job logs.
-    #[must_use]
-    pub fn with_job_logs(mut self, logs: Arc<JobLogs>) -> Self {
-        self.job_logs = Some(logs);
-        self
-    }
-
     /// Returns whether it serves all of these effects, and there is at least one.
     #[must_use]
     pub fn serves_all(&self, effects: &[EffectName]) -> bool {

@@ -13,16 +13,12 @@ use crate::egress::{self, Egress};
 use crate::provider::{ProviderError, TransientCause};
 use crate::secret::{SecretRef, SecretScrubber};
 
-/// Options of the HTTP client besides the address.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpClientOptions {
     pub(crate) tls: TlsConfig,
     pub(crate) egress: Egress,
-    /// Maximum number of redirects.
     pub(crate) redirects: u8,
-    /// Maximum number of body bytes that are read.
     pub(crate) max_response: usize,
-    /// Header of the idempotency key.
     pub(crate) key_header: HeaderName,
     pub(crate) auth: Option<HttpAuthConfig>,
     /// Keys of the signatures; none without signatures.
@@ -43,7 +39,6 @@ impl Default for HttpClientOptions {
     }
 }
 
-/// Sends requests to one upstream.
 pub(crate) struct HttpClient {
     upstream: String,
     base: Option<String>,
@@ -52,18 +47,15 @@ pub(crate) struct HttpClient {
     auth: Option<HttpAuth>,
 }
 
-/// One HTTP request.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a Method,
     pub(crate) to: RequestTarget,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) content_type: &'static str,
-    /// Start time of the attempt.
     pub(crate) at: Timestamp,
 }
 
-/// Target of a request.
 pub(crate) enum RequestTarget {
     /// Path below the base URL.
     Path(String),
@@ -304,7 +296,8 @@ fn transport(summary: RequestSummary<'_>, error: reqwest::Error) -> ProviderErro
     }
     let connecting = error.is_connect();
     let ours = error.is_builder();
-    let text = chain(&error.without_url());
+    let error = error.without_url();
+    let text = egress::causes(&error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
     if ours {
         ProviderError::permanent("bad_request", format!("{summary}: {text}"))
     } else if connecting {
@@ -312,11 +305,6 @@ fn transport(summary: RequestSummary<'_>, error: reqwest::Error) -> ProviderErro
     } else {
         ProviderError::response_lost("transport", format!("{summary}: {text}"))
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -51,7 +51,6 @@ fn header(text: &str) -> HeaderValue {
     HeaderValue::try_from(encoded).expect("percent-encoded text is printable ASCII")
 }
 
-/// Parses the configured headers.
 pub(crate) fn parse_headers(
     headers: &BTreeMap<String, String>,
 ) -> Result<Vec<(HeaderName, TextTemplate)>, String> {
@@ -75,7 +74,6 @@ fn parse_header(name: &str, value: &str) -> Result<(HeaderName, TextTemplate), S
     Ok((parsed, TextTemplate::parse(value).map_err(|reason| format!("invalid header {name:?}: {reason}"))?))
 }
 
-/// Fills the configured headers.
 pub(crate) fn fill_headers(
     texts: &[(HeaderName, TextTemplate)],
     scope: PlaceholderScope<'_>,

@@ -48,7 +48,6 @@ pub(crate) struct ResponseBody {
     pub(crate) cut: bool,
 }
 
-/// HTTP response.
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,

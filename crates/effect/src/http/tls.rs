@@ -75,16 +75,42 @@ impl ClientPair {
 
 /// The clients; recreated after a change of certificates.
 pub(crate) struct Clients {
-    tls: TlsConfig,
     roots: bool,
-    made: Mutex<Option<(Certificates, Arc<ClientPair>)>>,
+    made: OfCertificates<Arc<ClientPair>>,
 }
 
 /// Loaded certificates: trusted CA, client certificate, private key.
 pub(crate) type Certificates = [Option<Secret>; 3];
 
+/// Value that is made of the current certificates, and made again after a change.
+pub(crate) struct OfCertificates<T> {
+    tls: TlsConfig,
+    made: Mutex<Option<(Certificates, T)>>,
+}
+
+impl<T: Clone> OfCertificates<T> {
+    pub(crate) fn new(tls: TlsConfig) -> Self {
+        Self { tls, made: Mutex::new(None) }
+    }
+
+    /// Returns the value; `create` returns the reason if the certificates are invalid.
+    pub(crate) fn get(
+        &self,
+        create: impl FnOnce(&Certificates) -> Result<T, String>,
+    ) -> Result<T, ProviderError> {
+        let read = self.tls.read()?;
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, value)) = made.as_ref().filter(|(known, _)| *known == read) {
+            return Ok(value.clone());
+        }
+        let invalid = |reason| ProviderError::unavailable("tls", format!("invalid certificates: {reason}"));
+        let value = create(&read).map_err(invalid)?;
+        *made = Some((read, value.clone()));
+        Ok(value)
+    }
+}
+
 impl Clients {
-    /// Creates the clients of an upstream.
     pub(crate) fn of_upstream(upstream: &str, tls: &TlsConfig, roots: bool) -> Result<Self, Error> {
         Self::new(tls.clone(), roots)
             .map_err(|error| Error::new(format!("cannot configure TLS for upstream {upstream}: {error}")))
@@ -92,27 +118,18 @@ impl Clients {
 
     /// Creates the clients; `roots`: whether the certificates of the system are required.
     pub(crate) fn new(tls: TlsConfig, roots: bool) -> Result<Self, reqwest::Error> {
-        let clients = Self { tls, roots, made: Mutex::new(None) };
-        if clients.tls == TlsConfig::default() {
-            let read = Certificates::default();
-            let pair = Arc::new(clients.make(&read)?);
-            *clients.made.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, pair));
+        let (usual, made) = (tls == TlsConfig::default(), OfCertificates::new(tls));
+        let clients = Self { roots, made };
+        if usual {
+            let none = Certificates::default();
+            let pair = Arc::new(clients.make(&none)?);
+            *clients.made.made.lock().unwrap_or_else(PoisonError::into_inner) = Some((none, pair));
         }
         Ok(clients)
     }
 
     pub(crate) fn pair(&self) -> Result<Arc<ClientPair>, ProviderError> {
-        let read = self.tls.read()?;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, pair)) = made.as_ref().filter(|(known, _)| *known == read) {
-            return Ok(Arc::clone(pair));
-        }
-        let pair = self.make(&read).map_err(|error| {
-            ProviderError::unavailable("tls", format!("invalid certificates: {}", error.without_url()))
-        })?;
-        let pair = Arc::new(pair);
-        *made = Some((read, Arc::clone(&pair)));
-        Ok(pair)
+        self.made.get(|read| self.make(read).map(Arc::new).map_err(|error| error.without_url().to_string()))
     }
 
     fn make(&self, read: &Certificates) -> Result<ClientPair, reqwest::Error> {

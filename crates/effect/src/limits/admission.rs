@@ -28,7 +28,6 @@ pub(crate) struct Admission {
     breaker: Option<BreakerGate>,
 }
 
-/// Permit for one attempt.
 pub(crate) struct AdmissionPermit<'a> {
     _permit: ConcurrencyPermit,
     pass: Option<BreakerPermit<'a>>,

@@ -73,7 +73,7 @@ impl BreakerState {
 
 /// Health of the upstream according to the result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallHealth {
+pub(crate) enum CallHealth {
     /// The upstream works, even if it rejected the call.
     Healthy,
     /// The upstream was unreachable, failed, or did not respond in time.
@@ -84,7 +84,7 @@ pub enum CallHealth {
 
 /// Decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerDecision {
+pub(crate) enum BreakerDecision {
     /// Allowed; return the token with the health of the result.
     Allow(CallToken),
     /// Not before this time; `None`: not before the state changes.
@@ -93,13 +93,13 @@ pub enum BreakerDecision {
 
 /// Token of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallToken {
+pub(crate) struct CallToken {
     generation: u64,
 }
 
 /// Circuit breaker; see the table above.
 #[derive(Clone, Debug)]
-pub struct Breaker {
+pub(crate) struct Breaker {
     options: BreakerOptions,
     phase: Phase,
     /// Incremented with each change of state; identifies outdated results.
@@ -115,15 +115,11 @@ enum Phase {
 }
 
 impl Breaker {
-    /// Creates a closed breaker.
-    #[must_use]
-    pub fn new(options: BreakerOptions) -> Self {
+    pub(crate) fn new(options: BreakerOptions) -> Self {
         Self { options, phase: Phase::Closed(Window::default()), generation: 0, opened: 0 }
     }
 
-    /// Returns the state.
-    #[must_use]
-    pub fn state(&self) -> BreakerState {
+    pub(crate) fn state(&self) -> BreakerState {
         match self.phase {
             Phase::Closed(_) => BreakerState::Closed,
             Phase::Open { .. } => BreakerState::Open,
@@ -132,13 +128,12 @@ impl Breaker {
     }
 
     /// Returns how often the breaker has opened.
-    #[must_use]
-    pub fn open_count(&self) -> u64 {
+    pub(crate) fn open_count(&self) -> u64 {
         self.opened
     }
 
     /// Requests admission at `now`.
-    pub fn admit(&mut self, now: SteadyTime) -> BreakerDecision {
+    pub(crate) fn admit(&mut self, now: SteadyTime) -> BreakerDecision {
         match &mut self.phase {
             Phase::Closed(_) => self.go(),
             Phase::Open { until } if now < *until => BreakerDecision::Wait(Some(*until)),
@@ -155,7 +150,7 @@ impl Breaker {
     }
 
     /// Records the result of a call at `now`.
-    pub fn record(&mut self, ticket: CallToken, health: CallHealth, now: SteadyTime) {
+    pub(crate) fn record(&mut self, ticket: CallToken, health: CallHealth, now: SteadyTime) {
         if ticket.generation != self.generation {
             return;
         }

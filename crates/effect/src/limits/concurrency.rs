@@ -22,7 +22,6 @@ pub(crate) struct ConcurrencyLimiter {
 
 struct State {
     free: usize,
-    /// A request has its turn.
     is_turn_taken: bool,
     waiting: FairQueue<oneshot::Sender<ConcurrencyPermit>>,
     /// Permits in use by tenant; maintained only if tenants have a limit.
@@ -65,7 +64,6 @@ impl ConcurrencyLimiter {
         turn.await.expect("the limiter owns the queue and outlives its waiters")
     }
 
-    /// Returns the number of permits in use.
     pub(crate) fn in_use(&self) -> usize {
         self.capacity - self.lock().free
     }

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use orlog_model::TenantId;
 
-/// Waiting requests by tenant.
 #[derive(Debug)]
 pub(crate) struct FairQueue<W> {
     queues: BTreeMap<TenantId, TenantQueue<W>>,

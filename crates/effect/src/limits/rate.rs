@@ -33,7 +33,7 @@ fn one() -> NonZeroU32 {
 
 /// Rate limiter; its state is the time at which it is idle again.
 #[derive(Clone, Copy, Debug)]
-pub struct RateLimiter {
+pub(crate) struct RateLimiter {
     interval: i128,
     tolerance: i128,
     idle_at: i128,
@@ -42,9 +42,7 @@ pub struct RateLimiter {
 const NANOS: i128 = 1_000_000;
 
 impl RateLimiter {
-    /// Creates an idle limiter.
-    #[must_use]
-    pub fn new(rate: RateLimit) -> Self {
+    pub(crate) fn new(rate: RateLimit) -> Self {
         let per = i128::try_from(rate.per.as_nanos()).unwrap_or(i128::MAX / 2);
         let interval = (per / i128::from(rate.count.get())).max(1_000);
         Self { interval, tolerance: interval * i128::from(rate.burst.get() - 1), idle_at: i128::MIN }
@@ -54,7 +52,7 @@ impl RateLimiter {
     ///
     /// # Errors
     /// The earliest time at which an attempt is admitted.
-    pub fn admit(&mut self, now: SteadyTime) -> Result<(), SteadyTime> {
+    pub(crate) fn admit(&mut self, now: SteadyTime) -> Result<(), SteadyTime> {
         let at = i128::from(now.as_millis()) * NANOS;
         let idle_at = self.idle_at.max(at);
         let earliest = idle_at - self.tolerance;

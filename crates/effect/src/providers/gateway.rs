@@ -21,7 +21,6 @@ use crate::secret::SecretScrubber;
 use crate::template::PathTemplate;
 use crate::upstream::Upstream;
 
-/// Name of the gateway in errors.
 const GATEWAY: &str = "gateway";
 
 upstream_config! {
@@ -73,7 +72,6 @@ fn default_path() -> String {
     "/v1/commands".to_owned()
 }
 
-/// Provider that submits commands.
 struct HttpGateway {
     client: HttpClient,
     path: PathTemplate,

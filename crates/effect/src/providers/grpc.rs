@@ -39,25 +39,21 @@ use status::GrpcStatus;
 /// Minimum age of descriptors before they are fetched again because a payload does not match them.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// gRPC call of one effect.
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcOperation {
     pub(crate) method: MethodName,
     /// Additional metadata besides the metadata of every call.
     pub(crate) metadata: Vec<(HeaderName, TextTemplate)>,
-    /// Message template. Default: the arguments.
     pub(crate) body: Option<JsonTemplate>,
     /// Field for the idempotency key.
     pub(crate) key_field: Option<String>,
     pub(crate) responses: Vec<GrpcResponseRule>,
 }
 
-/// Source of descriptors.
+/// Source of descriptors: a file that is read with the configuration, or the upstream.
 pub(crate) enum DescriptorSource {
-    /// File that is read with the configuration.
-    File(Schema),
-    /// Reflection of the upstream.
-    Reflection,
+    File(Arc<Schema>),
+    Reflection(Reflection),
 }
 
 /// Provider of the effects of one gRPC upstream.
@@ -67,18 +63,12 @@ pub(crate) enum DescriptorSource {
 /// `grpc-timeout`.
 pub struct Grpc {
     line: GrpcChannel,
-    schemas: DescriptorCache,
+    source: DescriptorSource,
     auth: Option<HttpAuth>,
     clients: Clients,
     operations: Operations<GrpcOperation>,
 }
 
-enum DescriptorCache {
-    File(Arc<Schema>),
-    Reflection(Reflection),
-}
-
-/// Context of one attempt.
 struct CallContext<'a> {
     item: &'a WorkItem,
     effect: &'a Effect,
@@ -95,15 +85,11 @@ impl Grpc {
         auth: Option<HttpAuthConfig>,
         operations: Operations<GrpcOperation>,
     ) -> Result<Self, Error> {
-        let schemas = match source {
-            DescriptorSource::File(schema) => DescriptorCache::File(Arc::new(schema)),
-            DescriptorSource::Reflection => DescriptorCache::Reflection(Reflection::default()),
-        };
         // HTTP is used only for the token issuer.
         let roots = matches!(auth, Some(HttpAuthConfig::OAuth2(_)));
         let clients = Clients::of_upstream(&operations.upstream, &endpoint.tls, roots)?;
         let (line, auth) = (GrpcChannel::new(endpoint), auth.map(HttpAuth::new));
-        Ok(Self { line, schemas, auth, clients, operations })
+        Ok(Self { line, source, auth, clients, operations })
     }
 
     /// Sends a call with authorization. A rejected token is fetched again, once.
@@ -166,9 +152,9 @@ impl Grpc {
 
     async fn describe(&self, context: &CallContext<'_>) -> Result<CachedMethod, ProviderError> {
         let name = &context.operation.method;
-        let (schema, at) = match &self.schemas {
-            DescriptorCache::File(schema) => (Arc::clone(schema), None),
-            DescriptorCache::Reflection(reflection) => {
+        let (schema, at) = match &self.source {
+            DescriptorSource::File(schema) => (Arc::clone(schema), None),
+            DescriptorSource::Reflection(reflection) => {
                 let reflection_call = ReflectionCall {
                     line: &self.line,
                     channel: context.channel.clone(),
@@ -297,9 +283,9 @@ impl Provider for Grpc {
     }
 
     fn refresh(&self) {
-        match &self.schemas {
-            DescriptorCache::File(_) => {}
-            DescriptorCache::Reflection(reflection) => reflection.invalidate(),
+        match &self.source {
+            DescriptorSource::File(_) => {}
+            DescriptorSource::Reflection(reflection) => reflection.invalidate(),
         }
     }
 }

@@ -31,7 +31,6 @@ use crate::secret::SecretScrubber;
 use crate::template::{FillError, JsonTemplate, PathTemplate, PlaceholderScope, TextTemplate};
 use crate::upstream::Upstream;
 
-/// HTTP request of one effect.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpOperation {
     pub(crate) method: Method,
@@ -42,7 +41,6 @@ pub(crate) struct HttpOperation {
     pub(crate) responses: Vec<HttpResponseRule>,
 }
 
-/// Target address of an effect.
 #[derive(Clone, Debug)]
 pub(crate) enum UrlTemplate {
     /// Path below the base URL, for example `/orders/{order.id}/charges`.
@@ -58,7 +56,6 @@ pub(crate) enum UrlTemplate {
     },
 }
 
-/// Request body of an effect.
 #[derive(Clone, Debug)]
 pub(crate) enum BodyTemplate {
     Nothing,

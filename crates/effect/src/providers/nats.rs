@@ -31,7 +31,7 @@ impl UpstreamConfig for NatsConfig {
         if self.effects.is_empty() {
             return Err(invalid("effects are missing; example: effects = [\"media.cut\"]"));
         }
-        let (effects, provider) = (self.effects.iter().cloned(), queue.provider(self.redispatch_after));
+        let (effects, provider) = (self.effects.iter().cloned(), queue(self.redispatch_after));
         let policy = self.policy(Policy::worker());
         Ok(self.finish(Upstream::effects(site.name, effects.collect(), provider, policy)))
     }

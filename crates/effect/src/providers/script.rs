@@ -60,7 +60,6 @@ pub struct Interpreter {
     pub suffix: String,
 }
 
-/// Script of one effect.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptOperation {
     pub(crate) interpreter: Interpreter,
@@ -69,7 +68,6 @@ pub(crate) struct ScriptOperation {
     pub(crate) env: Vec<(String, TextTemplate)>,
 }
 
-/// Common options of all effects of an upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptOptions {
     /// Helper program; `None`: the current program.

@@ -28,20 +28,18 @@ use crate::secret::SecretScrubber;
 use crate::template::PlaceholderScope;
 use attachment::AttachmentStore;
 use connection::SmtpConnectionPool;
-use message::EmailTemplate;
+use message::EmailFields;
 
-/// Provider of the effects of one SMTP server.
 struct SmtpProvider {
     connections: SmtpConnectionPool,
     attachments: AttachmentStore,
     from: Mailbox,
     /// Domain of every `Message-ID`.
     domain: String,
-    /// Maximum size of an email, in bytes.
     max_size: usize,
     /// Minimum delay after a server defers an email without a time.
     delay: Duration,
-    templates: Operations<EmailTemplate>,
+    templates: Operations<EmailFields>,
 }
 
 #[async_trait]

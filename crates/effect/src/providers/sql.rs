@@ -37,7 +37,6 @@ use dialect::PoolLimits;
 use operation::SqlOperation;
 use scan::ParsedStatement;
 
-/// Database URL.
 #[derive(Clone, Debug)]
 enum DatabaseUrl {
     Secret(SecretRef),
@@ -45,7 +44,6 @@ enum DatabaseUrl {
     Plain(String),
 }
 
-/// Common options of all effects of an upstream.
 struct SqlOptions {
     dialect: Dialect,
     address: DatabaseUrl,
@@ -54,7 +52,6 @@ struct SqlOptions {
     max_rows: usize,
 }
 
-/// Provider of the effects of one database.
 struct SqlProvider {
     options: SqlOptions,
     markers: MarkerStatements,
@@ -76,7 +73,6 @@ struct OpenPool {
     has_marker: OnceCell<()>,
 }
 
-/// Result of a transaction.
 enum TransactionResult {
     Executed(Reply),
     /// The marker existed: the effect was executed earlier.

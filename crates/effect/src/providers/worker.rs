@@ -63,7 +63,8 @@ impl UpstreamConfig for WorkerConfig {
         let provider = Arc::new(WorkerProvider::new(Arc::clone(&board)));
         let (effects, policy) = (self.effects.iter().cloned(), self.policy(Policy::worker()));
         let upstream = Upstream::effects(site.name, effects.collect(), provider, policy);
-        Ok(self.finish(upstream).with_job_board(board, terms))
+        let job_logs = Some(board.job_logs());
+        Ok(Upstream { job_logs, board: Some((board, terms)), ..self.finish(upstream) })
     }
 }
 

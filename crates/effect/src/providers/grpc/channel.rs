@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
@@ -19,7 +18,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, ConnectError, Request, Status};
 
 use crate::egress::{self, EgressDenied};
-use crate::http::{Certificates, TlsConfig};
+use crate::http::{Certificates, OfCertificates, TlsConfig};
 use crate::provider::ProviderError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,26 +29,22 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Maximum timeout of a call: `grpc-timeout` has eight digits.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// Endpoint of an upstream and its connection options.
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcEndpoint {
     pub(crate) endpoint: Url,
     pub(crate) tls: TlsConfig,
     /// Whether the endpoint must have a public address.
     pub(crate) guarded: bool,
-    /// Maximum size of a sent message, in bytes.
     pub(crate) max_request: usize,
-    /// Maximum size of a received message, in bytes.
     pub(crate) max_response: usize,
 }
 
 /// Connection to one upstream; created on first use, and recreated after a change of certificates.
 pub(crate) struct GrpcChannel {
     endpoint: GrpcEndpoint,
-    made: Mutex<Option<(Certificates, Channel)>>,
+    made: OfCertificates<Channel>,
 }
 
-/// One gRPC call.
 pub(crate) struct GrpcCall {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
@@ -100,21 +95,12 @@ impl GrpcError {
 
 impl GrpcChannel {
     pub(crate) fn new(endpoint: GrpcEndpoint) -> Self {
-        Self { endpoint, made: Mutex::new(None) }
+        let made = OfCertificates::new(endpoint.tls.clone());
+        Self { endpoint, made }
     }
 
-    /// Returns a channel with the current certificates.
     pub(crate) fn channel(&self) -> Result<Channel, ProviderError> {
-        let read = self.endpoint.tls.read()?;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, channel)) = made.as_ref().filter(|(known, _)| *known == read) {
-            return Ok(channel.clone());
-        }
-        let channel = self.endpoint.channel(&read).map_err(|error| {
-            ProviderError::unavailable("tls", format!("invalid certificates: {}", chain(&error)))
-        })?;
-        *made = Some((read, channel.clone()));
-        Ok(channel)
+        self.made.get(|read| self.endpoint.channel(read).map_err(|error| chain(&error)))
     }
 
     /// Sends a message and waits for the response message.
@@ -198,26 +184,17 @@ fn fault(status: Status) -> GrpcError {
     if let Some(denied) = egress::egress_error(source) {
         return GrpcError::Forbidden(denied.clone());
     }
-    if causes(source).any(<dyn StdError>::is::<ConnectError>) {
+    if egress::causes(source).any(<dyn StdError>::is::<ConnectError>) {
         GrpcError::Unreachable(chain(source))
     } else {
         GrpcError::ConnectionLost(chain(source))
     }
 }
 
-fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    let mut next = Some(error);
-    std::iter::from_fn(move || {
-        let error = next?;
-        next = error.source();
-        Some(error)
-    })
-}
-
 /// Returns an error with its causes, without duplicates.
 fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut texts: Vec<String> = Vec::new();
-    for error in causes(error) {
+    for error in egress::causes(error) {
         let text = error.to_string();
         if texts.last().is_none_or(|last| !last.ends_with(&text)) {
             texts.push(text);

@@ -12,6 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::channel::GrpcEndpoint;
+use super::reflection::Reflection;
 use super::schema::{MethodName, Schema, check_path};
 use super::status::GrpcResponseRule;
 use super::{DescriptorSource, Grpc, GrpcOperation};
@@ -119,7 +120,7 @@ impl GrpcConfig {
     fn source(&self, dir: &Path) -> Result<(DescriptorSource, String), String> {
         let Some(file) = self.descriptors.as_ref().filter(|_| !self.reflection) else {
             return match (self.reflection, &self.descriptors) {
-                (true, None) => Ok((DescriptorSource::Reflection, String::new())),
+                (true, None) => Ok((DescriptorSource::Reflection(Reflection::default()), String::new())),
                 (true, Some(_)) => {
                     Err("descriptors and reflection are mutually exclusive; remove one".to_owned())
                 }
@@ -135,7 +136,7 @@ impl GrpcConfig {
             .map_err(|error| format!("cannot read the descriptors {displayed}: {error}; {remedy}"))?;
         let schema = Schema::decode(&bytes)
             .map_err(|reason| format!("invalid descriptors {displayed}: {reason}; {remedy}"))?;
-        Ok((DescriptorSource::File(schema), hex::encode(Sha256::digest(&bytes))))
+        Ok((DescriptorSource::File(Arc::new(schema)), hex::encode(Sha256::digest(&bytes))))
     }
 }
 

@@ -37,7 +37,6 @@ struct CachedSchema {
     schema: Arc<Schema>,
 }
 
-/// Parameters of a reflection call.
 pub(crate) struct ReflectionCall<'a> {
     pub(crate) line: &'a GrpcChannel,
     pub(crate) channel: Channel,
@@ -46,7 +45,6 @@ pub(crate) struct ReflectionCall<'a> {
     pub(crate) at: Timestamp,
 }
 
-/// Error of a reflection lookup.
 pub(crate) enum ReflectionError {
     /// The upstream did not respond.
     Fault(GrpcError),
@@ -57,7 +55,6 @@ pub(crate) enum ReflectionError {
 }
 
 impl Reflection {
-    /// Deletes all cached descriptors.
     pub(crate) fn invalidate(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
@@ -169,7 +166,6 @@ fn pool(files: Vec<FileDescriptorProto>) -> Result<DescriptorPool, String> {
     Ok(pool)
 }
 
-/// `ServerReflectionRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Request {
     #[prost(string, optional, tag = "3")]

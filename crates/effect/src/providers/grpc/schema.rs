@@ -41,7 +41,6 @@ impl fmt::Display for MethodName {
     }
 }
 
-/// Parsed descriptors.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema(DescriptorPool);
 

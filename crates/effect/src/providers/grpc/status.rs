@@ -50,7 +50,6 @@ const NAMES: [(Code, &str); 17] = [
     (Code::Unauthenticated, "UNAUTHENTICATED"),
 ];
 
-/// Returns the name of a status code, as in the gRPC documentation.
 pub(crate) fn name(code: Code) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == code).map_or("UNKNOWN", |(_, name)| name)
 }
@@ -205,7 +204,6 @@ fn retry_info(detail: &Any) -> Option<Duration> {
     RetryInfo::decode(detail.value.as_slice()).ok()?.retry_delay?.try_into().ok()
 }
 
-/// Returns the delay that a gRPC server requests for retries.
 fn pushback(status: &Status) -> Option<Duration> {
     let text = status.metadata().get("grpc-retry-pushback-ms")?.to_str().ok()?;
     text.parse().ok().map(Duration::from_millis)

@@ -77,9 +77,7 @@ pub struct HttpEffectConfig {
 /// Properties of an upstream that decide about the requests of its effects.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestLimits {
-    /// Whether a path has a base URL.
     pub(crate) has_base: bool,
-    /// Whether every request has credentials.
     pub(crate) has_credentials: bool,
     /// Whether the configuration names the hosts that a payload may choose. Hosts of single tenants do not
     /// suffice: without `allow`, other tenants may choose any host.

@@ -129,7 +129,7 @@ impl UpstreamConfig for ScriptConfig {
         let script = ScriptProvider::new(self.script_options(), operations, Arc::clone(&job_logs));
         let policy = self.policy(Policy::script());
         let upstream = Upstream::effects(site.name, effects, Arc::new(script), policy);
-        Ok(self.finish(upstream).with_job_logs(job_logs))
+        Ok(Upstream { job_logs: Some(job_logs), ..self.finish(upstream) })
     }
 
     fn runs_programs(&self) -> bool {

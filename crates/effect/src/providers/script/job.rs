@@ -104,7 +104,6 @@ fn context_env(item: &WorkItem, attempt: Attempt) -> Vec<(String, String)> {
     usual.chain(own.into_iter().map(|(name, value)| (format!("{OWN}{name}"), value))).collect()
 }
 
-/// Returns the environment variables of the payload.
 fn payload_env(payload: &Value) -> Result<Vec<(String, String)>, String> {
     let env = match payload.get("env") {
         None | Some(Value::Null) => return Ok(Vec::new()),

@@ -11,37 +11,29 @@ use tokio::process::{Child, ChildStdin, Command};
 use super::spec::{self, FAILED, REPORT, ROOT, Report, STATUS, SUPERVISE_COMMAND, SandboxSpec, Spec, WORK};
 use crate::job_logs::MAX_LINE_BYTES;
 
-/// Job that is ready to run.
 pub(super) struct ScriptRun {
     pub(super) source: SourceFile,
     pub(super) input: String,
     pub(super) user: Option<u32>,
     pub(super) confined: SandboxSpec,
-    /// Maximum size of the result, in bytes.
     pub(super) max_output: usize,
 }
 
-/// Source file of a job.
 pub(super) struct SourceFile {
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// Exit of a job.
 pub(super) struct ScriptExit {
     pub(super) report: Report,
     pub(super) output: Vec<u8>,
 }
 
-/// Error of a job without an exit status.
 pub(super) enum RunError {
-    /// The job was not started.
     NotStarted(String),
     /// The sandbox could not be created, or the interpreter is missing.
     Confinement(String),
-    /// The output exceeds the limit.
     Output,
-    /// The supervisor process died.
     Lost(String),
 }
 

@@ -4,7 +4,6 @@
 //! directory; seccomp, which permits the system calls of a list and denies sockets; resource limits; `exec`. All child processes inherit the
 //! restrictions, which cannot be removed.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -16,7 +15,7 @@ use landlock::{
     RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::SeccompAction;
 
 use super::spec::{self, FAILED, IN_NAMESPACES, Isolation, NO_COMMAND, ResourceLimits, SandboxSpec};
 use super::system_calls;
@@ -136,13 +135,9 @@ pub(super) fn landlock() -> &'static str {
 
 /// Denies all sockets, and `io_uring`, which could create sockets without this filter.
 fn mute() -> Result<(), String> {
-    let calls = SILENCED.iter().map(|call| (*call, Vec::new())).collect::<BTreeMap<_, _>>();
+    let calls = SILENCED.iter().map(|call| (*call, Vec::new())).collect();
     let deny = SeccompAction::Errno(rustix::io::Errno::ACCESS.raw_os_error().cast_unsigned());
-    let arch = std::env::consts::ARCH.try_into().map_err(|error| format!("seccomp: {error}"))?;
-    let filter = SeccompFilter::new(calls, SeccompAction::Allow, deny, arch);
-    let program: BpfProgram =
-        filter.and_then(TryInto::try_into).map_err(|error| format!("seccomp: {error}"))?;
-    seccompiler::apply_filter(&program).map_err(|error| format!("seccomp: {error}"))
+    system_calls::install(calls, SeccompAction::Allow, deny).map_err(|error| format!("seccomp: {error}"))
 }
 
 /// `socket` and `io_uring_setup`, also of the x32 ABI, which has the same architecture. Other ABIs of the processor have

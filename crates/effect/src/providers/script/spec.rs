@@ -50,12 +50,10 @@ pub(super) const REPORT: &str = "report";
 /// Working directory of the job, inside the directory that is created for it.
 pub(super) const WORK: &str = "work";
 
-/// Job specification for a supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Spec {
     /// Directory that is removed when the job is cancelled. The job runs in [`WORK`] below it.
     pub(super) dir: PathBuf,
-    /// Standard input of the job.
     pub(super) input: String,
     /// User id of the job; `None`: that of the supervisor.
     pub(super) user: Option<u32>,
@@ -69,13 +67,10 @@ pub(super) struct SandboxSpec {
     pub(super) env: Vec<(String, String)>,
     pub(super) limits: ResourceLimits,
     pub(super) isolation: Isolation,
-    /// Whether it may use the network.
     pub(super) network: bool,
     /// Number of processes and threads that the user of the job has outside its namespaces.
     pub(super) running: u64,
-    /// Readable directories and files.
     pub(super) read: Vec<PathBuf>,
-    /// Readable and writable directories and files.
     pub(super) write: Vec<PathBuf>,
 }
 
@@ -122,7 +117,6 @@ pub enum Isolation {
     None,
 }
 
-/// Report of the end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
@@ -130,7 +124,6 @@ pub(super) enum Report {
     Signal(i32),
 }
 
-/// End of a job in namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum JobEnd {
@@ -168,7 +161,6 @@ pub(super) fn encode_framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads exactly one message.
 pub(super) fn read<T: DeserializeOwned>(mut from: impl Read) -> io::Result<T> {
     let mut length = [0; 8];
     from.read_exact(&mut length)?;

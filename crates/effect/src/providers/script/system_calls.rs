@@ -317,15 +317,24 @@ pub(super) fn restrict() -> Result<(), String> {
 }
 
 fn apply() -> Result<(), String> {
-    let text = |error: seccompiler::BackendError| error.to_string();
     let calls = ALLOWED.iter().chain(ALLOWED_HERE).map(|call| (*call, Vec::new()));
     let mut rules: BTreeMap<_, _> = calls.collect();
     let operator = SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS);
-    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, 0).map_err(text)?;
-    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![condition]).map_err(text)?]);
-    let denied = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, 0)
+        .and_then(|condition| SeccompRule::new(vec![condition]));
+    rules.insert(libc::SYS_clone, vec![condition.map_err(|error| error.to_string())?]);
+    install(rules, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()), SeccompAction::Allow)
+}
+
+/// Applies a filter to this process: `usual` is the action for calls without a rule.
+pub(super) fn install(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    usual: SeccompAction,
+    matched: SeccompAction,
+) -> Result<(), String> {
+    let text = |error: seccompiler::BackendError| error.to_string();
     let arch = std::env::consts::ARCH.try_into().map_err(text)?;
-    let filter = SeccompFilter::new(rules, denied, SeccompAction::Allow, arch).map_err(text)?;
+    let filter = SeccompFilter::new(rules, usual, matched, arch).map_err(text)?;
     let program: BpfProgram = filter.try_into().map_err(text)?;
     seccompiler::apply_filter(&program).map_err(|error| error.to_string())
 }

@@ -19,7 +19,6 @@ use crate::provider::ProviderError;
 /// Maximum size of an inline attachment, in bytes.
 const MAX_INLINE_BYTES: usize = 256 << 10;
 
-/// Source of an attachment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AttachmentRef {
@@ -31,7 +30,6 @@ pub(crate) struct AttachmentRef {
     base64: Option<String>,
 }
 
-/// Attachment with its content.
 pub(crate) struct EmailAttachment {
     pub(crate) name: String,
     pub(crate) kind: String,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::SmtpProvider;
 use super::attachment::AttachmentStore;
 use super::connection::{Login, SmtpConnectionPool, SmtpEndpoint, TlsMode};
-use super::message::{EmailFields, EmailTemplate, check_body, mailbox};
+use super::message::{EmailFields, check_body, mailbox};
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
 use crate::egress::Egress;
 use crate::http::TlsConfig;
@@ -167,7 +167,7 @@ fn is_domain(text: &str) -> bool {
 }
 
 impl EmailEffectConfig {
-    fn template(&self) -> Result<EmailTemplate, String> {
+    fn template(&self) -> Result<EmailFields, String> {
         let lists = [
             ("to", &self.to),
             ("cc", &self.cc),
@@ -188,13 +188,13 @@ impl EmailEffectConfig {
             lists,
         };
         if templates.is_empty() {
-            return Ok(EmailTemplate::Arguments);
+            return Ok(templates);
         }
         if !templates.lists.iter().any(|(name, _)| ["to", "cc", "bcc"].contains(name)) {
             return Err("recipient is missing; set to, cc or bcc".to_owned());
         }
         check_body(templates.text.is_some(), templates.html.is_some(), templates.markdown.is_some())?;
-        Ok(EmailTemplate::Templates(Box::new(templates)))
+        Ok(templates)
     }
 }
 

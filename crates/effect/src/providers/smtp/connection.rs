@@ -18,7 +18,8 @@ use lettre::transport::smtp::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::message::EmailMessage;
-use crate::http::{Certificates, TlsConfig};
+use crate::egress::causes;
+use crate::http::{Certificates, OfCertificates, TlsConfig};
 use crate::secret::{Secret, SecretRef, SecretScrubber};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,13 +42,11 @@ pub enum TlsMode {
     None,
 }
 
-/// User name and password.
 pub(crate) struct Login {
     pub(crate) user: SecretRef,
     pub(crate) password: SecretRef,
 }
 
-/// SMTP server and its connection options.
 pub(crate) struct SmtpEndpoint {
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -60,14 +59,12 @@ pub(crate) struct SmtpEndpoint {
     pub(crate) kept: usize,
 }
 
-/// Connection pool of one SMTP server.
 pub(crate) struct SmtpConnectionPool {
     endpoint: SmtpEndpoint,
     idle: Mutex<Vec<(Instant, AsyncSmtpConnection)>>,
-    parameters: Mutex<Option<(Certificates, TlsParameters)>>,
+    parameters: OfCertificates<TlsParameters>,
 }
 
-/// Reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SmtpReply {
     pub(crate) code: u16,
@@ -77,13 +74,8 @@ pub(crate) struct SmtpReply {
 /// Error of an email that was not accepted.
 #[derive(Debug)]
 pub(crate) enum SendError {
-    /// No connection, or the server accepts no email now.
-    Unreachable(String),
-    /// TLS failed.
-    Tls(String),
-    /// A secret is missing.
-    Secret(String),
-    /// The server rejected the credentials.
+    /// Not sent, for this reason, which has a failure code.
+    Unavailable(&'static str, String),
     Credentials(String),
     /// The connection was lost before the email was sent.
     Broken(String),
@@ -92,12 +84,16 @@ pub(crate) enum SendError {
     /// The server does not support such an email.
     Unfit(String),
     /// The server rejected the email, or a recipient if one is given.
-    Rejected { reply: SmtpReply, to: Option<String> },
+    Rejected {
+        reply: SmtpReply,
+        to: Option<String>,
+    },
 }
 
 impl SmtpConnectionPool {
     pub(crate) fn new(endpoint: SmtpEndpoint) -> Self {
-        Self { endpoint, idle: Mutex::default(), parameters: Mutex::default() }
+        let parameters = OfCertificates::new(endpoint.tls.clone());
+        Self { endpoint, idle: Mutex::default(), parameters }
     }
 
     /// Sends an email: to all recipients or to none.
@@ -162,9 +158,9 @@ impl SmtpConnectionPool {
         );
         let mut connection = connecting.await.map_err(|error| {
             if is_tls(&error) {
-                SendError::Tls(error.to_string())
+                SendError::Unavailable("tls", error.to_string())
             } else {
-                SendError::Unreachable(error.to_string())
+                SendError::Unavailable("unreachable", error.to_string())
             }
         })?;
         let upgrade = match mode {
@@ -174,11 +170,15 @@ impl SmtpConnectionPool {
         };
         if let Some(tls) = tls.filter(|_| upgrade) {
             if !connection.can_starttls() {
-                return Err(SendError::Tls(
+                return Err(SendError::Unavailable(
+                    "tls",
                     "the server does not support STARTTLS, which tls = \"required\" requires".to_owned(),
                 ));
             }
-            connection.starttls(tls, &hello).await.map_err(|error| SendError::Tls(error.to_string()))?;
+            connection
+                .starttls(tls, &hello)
+                .await
+                .map_err(|error| SendError::Unavailable("tls", error.to_string()))?;
         }
         self.authenticate(&mut connection, scrub).await?;
         Ok(connection)
@@ -191,7 +191,7 @@ impl SmtpConnectionPool {
     ) -> Result<(), SendError> {
         let Some(Login { user, password }) = &self.endpoint.user else { return Ok(()) };
         let read = |reference: &SecretRef| {
-            reference.resolve().map_err(|error| SendError::Secret(error.log().to_owned()))
+            reference.resolve().map_err(|error| SendError::Unavailable("secret", error.log().to_owned()))
         };
         let (user, password) = (read(user)?, read(password)?);
         scrub.add(&password);
@@ -203,24 +203,16 @@ impl SmtpConnectionPool {
         let response = connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await;
         response.map(drop).map_err(|error| match reply(&error) {
             // Overloaded or shutting down.
-            Some(reply) if reply.code == 421 => SendError::Unreachable(reply.to_string()),
+            Some(reply) if reply.code == 421 => SendError::Unavailable("unreachable", reply.to_string()),
             Some(reply) => SendError::Credentials(reply.to_string()),
             None if error.is_client() => SendError::Credentials(error.to_string()),
             None => SendError::Broken(error.to_string()),
         })
     }
 
-    /// Returns the TLS parameters with the current certificates.
     fn parameters(&self) -> Result<TlsParameters, SendError> {
-        let read = self.endpoint.tls.read();
-        let read = read.map_err(|error| SendError::Tls(error.failure().message.clone()))?;
-        let mut made = self.parameters.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, parameters)) = made.as_ref().filter(|(known, _)| *known == read) {
-            return Ok(parameters.clone());
-        }
-        let parameters = self.make(&read).map_err(|error| SendError::Tls(error.to_string()))?;
-        *made = Some((read, parameters.clone()));
-        Ok(parameters)
+        let made = self.parameters.get(|read| self.make(read).map_err(|error| error.to_string()));
+        made.map_err(|error| SendError::Unavailable("tls", error.failure().message.clone()))
     }
 
     fn make(&self, [ca, cert, key]: &Certificates) -> Result<TlsParameters, SmtpError> {
@@ -290,14 +282,9 @@ fn reply(error: &SmtpError) -> Option<SmtpReply> {
 
 /// Returns whether TLS is the cause of an error, at any depth.
 fn is_tls(error: &SmtpError) -> bool {
-    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(error) = next {
+    let is_rustls = |error: &(dyn StdError + 'static)| {
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if error.is::<rustls::Error>() || inner.is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
-        {
-            return true;
-        }
-        next = error.source();
-    }
-    error.is_tls()
+        error.is::<rustls::Error>() || inner.is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
+    };
+    error.is_tls() || causes(error).any(is_rustls)
 }

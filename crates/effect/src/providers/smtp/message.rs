@@ -16,16 +16,7 @@ use super::markdown;
 use crate::secret::SecretScrubber;
 use crate::template::{FillError, JsonTemplate, PlaceholderScope, TextTemplate};
 
-/// Source of an email.
-#[derive(Clone, Debug)]
-pub(crate) enum EmailTemplate {
-    /// The arguments are the email.
-    Arguments,
-    /// The configured templates.
-    Templates(Box<EmailFields>),
-}
-
-/// Templates of the fields of an email.
+/// Templates of the fields of an email; without any, the arguments are the email.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EmailFields {
     /// Templates of `to`, `cc`, `bcc`, `reply_to`, `attachments`.
@@ -36,7 +27,6 @@ pub(crate) struct EmailFields {
     pub(crate) markdown: Option<TextTemplate>,
 }
 
-/// Content of an email.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct EmailContent {
@@ -54,7 +44,6 @@ pub(crate) struct EmailContent {
     pub(crate) attachments: Vec<AttachmentRef>,
 }
 
-/// Format of a body.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum BodyFormat {
@@ -83,26 +72,10 @@ impl<'de> Deserialize<'de> for OneOrMany {
     }
 }
 
-/// Encoded email.
 pub(crate) struct EmailMessage {
     pub(crate) id: String,
     pub(crate) envelope: Envelope,
     pub(crate) bytes: Vec<u8>,
-}
-
-impl EmailTemplate {
-    pub(crate) fn fill(&self, scope: PlaceholderScope<'_>) -> Result<EmailContent, FillError> {
-        let value = match self {
-            Self::Arguments => scope.payload.clone(),
-            Self::Templates(templates) => Value::Object(templates.fill(scope)?),
-        };
-        let mut track = serde_path_to_error::Track::new();
-        let read = EmailContent::deserialize(serde_path_to_error::Deserializer::new(&value, &mut track));
-        read.map_err(|error| match track.path().to_string().as_str() {
-            "." => FillError::Payload(error.to_string()),
-            field => FillError::Payload(format!("invalid field {field:?}: {error}")),
-        })
-    }
 }
 
 impl EmailFields {
@@ -111,7 +84,17 @@ impl EmailFields {
             && [&self.subject, &self.text, &self.html, &self.markdown].iter().all(|text| text.is_none())
     }
 
-    fn fill(&self, scope: PlaceholderScope<'_>) -> Result<Map<String, Value>, FillError> {
+    pub(crate) fn fill(&self, scope: PlaceholderScope<'_>) -> Result<EmailContent, FillError> {
+        let value = if self.is_empty() { scope.payload.clone() } else { Value::Object(self.values(scope)?) };
+        let mut track = serde_path_to_error::Track::new();
+        let read = EmailContent::deserialize(serde_path_to_error::Deserializer::new(&value, &mut track));
+        read.map_err(|error| match track.path().to_string().as_str() {
+            "." => FillError::Payload(error.to_string()),
+            field => FillError::Payload(format!("invalid field {field:?}: {error}")),
+        })
+    }
+
+    fn values(&self, scope: PlaceholderScope<'_>) -> Result<Map<String, Value>, FillError> {
         let mut fields = Map::new();
         for (name, template) in &self.lists {
             fields.insert((*name).to_owned(), template.fill(scope)?);

@@ -24,18 +24,18 @@ pub(crate) fn classify_reply(
     sent: Result<SmtpReply, SendError>,
     delay: Duration,
 ) -> Result<Reply, ProviderError> {
-    let unavailable =
-        |code, reason: String| Err(ProviderError::unavailable(code, format!("{upstream}: {reason}")));
     match sent {
         Ok(reply) => Ok(Reply::from(json!({ "message_id": id, "response": reply.to_string() }))),
-        Err(SendError::Unreachable(reason)) => unavailable("unreachable", reason),
-        Err(SendError::Tls(reason)) => unavailable("tls", reason),
-        Err(SendError::Secret(reason)) => unavailable("secret", reason),
-        Err(SendError::Broken(reason)) => unavailable("transport", reason),
+        Err(SendError::Unavailable(code, reason)) => {
+            Err(ProviderError::unavailable(code, format!("{upstream}: {reason}")))
+        }
         Err(SendError::Credentials(reason)) => Err(ProviderError::unavailable(
             "smtp_auth",
             format!("{upstream} rejected the credentials: {reason}"),
         )),
+        Err(SendError::Broken(reason)) => {
+            Err(ProviderError::unavailable("transport", format!("{upstream}: {reason}")))
+        }
         Err(SendError::Lost(reason)) => {
             Err(ProviderError::response_lost("transport", format!("{upstream}: {reason}")))
         }

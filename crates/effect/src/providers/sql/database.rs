@@ -39,7 +39,6 @@ pub(crate) trait Session: Send {
     async fn end(self: Box<Self>, how: TransactionEnd) -> Result<(), sqlx::Error>;
 }
 
-/// End of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionEnd {
     Commit,
@@ -55,7 +54,6 @@ impl TransactionEnd {
     }
 }
 
-/// Result of a statement.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     /// Number of returned rows, or of affected rows if none are returned.

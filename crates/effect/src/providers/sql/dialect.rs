@@ -18,7 +18,6 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Returns the URL schemes.
     pub(crate) fn schemes(self) -> &'static [&'static str] {
         match self {
             Self::Postgres => &["postgres:", "postgresql:"],
@@ -27,7 +26,6 @@ impl Dialect {
         }
     }
 
-    /// Returns the statement that creates the marker table.
     pub(crate) fn create_marker(self) -> &'static str {
         match self {
             Self::Postgres => {

@@ -19,7 +19,6 @@ use super::dialect::Dialect;
 use crate::provider::{ProviderError, TransientCause};
 use crate::secret::SecretScrubber;
 
-/// Failure code if the database was not reached.
 const UNREACHABLE: &str = "database_unreachable";
 
 /// Classifies an error; `committing`: the commit was sent.
@@ -36,14 +35,10 @@ pub(crate) fn into_provider_error(
             let (code, class) = classify(dialect, error.as_ref());
             let message = describe(error.message());
             match class {
-                ErrorClass::Rejected => ProviderError::permanent(code, message),
-                ErrorClass::Trouble(TransientCause::Unavailable) if committing => {
-                    ProviderError::response_lost(code, message)
-                }
-                ErrorClass::Trouble(TransientCause::Throttled) => ProviderError::throttled(code, message),
-                ErrorClass::Trouble(TransientCause::Unavailable | TransientCause::ResponseLost) => {
-                    ProviderError::unavailable(code, message)
-                }
+                None => ProviderError::permanent(code, message),
+                Some(TransientCause::Throttled) => ProviderError::throttled(code, message),
+                Some(_) if committing => ProviderError::response_lost(code, message),
+                Some(_) => ProviderError::unavailable(code, message),
             }
         }
         sqlx::Error::ColumnDecode { index, source } => {
@@ -60,7 +55,6 @@ pub(crate) fn into_provider_error(
     }
 }
 
-/// Returns whether the error means that a table is missing.
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     matches!(error.code().as_deref(), Some("42P01" | "42S02")) || error.message().starts_with("no such table")
@@ -71,13 +65,10 @@ pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ErrorClass {
-    Rejected,
-    Trouble(TransientCause),
-}
+/// Code of an error, and the cause of a transient one; `None`: the statement was rejected.
+type Class = (String, Option<TransientCause>);
 
-fn classify(dialect: Dialect, error: &dyn DatabaseError) -> (String, ErrorClass) {
+fn classify(dialect: Dialect, error: &dyn DatabaseError) -> Class {
     let code = error.code().unwrap_or(Cow::Borrowed(""));
     match dialect {
         Dialect::Postgres => (code.to_string(), by_state(&code)),
@@ -89,31 +80,29 @@ fn classify(dialect: Dialect, error: &dyn DatabaseError) -> (String, ErrorClass)
     }
 }
 
-fn by_state(state: &str) -> ErrorClass {
+fn by_state(state: &str) -> Option<TransientCause> {
     match (state, state.get(..2).unwrap_or_default()) {
-        ("55P03", _) | (_, "40") => ErrorClass::Trouble(TransientCause::Throttled),
-        (_, "08" | "28" | "3D" | "53" | "57" | "58" | "XX" | "") => {
-            ErrorClass::Trouble(TransientCause::Unavailable)
-        }
-        _ => ErrorClass::Rejected,
+        ("55P03", _) | (_, "40") => Some(TransientCause::Throttled),
+        (_, "08" | "28" | "3D" | "53" | "57" | "58" | "XX" | "") => Some(TransientCause::Unavailable),
+        _ => None,
     }
 }
 
 /// Distinguishes the MySQL errors that share the state 23000 or have none.
-fn mysql(state: &str, number: u16, kind: &ErrorKind) -> (String, ErrorClass) {
+fn mysql(state: &str, number: u16, kind: &ErrorKind) -> Class {
     match number {
         // Lock wait timeout, deadlock, concurrent change of a table.
-        1205 | 1213 | 1412 => ("40001".to_owned(), ErrorClass::Trouble(TransientCause::Throttled)),
+        1205 | 1213 | 1412 => ("40001".to_owned(), Some(TransientCause::Throttled)),
         // Too many connections, shutdown, disk full, killed, out of memory, timeout, read only.
         1021 | 1037 | 1040 | 1041 | 1053 | 1114 | 1203 | 1290 | 1317 | 1836 | 1927 | 1969 | 3024 => {
-            (mysql_code(state, number), ErrorClass::Trouble(TransientCause::Unavailable))
+            (mysql_code(state, number), Some(TransientCause::Unavailable))
         }
         // Check constraint: 3819 in MySQL, 4025 in MariaDB.
-        3819 | 4025 => ("23514".to_owned(), ErrorClass::Rejected),
+        3819 | 4025 => ("23514".to_owned(), None),
         _ => match constraint(kind) {
-            Some(state) => (state.to_owned(), ErrorClass::Rejected),
+            Some(state) => (state.to_owned(), None),
             // Any other general error concerns the statement.
-            None if state == "HY000" => (mysql_code(state, number), ErrorClass::Rejected),
+            None if state == "HY000" => (mysql_code(state, number), None),
             None => (state.to_owned(), by_state(state)),
         },
     }
@@ -124,13 +113,13 @@ fn mysql_code(state: &str, number: u16) -> String {
 }
 
 /// Classifies by the primary result code, which is the lowest byte.
-fn sqlite(code: i32, kind: &ErrorKind) -> (String, ErrorClass) {
+fn sqlite(code: i32, kind: &ErrorKind) -> Class {
     let named = |code: i32| format!("sqlite_{code}");
     match code & 0xff {
-        5 | 6 => ("sqlite_busy".to_owned(), ErrorClass::Trouble(TransientCause::Throttled)),
-        19 => (constraint(kind).unwrap_or("23000").to_owned(), ErrorClass::Rejected),
-        1 | 18 | 20 | 25 => (named(code), ErrorClass::Rejected),
-        _ => (named(code), ErrorClass::Trouble(TransientCause::Unavailable)),
+        5 | 6 => ("sqlite_busy".to_owned(), Some(TransientCause::Throttled)),
+        19 => (constraint(kind).unwrap_or("23000").to_owned(), None),
+        1 | 18 | 20 | 25 => (named(code), None),
+        _ => (named(code), Some(TransientCause::Unavailable)),
     }
 }
 
@@ -149,13 +138,13 @@ fn constraint(kind: &ErrorKind) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    const BUSY: ErrorClass = ErrorClass::Trouble(TransientCause::Throttled);
-    const DOWN: ErrorClass = ErrorClass::Trouble(TransientCause::Unavailable);
+    const BUSY: Option<TransientCause> = Some(TransientCause::Throttled);
+    const DOWN: Option<TransientCause> = Some(TransientCause::Unavailable);
 
     #[test]
     fn sqlstate_is_classified() {
         for state in ["23505", "22P02", "42P01", "P0001", "21000", "0A000", "44000"] {
-            assert_eq!(by_state(state), ErrorClass::Rejected, "{state}");
+            assert_eq!(by_state(state), None, "{state}");
         }
         for state in ["40001", "40P01", "55P03"] {
             assert_eq!(by_state(state), BUSY, "{state}");
@@ -170,32 +159,20 @@ mod tests {
         let classify_code = |state, number, kind| mysql(state, number, &kind);
         assert_eq!(classify_code("40001", 1213, ErrorKind::Other), ("40001".to_owned(), BUSY));
         assert_eq!(classify_code("HY000", 1205, ErrorKind::Other), ("40001".to_owned(), BUSY));
-        assert_eq!(
-            classify_code("23000", 1062, ErrorKind::UniqueViolation),
-            ("23505".to_owned(), ErrorClass::Rejected)
-        );
-        assert_eq!(
-            classify_code("HY000", 3819, ErrorKind::CheckViolation),
-            ("23514".to_owned(), ErrorClass::Rejected)
-        );
+        assert_eq!(classify_code("23000", 1062, ErrorKind::UniqueViolation), ("23505".to_owned(), None));
+        assert_eq!(classify_code("HY000", 3819, ErrorKind::CheckViolation), ("23514".to_owned(), None));
         assert_eq!(classify_code("08004", 1040, ErrorKind::Other), ("08004".to_owned(), DOWN));
         assert_eq!(classify_code("HY000", 3024, ErrorKind::Other), ("mysql_3024".to_owned(), DOWN));
-        assert_eq!(
-            classify_code("42S02", 1146, ErrorKind::Other),
-            ("42S02".to_owned(), ErrorClass::Rejected)
-        );
-        assert_eq!(
-            classify_code("HY000", 1366, ErrorKind::Other),
-            ("mysql_1366".to_owned(), ErrorClass::Rejected)
-        );
+        assert_eq!(classify_code("42S02", 1146, ErrorKind::Other), ("42S02".to_owned(), None));
+        assert_eq!(classify_code("HY000", 1366, ErrorKind::Other), ("mysql_1366".to_owned(), None));
     }
 
     #[test]
     fn sqlite_result_codes_are_classified() {
         assert_eq!(sqlite(517, &ErrorKind::Other), ("sqlite_busy".to_owned(), BUSY));
-        assert_eq!(sqlite(2067, &ErrorKind::UniqueViolation), ("23505".to_owned(), ErrorClass::Rejected));
-        assert_eq!(sqlite(1811, &ErrorKind::Other), ("23000".to_owned(), ErrorClass::Rejected));
-        assert_eq!(sqlite(1, &ErrorKind::Other), ("sqlite_1".to_owned(), ErrorClass::Rejected));
+        assert_eq!(sqlite(2067, &ErrorKind::UniqueViolation), ("23505".to_owned(), None));
+        assert_eq!(sqlite(1811, &ErrorKind::Other), ("23000".to_owned(), None));
+        assert_eq!(sqlite(1, &ErrorKind::Other), ("sqlite_1".to_owned(), None));
         assert_eq!(sqlite(14, &ErrorKind::Other), ("sqlite_14".to_owned(), DOWN));
     }
 

@@ -9,7 +9,6 @@ use super::scan::ParsedStatement;
 use crate::provider::ProviderError;
 use crate::template::{JsonTemplate, PlaceholderScope};
 
-/// SQL operation of one effect.
 #[derive(Clone, Debug)]
 pub(crate) struct SqlOperation {
     pub(crate) steps: Vec<StatementStep>,
@@ -96,7 +95,6 @@ pub enum ResultShape {
 }
 
 impl StatementStep {
-    /// Returns the values of its parameters.
     pub(super) fn values(
         &self,
         scope: PlaceholderScope<'_>,

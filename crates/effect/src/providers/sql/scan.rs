@@ -6,7 +6,6 @@
 
 use super::dialect::Dialect;
 
-/// Parsed statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedStatement {
     parts: Vec<Part>,
@@ -16,7 +15,6 @@ pub(crate) struct ParsedStatement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// Index of the parameter name.
     Param(usize),
 }
 
@@ -53,7 +51,6 @@ impl ParsedStatement {
         })
     }
 
-    /// Returns the statement with the placeholders of the database.
     pub(crate) fn render(&self, placeholder: impl Fn(usize) -> String) -> String {
         let text = self.parts.iter().map(|part| match part {
             Part::Text(text) => text.clone(),
@@ -63,7 +60,6 @@ impl ParsedStatement {
     }
 }
 
-/// Keywords that would start or end the transaction of the statement.
 const CONTROL: [&str; 7] = ["BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "START"];
 
 struct Scanner<'a> {

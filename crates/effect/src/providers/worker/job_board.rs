@@ -310,7 +310,6 @@ impl State {
         }
     }
 
-    /// Removes the jobs whose attempts were cancelled.
     fn remove_abandoned(&mut self) {
         for (_, job) in self.jobs.extract_if(.., |_, job| job.reply.is_closed()) {
             self.order.remove(&job.position);
