@@ -253,6 +253,11 @@ fn version(text: &str) -> Option<(u64, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
+/// Returns the error of a request that the servers did not answer or rejected.
+pub(super) fn unavailable(error: impl std::error::Error) -> crate::Error {
+    crate::Error::Unavailable(chain(&error))
+}
+
 /// Returns an error with its causes; the text of the client contains only the kind.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

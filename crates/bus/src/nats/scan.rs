@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::stream::Stream;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 
 use super::connection::chain;
-use super::leader::create_on_leader;
 use super::message::{from_nats, timestamp};
-use crate::in_flight::StoredMessage;
+use super::temporary_consumer::{after, create_on_leader, next_info, since, temporary};
+use crate::consumer::StoredMessage;
 use crate::{Delivery, Error, ScanStart, StreamScan};
 
 /// Number of messages per fetch.
@@ -41,25 +41,15 @@ impl NatsScan {
         stream: &Stream<()>,
         name: &str,
         filters: &[String],
-        since: ScanStart,
+        start: ScanStart,
     ) -> Result<Self, Error> {
-        let deliver_policy = match since {
-            ScanStart::Sequence(first) => DeliverPolicy::ByStartSequence { start_sequence: first.max(1) },
-            ScanStart::Time(time) => {
-                let start_time = async_nats::datetime::from_nanos(i128::from(time.as_millis()) * 1_000_000);
-                let start_time = start_time.map_err(|error| Error::Unavailable(error.to_string()))?;
-                DeliverPolicy::ByStartTime { start_time }
-            }
+        let deliver_policy = match start {
+            ScanStart::Sequence(first) => after(first.saturating_sub(1)),
+            ScanStart::Time(time) => since(time)?,
         };
         let config = |attempt| pull::Config {
             name: Some(format!("{name}-{attempt}")),
-            filter_subjects: filters.to_vec(),
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: INACTIVE,
-            deliver_policy,
-            ..pull::Config::default()
+            ..temporary(filters.to_vec(), deliver_policy, INACTIVE)
         };
         let (info, consumer) = create_on_leader(stream, config).await?;
         let done = consumer.cached_info().num_pending == 0;
@@ -79,16 +69,13 @@ impl NatsScan {
                 Ok(message) => message,
                 Err(error) => return Ok((found, Some(error.to_string()))),
             };
-            let info = message.info().map_err(|error| Error::Unavailable(error.to_string()))?;
+            let skipped = || Error::Unavailable("messages were skipped; read again".to_owned());
+            let info = next_info(&message, &mut self.count).ok_or_else(skipped)?;
             let (sequence, published_at) = (info.stream_sequence, timestamp(info.published));
-            self.count += 1;
-            if info.consumer_sequence != self.count {
-                return Err(Error::Unavailable("messages were skipped; read again".to_owned()));
-            }
             self.done = info.pending == 0 || sequence >= self.end;
             if sequence <= self.end {
                 let message = from_nats(message.message);
-                found.push(Delivery::new(StoredMessage { sequence, published_at, message }));
+                found.push(StoredMessage { sequence, published_at, message }.delivery(1));
             }
             if self.done {
                 break;

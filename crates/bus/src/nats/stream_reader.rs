@@ -8,17 +8,17 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::stream::{Info, Stream};
 use futures::StreamExt as _;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::identity;
-use super::leader::{create_on_leader, is_on_leader};
 use super::message::{from_nats, timestamp};
+use super::temporary_consumer::{after, create_on_leader, is_on_leader, next_info, temporary};
 use crate::checkpoint::AckPosition;
-use crate::in_flight::StoredMessage;
+use crate::consumer::StoredMessage;
 use crate::retry_log::RetryLog;
 
 /// Number of messages per fetch.
@@ -261,13 +261,7 @@ impl ReaderTask {
     fn config(&self, attempt: usize) -> pull::Config {
         pull::Config {
             name: Some(format!("{}-{}-{attempt}", self.reader_config.name, self.rounds)),
-            filter_subjects: self.reader_config.filters.clone(),
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: INACTIVE,
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.last.sequence + 1 },
-            ..pull::Config::default()
+            ..temporary(self.reader_config.filters.clone(), after(self.last.sequence), INACTIVE)
         }
     }
 }
@@ -278,13 +272,7 @@ fn follows(
     numbers: &mut u64,
 ) -> Option<StoredMessage> {
     let message = message.ok()?;
-    let (number, sequence, published_at) = {
-        let info = message.info().ok()?;
-        (info.consumer_sequence, info.stream_sequence, timestamp(info.published))
-    };
-    if number != *numbers + 1 {
-        return None;
-    }
-    *numbers = number;
+    let info = next_info(&message, numbers)?;
+    let (sequence, published_at) = (info.stream_sequence, timestamp(info.published));
     Some(StoredMessage { sequence, published_at, message: from_nats(message.message) })
 }

@@ -12,10 +12,10 @@ use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
 
-use super::consumer_name::{consumer_name, unavailable};
+use super::consumer_name;
 use crate::Error;
 use crate::effect_queue::{Job, JobAck, JobStream, JobSubscription};
-use crate::nats::connection::chain;
+use crate::nats::connection::{chain, unavailable};
 use crate::nats::message::from_nats;
 use crate::signature::Signer;
 use crate::subject::{self, SubjectKind};
@@ -66,7 +66,7 @@ impl NatsJobStream {
             max_ack_pending: MAX_ACK_PENDING,
             ..Default::default()
         };
-        self.stream.create_consumer(config).await.map_err(|error| unavailable(&error))
+        self.stream.create_consumer(config).await.map_err(unavailable)
     }
 
     /// Returns the next authentic job of the current fetch; `None` if the fetch has ended.

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::pull;
 use async_nats::jetstream::stream::Stream as StreamHandle;
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 
-use super::consumer_name::unavailable;
 use crate::effect_queue::ResultStream;
-use crate::nats::connection::chain;
+use crate::nats::connection::{chain, unavailable};
 use crate::nats::message::from_nats;
+use crate::nats::temporary_consumer::{after, next_info, temporary};
 use crate::signature::Signer;
 use crate::subject::{self, SubjectKind};
 use crate::{Error, Message};
@@ -43,22 +43,17 @@ impl NatsResultStream {
     /// Opens the stream after its current last message. The consumer exists before this returns, so that no
     /// later result is missed, even if the stream drops old messages.
     pub(super) async fn open(stream: StreamHandle<()>, signer: Arc<Signer>) -> Result<Self, Error> {
-        let info = stream.get_info().await.map_err(|error| unavailable(&error))?;
+        let info = stream.get_info().await.map_err(unavailable)?;
         let mut results = Self { stream, last: info.state.last_sequence, open: None, signer };
         results.open = Some(results.make().await.map_err(Error::Unavailable)?);
         Ok(results)
     }
 
     async fn make(&self) -> Result<OpenConsumer, String> {
+        let filters = subject::filters(None, SubjectKind::EffectResult, None);
         let config = pull::Config {
             description: Some("Live effect results".to_owned()),
-            filter_subjects: subject::filters(None, SubjectKind::EffectResult, None),
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: INACTIVE_THRESHOLD,
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.last + 1 },
-            ..Default::default()
+            ..temporary(filters, after(self.last), INACTIVE_THRESHOLD)
         };
         let consumer = self.stream.create_consumer(config).await.map_err(|error| chain(&error))?;
         let messages = consumer.stream().max_messages_per_batch(PAGE).heartbeat(HEARTBEAT).expires(EXPIRES);
@@ -71,12 +66,7 @@ impl NatsResultStream {
         loop {
             let open = self.open.as_mut()?;
             let message = open.messages.next().await?.ok()?;
-            let (sequence, consumer_sequence) =
-                message.info().map(|info| (info.stream_sequence, info.consumer_sequence)).ok()?;
-            if consumer_sequence != open.consumer_sequence + 1 {
-                return None;
-            }
-            open.consumer_sequence = consumer_sequence;
+            let sequence = next_info(&message, &mut open.consumer_sequence)?.stream_sequence;
             if sequence > self.last {
                 self.last = sequence;
                 let message = from_nats(message.message);
