@@ -8,12 +8,12 @@ use orlog_model::{
     Deployment, Input, Instance, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition,
     TaskUpdate, Timer, Timestamp, WorkItem,
 };
+use serde::Serialize;
 
-use crate::encoding::definition_source::DefinitionSourceRef;
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::range::KeyRange;
 use crate::encoding::record::{KeyPresence, RecordWriter, StoreState};
-use crate::encoding::value::{EMPTY, decode, encode};
+use crate::encoding::value::{DefinitionSourceRef, EMPTY, decode, encode};
 use crate::error::Error;
 use crate::feed::write::{self, FeedOffset, FeedWriter};
 use crate::merged::MergedTables;
@@ -148,13 +148,12 @@ impl<'a> ChangeTranslator<'a> {
         let key = &commit.key;
         if let Some(instance) = &commit.instance {
             let row = self.keys.instance(key);
-            self.record
-                .put(KeyPresence::Unknown, Table::Instance, &row, |buffer| encode(buffer, instance))?;
+            self.put(Table::Instance, &row, instance)?;
             self.attention(commit.before, StatusSnapshot::from_instance(instance), commit.at, &row)?;
         }
         if let Some(history) = &commit.history {
             let row = self.keys.history(key, history.version);
-            self.record.put(KeyPresence::Unknown, Table::History, &row, |buffer| encode(buffer, history))?;
+            self.put(Table::History, &row, history)?;
         }
         commit.dedupe_key.into_iter().try_for_each(|id| self.put_dedupe_key(key, id))?;
         commit.work.iter().try_for_each(|item| self.add_work(item))?;
@@ -182,7 +181,7 @@ impl<'a> ChangeTranslator<'a> {
     /// Writes the dedupe key of an event.
     fn put_dedupe_key(&mut self, key: &InstanceKey, id: DedupeKey) -> Result<(), Error> {
         let row = self.keys.dedupe(self.bucket, key, id);
-        self.record.put(KeyPresence::Unknown, Table::Dedupe, &row, |buffer| buffer.extend_from_slice(EMPTY))
+        self.put_empty(KeyPresence::Unknown, Table::Dedupe, &row)
     }
 
     /// Replaces an instance. It reads only the store, so the group must not contain an earlier commit of
@@ -204,18 +203,17 @@ impl<'a> ChangeTranslator<'a> {
         for timer in &instance.timers {
             // The old timer may have the same name and version, and thus the same key.
             let row = self.keys.timer(key, &row_of(timer));
-            self.record
-                .put(KeyPresence::Unknown, Table::Timer, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
+            self.put_empty(KeyPresence::Unknown, Table::Timer, &row)?;
         }
         let before = stored.as_ref().map(StatusSnapshot::from_instance);
         self.attention(before, StatusSnapshot::from_instance(instance), instance.updated_at, &row)?;
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
         // Spilled inputs were not applied yet.
         self.delete_range(Table::BufferedInput, &self.keys.buffered_inputs(key))?;
-        self.record.put(KeyPresence::Unknown, Table::Instance, &row, |buffer| encode(buffer, instance))?;
+        self.put(Table::Instance, &row, instance)?;
         for record in history {
             let row = self.keys.history(key, record.version);
-            self.record.put(KeyPresence::Unknown, Table::History, &row, |buffer| encode(buffer, record))?;
+            self.put(Table::History, &row, record)?;
         }
         replacement.dedupe_keys.iter().try_for_each(|id| self.put_dedupe_key(key, *id))?;
         replacement.removed_work.iter().try_for_each(|outbox_key| self.complete(outbox_key))?;
@@ -238,9 +236,7 @@ impl<'a> ChangeTranslator<'a> {
         let before = before.filter(|before| before.needs_attention());
         if now.needs_attention() && before != Some(now) {
             let attention = Attention { status: now, since };
-            return self
-                .record
-                .put(KeyPresence::Unknown, Table::Attention, row, |buffer| encode(buffer, &attention));
+            return self.put(Table::Attention, row, &attention);
         }
         if before.is_some() && !now.needs_attention() {
             return self.record.delete(Table::Attention, row);
@@ -250,9 +246,9 @@ impl<'a> ChangeTranslator<'a> {
 
     fn task(&mut self, TaskUpdate { row, event }: &TaskUpdate) -> Result<(), Error> {
         let key = self.keys.task(&row.instance, row.task.id);
-        self.record.put(KeyPresence::Unknown, Table::Task, &key, |buffer| encode(buffer, row))?;
+        self.put(Table::Task, &key, row)?;
         let key = self.keys.task_event(&row.instance, row.task.id, self.next_sequence());
-        self.record.put(KeyPresence::Absent, Table::TaskEvent, &key, |buffer| encode(buffer, event))
+        self.insert(Table::TaskEvent, &key, event)
     }
 
     fn timers(&mut self, commit: &Commit) -> Result<(), Error> {
@@ -262,8 +258,7 @@ impl<'a> ChangeTranslator<'a> {
         for timer in &commit.arm {
             let row = self.keys.timer(&commit.key, timer);
             // A token is a hash of the arming input, which is applied once, so the key never repeats.
-            self.record
-                .put(KeyPresence::Absent, Table::Timer, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
+            self.put_empty(KeyPresence::Absent, Table::Timer, &row)?;
         }
         Ok(())
     }
@@ -282,16 +277,14 @@ impl<'a> ChangeTranslator<'a> {
 
     fn buffer_input(&mut self, key: &InstanceKey, number: u64, input: &Input) -> Result<(), Error> {
         let row = self.keys.history(key, number);
-        self.record.put(KeyPresence::Absent, Table::BufferedInput, &row, |buffer| encode(buffer, input))
+        self.insert(Table::BufferedInput, &row, input)
     }
 
     fn add_work(&mut self, item: &WorkItem) -> Result<(), Error> {
         let outbox_key = OutboxKey { destination: item.destination(), sequence: self.next_sequence() };
         self.store_state.outbox_depth += 1;
         self.work.push(outbox_key.sequence);
-        self.record.put(KeyPresence::Absent, Table::Outbox, &keys::outbox(&outbox_key), |buffer| {
-            encode(buffer, item);
-        })
+        self.insert(Table::Outbox, &keys::outbox(&outbox_key), item)
     }
 
     /// Deletes an outbox row. A missing row is ignored, so that the depth stays correct.
@@ -308,28 +301,24 @@ impl<'a> ChangeTranslator<'a> {
 
     fn checkpoint(&mut self, source: &CheckpointKey, position: StreamPosition) -> Result<(), Error> {
         let row = keys::checkpoint(source);
-        self.record.put(KeyPresence::Unknown, Table::Checkpoint, &row, |buffer| encode(buffer, &position))
+        self.put(Table::Checkpoint, &row, &position)
     }
 
     fn define(&mut self, program: &DefinitionRef, source: &[u8]) -> Result<(), Error> {
-        let value = |buffer: &mut Vec<u8>| encode(buffer, &(program, DefinitionSourceRef(source)));
-        self.record.put(KeyPresence::Unknown, Table::Definition, &program.hash, value)
+        self.put(Table::Definition, &program.hash, &(program, DefinitionSourceRef(source)))
     }
 
     fn deploy(&mut self, deployment: &Deployment) -> Result<(), Error> {
-        let value = |buffer: &mut Vec<u8>| encode(buffer, deployment);
-        self.record.put(KeyPresence::Unknown, Table::Meta, keys::DEPLOYMENT, value)
+        self.put(Table::Meta, keys::DEPLOYMENT, deployment)
     }
 
     /// Stores a dead letter. The copy to publish is a separate row, because the dead letter may be redriven
     /// or discarded before the copy is on the bus.
     fn dead_letter(&mut self, dead_letter: &DeadLetter) -> Result<(), Error> {
         let row = keys::dead_letter(&dead_letter.tenant, dead_letter.id);
-        self.record
-            .put(KeyPresence::Unknown, Table::DeadLetter, &row, |buffer| encode(buffer, dead_letter))?;
+        self.put(Table::DeadLetter, &row, dead_letter)?;
         let row = keys::dead_letter_outbox(self.next_sequence());
-        self.record
-            .put(KeyPresence::Absent, Table::DeadLetterOutbox, &row, |buffer| encode(buffer, dead_letter))
+        self.insert(Table::DeadLetterOutbox, &row, dead_letter)
     }
 
     /// Deletes an unreadable instance. Its timers and work items are ignored when they fire or complete.
@@ -355,6 +344,21 @@ impl<'a> ChangeTranslator<'a> {
             record.delete(Table::Feed, key)?;
             Ok(ControlFlow::Continue(()))
         })
+    }
+
+    /// Writes a row that may replace one.
+    fn put(&mut self, table: Table, key: &[u8], value: &impl Serialize) -> Result<(), Error> {
+        self.record.put(KeyPresence::Unknown, table, key, |buffer| encode(buffer, value))
+    }
+
+    /// Writes a row whose key is new.
+    fn insert(&mut self, table: Table, key: &[u8], value: &impl Serialize) -> Result<(), Error> {
+        self.record.put(KeyPresence::Absent, table, key, |buffer| encode(buffer, value))
+    }
+
+    /// Writes a row whose key contains all data.
+    fn put_empty(&mut self, newness: KeyPresence, table: Table, key: &[u8]) -> Result<(), Error> {
+        self.record.put(newness, table, key, |buffer| buffer.extend_from_slice(EMPTY))
     }
 
     fn stored(&self, row: &[u8]) -> Result<Option<Instance>, Error> {

@@ -20,6 +20,8 @@ pub(super) struct LogSource {
     disk: DiskReader,
 }
 
+type DiskRead = (Result<ReadBatch, Error>, Option<Cursor>);
+
 /// Reads a stream from disk on a thread that may block.
 #[derive(Debug)]
 struct DiskReader {
@@ -27,7 +29,7 @@ struct DiskReader {
     interest: Arc<SubjectMatcher>,
     cursor: Option<Cursor>,
     /// Stored here while it runs: a caller that cancels and calls again continues the same read.
-    running: Option<JoinHandle<(Result<ReadBatch, Error>, Option<Cursor>)>>,
+    running: Option<JoinHandle<DiskRead>>,
 }
 
 impl DiskReader {

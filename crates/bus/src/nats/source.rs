@@ -86,7 +86,9 @@ impl Source for NatsSource {
 
     async fn read(&mut self, after: u64) -> Result<Option<ReadBatch>, Error> {
         let batch = self.lookup(after)?.filter(|batch| batch.read_to.sequence > after);
-        batch.iter().for_each(|batch| self.member.advance(batch.read_to.sequence));
+        if let Some(batch) = &batch {
+            self.member.advance(batch.read_to.sequence);
+        }
         Ok(batch)
     }
 

@@ -18,11 +18,8 @@ use crate::error::Error;
 use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
 use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow};
 use crate::merged::MergedTables;
-use crate::read::reader::Reader;
+use crate::read::reader::{ROWS_PER_LOCK, Reader};
 use crate::table::Table;
-
-/// Number of rows of the feed, or of a table, that are read under one lock.
-const ROWS_PER_LOCK: usize = 256;
 
 /// Kind of the entities in the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

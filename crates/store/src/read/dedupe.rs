@@ -64,7 +64,7 @@ impl Reader {
     /// See [`Reader`].
     pub fn count_expired_dedupe_keys(&self, before: Timestamp) -> Result<u64, Error> {
         let mut count = 0;
-        self.shared.scan(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| {
+        self.scan(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| {
             count += 1;
             Ok(ControlFlow::Continue(()))
         })?;

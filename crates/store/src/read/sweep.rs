@@ -1,7 +1,5 @@
 //! Sweep: iterates over the rows of all tenants page by page, in key order, for retention.
 
-use std::ops::ControlFlow;
-
 use orlog_model::{DeadLetter, Instance, InstanceKey, TaskRow, TaskStatus, TenantId};
 use uuid::Uuid;
 
@@ -103,17 +101,12 @@ impl Reader {
             Some(key) => KeyRange::all().after(key),
             None => KeyRange::all(),
         };
-        let mut stretch = SweepPage { found: Vec::new(), next: None, scanned: 0 };
-        self.shared.scan(table, &range, |key, value| {
-            stretch.found.extend(read(key, value)?);
-            stretch.scanned += 1;
-            if stretch.found.len() < found && stretch.scanned < scanned {
-                return Ok(ControlFlow::Continue(()));
-            }
-            stretch.next = Some(SweepCursor(Some(key.to_vec())));
-            Ok(ControlFlow::Break(()))
-        })?;
-        Ok(stretch)
+        let page = self.scan_page(table, &[range], (found, scanned), read)?;
+        Ok(SweepPage {
+            found: page.items,
+            next: page.last.map(|key| SweepCursor(Some(key))),
+            scanned: page.scanned,
+        })
     }
 }
 

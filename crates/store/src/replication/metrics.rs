@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::histogram::AtomicDurationHistogram;
 use crate::lock::lock;
-use crate::stats::{ReplicationStats, TimedCounter};
+use crate::stats::{AtomicDurationHistogram, ReplicationStats, TimedCounter};
 
 /// Metrics, shared by the writer, the snapshots and the readers of metrics.
 #[derive(Debug, Default)]
