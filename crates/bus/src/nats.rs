@@ -10,7 +10,6 @@ mod leases;
 mod message;
 mod provision;
 mod publish;
-mod requests;
 mod scan;
 mod shard_log;
 mod shared_reader;
