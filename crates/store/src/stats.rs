@@ -131,6 +131,16 @@ impl DurationHistogram {
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
+
+    pub(crate) fn record(&mut self, duration: Duration) {
+        self.counts[bucket(duration)] += 1;
+        self.sum += duration;
+    }
+}
+
+fn bucket(duration: Duration) -> usize {
+    let seconds = duration.as_secs_f64();
+    BOUNDS_SECONDS.partition_point(|bound| *bound < seconds)
 }
 
 /// Histogram that any thread can update.
@@ -143,9 +153,7 @@ pub(crate) struct AtomicDurationHistogram {
 impl AtomicDurationHistogram {
     /// Records one duration.
     pub(crate) fn record(&self, duration: Duration) {
-        let seconds = duration.as_secs_f64();
-        let class = BOUNDS_SECONDS.partition_point(|bound| *bound < seconds);
-        self.counts[class].fetch_add(1, Ordering::Relaxed);
+        self.counts[bucket(duration)].fetch_add(1, Ordering::Relaxed);
         self.sum_nanos.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 

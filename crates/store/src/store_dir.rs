@@ -20,8 +20,7 @@ use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::presence;
 use crate::replication::commit_log::LogPosition;
-use crate::replication::follower::EntryId;
-use crate::replication::frame::LogOwner;
+use crate::replication::follower::{EntryId, RecordPosition};
 use crate::table::Table;
 use crate::tables::Tables;
 
@@ -123,11 +122,7 @@ impl StoreDir {
 
     /// Returns the log entry that contains the last commit of [`StoreDir::flushed_state`].
     pub(crate) fn last_entry(&self) -> EntryId {
-        let entry_id = |location: &LogPosition| EntryId {
-            number: location.number,
-            owner: LogOwner { epoch: location.epoch, writer: location.writer },
-        };
-        self.log_position().map_or(EntryId::NONE, entry_id)
+        self.log_position().map_or(EntryId::NONE, LogPosition::last_entry)
     }
 
     /// Returns the state of the store at the last flush before this opening.
@@ -168,23 +163,12 @@ impl StoreDir {
         // The journal first: tables that are ahead of it could not be continued.
         self.sync()?;
         let store_state = encoded(memtable.state());
-        let location = self.reached(memtable).map(|location| encoded(&location));
+        let position =
+            RecordPosition { position: memtable.state().position, last_entry: memtable.last_entry() };
+        let location = self.log_position().map(|start| encoded(&start.at(position)));
         let mut meta = vec![(STATE_KEY, store_state.as_slice())];
         meta.extend(location.as_ref().map(|location| (LOG_POSITION_KEY, location.as_slice())));
         self.tables.write(Some(memtable), &meta)
-    }
-
-    fn reached(&self, memtable: &Memtable) -> Option<LogPosition> {
-        let EntryId { number, owner } = memtable.last_entry();
-        let position = memtable.state().position;
-        let location = |start: &LogPosition| LogPosition {
-            position,
-            number,
-            epoch: owner.epoch,
-            writer: owner.writer,
-            ..*start
-        };
-        self.log_position().map(location)
     }
 
     /// Copies the tables on disk, without unflushed commits, into a new file. Returns the position of the

@@ -29,8 +29,9 @@ use crate::effect_queue::{
     EffectQueue, EnqueuedCommand, JobStream, JobSubscription, ReadConsistency, ResultPublish, ResultStream,
 };
 use crate::signature::Signer;
-use crate::subject::encode_token;
 use crate::{Error, Message};
+
+pub use jobs::consumer_name;
 
 /// Maximum number of publish attempts before the caller receives an error.
 const MAX_ATTEMPTS: u32 = 8;
@@ -38,12 +39,6 @@ const MAX_ATTEMPTS: u32 = 8;
 const MAX_REJECTED: usize = 256;
 /// Delay after the first attempt; it doubles.
 const RETRY_DELAY: Duration = Duration::from_millis(25);
-
-/// Returns the name of the durable consumer that all workers of an effect share.
-#[must_use]
-pub fn consumer_name(effect: &EffectName) -> String {
-    format!("effect-{}", encode_token(effect.as_str()))
-}
 
 /// Effect queue on a NATS connection.
 #[derive(Clone, Debug)]

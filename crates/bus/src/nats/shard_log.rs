@@ -63,7 +63,7 @@ pub(super) fn unavailable(error: impl std::error::Error) -> ShardLogError {
     ShardLogError::Unavailable(chain(&error))
 }
 
-/// Log of one shard.
+/// Log of one shard. Each request can fail with [`ShardLogError::Unavailable`].
 #[derive(Clone)]
 pub struct ShardLog {
     connection: Connection,
@@ -78,6 +78,7 @@ impl fmt::Debug for ShardLog {
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "the documentation of the type has the common error")]
 impl ShardLog {
     /// Returns the specification of the stream.
     ///
@@ -101,18 +102,12 @@ impl ShardLog {
     }
 
     /// Returns the log of a shard. Sends no request to the servers.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn open(connection: &Connection, shard: u16) -> Result<Self, ShardLogError> {
         let stream = connection.jetstream.get_stream_no_info(LOG_STREAM).await.map_err(unavailable)?;
         Ok(Self { connection: connection.clone(), stream, subject: format!("orlog.log.{shard}"), shard })
     }
 
     /// Returns an identity that distinguishes this log from a recreated one and from those of other shards.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn identity(&self) -> Result<[u8; 16], ShardLogError> {
         let info = self.stream.get_info().await.map_err(unavailable)?;
         let mut identity = info.created.unix_timestamp_nanos().to_be_bytes();
@@ -122,9 +117,6 @@ impl ShardLog {
     }
 
     /// Returns the leader of the stream; `None` during an election or without a cluster.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn leader(&self) -> Result<Option<String>, ShardLogError> {
         let info = self.stream.get_info().await.map_err(unavailable)?;
         Ok(info.cluster.and_then(|cluster| cluster.leader))
@@ -157,9 +149,6 @@ impl ShardLog {
     }
 
     /// Returns the last entry, as the leader of the stream has it.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn last(&self) -> Result<Option<(u64, Bytes)>, ShardLogError> {
         match self.stream.get_last_raw_message_by_subject(&self.subject).await {
             Ok(message) => Ok(Some((message.sequence, message.payload))),
@@ -256,9 +245,6 @@ impl ShardLog {
     }
 
     /// Drops the entries before this number.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn purge_before(&self, number: u64) -> Result<(), ShardLogError> {
         let purged = self.stream.purge().filter(&self.subject).sequence(number).await;
         purged.map(drop).map_err(unavailable)

@@ -141,7 +141,7 @@ impl SharedReader {
             return;
         }
         match event {
-            ReaderEvent::Messages(messages) => {
+            ReaderEvent::Messages { messages, .. } => {
                 for stored in messages {
                     state.window.push(stored);
                 }

@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Snapshots of one shard.
+/// Snapshots of one shard. Each request can fail with [`ShardLogError::Unavailable`].
 #[derive(Clone)]
 pub struct Snapshots {
     connection: Connection,
@@ -61,6 +61,7 @@ impl fmt::Debug for Snapshots {
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "the documentation of the type has the common error")]
 impl Snapshots {
     /// Returns the specification of the bucket's stream.
     #[must_use]
@@ -94,9 +95,6 @@ impl Snapshots {
     }
 
     /// Returns the existing snapshots.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn list(&self) -> Result<Vec<Snapshot>, ShardLogError> {
         let prefix = self.object("");
         let named = |info: ObjectInfo| {
@@ -124,9 +122,6 @@ impl Snapshots {
     }
 
     /// Saves a file as a snapshot. It is listed after all of it is stored.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), ShardLogError> {
         let id = format!("{}-{}", self.object(&snapshot.name), Uuid::new_v4().simple());
         let saved = self.write(snapshot, file, &id).await;
@@ -233,9 +228,6 @@ impl Snapshots {
     }
 
     /// Deletes a snapshot. No-op if it does not exist.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn delete(&self, name: &str) -> Result<(), ShardLogError> {
         let name = self.object(name);
         let Ok(info) = self.bucket.info(&name).await else { return Ok(()) };
@@ -246,9 +238,6 @@ impl Snapshots {
     /// Deletes chunks of this shard that belong to no snapshot, if the name of the incomplete snapshot
     /// sorts before `floor`. They are remains of processes that crashed during a save. A snapshot with a
     /// later name may still be in progress.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn delete_orphans(&self, before: &str) -> Result<(), ShardLogError> {
         let referenced: HashSet<String> = self.objects().await?.into_iter().map(|info| info.nuid).collect();
         let (ours, before) = (self.object(""), self.object(before));

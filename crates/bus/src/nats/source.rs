@@ -45,7 +45,7 @@ impl NatsSource {
 
     fn receive(&mut self, event: ReaderEvent) -> Result<(), Error> {
         let (mut messages, read_to) = match event {
-            ReaderEvent::Messages(messages) => {
+            ReaderEvent::Messages { messages, .. } => {
                 let Some(last) = messages.last() else { return Ok(()) };
                 let read_to = AckPosition { sequence: last.sequence, at: Some(last.published_at) };
                 (messages, read_to)

@@ -199,11 +199,22 @@ impl Bus for NatsStream {
         Ok(Box::new(SourceConsumer::new(source, ack_handle, claim, start)))
     }
 
-    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
+    async fn scan(&self, filters: Vec<String>, start: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
         SubjectMatcher::for_filters(&filters)?;
-        let name = format!("{}-past-{}", self.reader, Uuid::new_v4().simple());
-        let filters = merge_overlapping(filters.iter().map(String::as_str));
-        Ok(Box::new(NatsScan::open(&self.stream, &name, &filters, since).await?))
+        let info = self.refresh_info().await?;
+        let (after, since) = match start {
+            ScanStart::Sequence(first) => (first.saturating_sub(1), None),
+            ScanStart::Time(time) => (self.before(time).await?, Some(time)),
+        };
+        let config = ReaderConfig {
+            stream: self.stream.clone(),
+            stream_name: self.name.clone(),
+            stream_id: identity(&info),
+            name: format!("{}-past-{}", self.reader, Uuid::new_v4().simple()),
+            filters: merge_overlapping(filters.iter().map(String::as_str)),
+            after,
+        };
+        Ok(Box::new(NatsScan::start(config, since, info.state.last_sequence)))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {

@@ -43,8 +43,8 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Event of a reader.
 #[derive(Debug)]
 pub(super) enum ReaderEvent {
-    /// The next messages.
-    Messages(Vec<StoredMessage>),
+    /// The next messages, and the number of messages after the last one.
+    Messages { messages: Vec<StoredMessage>, pending: u64 },
     /// There are no more messages up to this position.
     CaughtUp(AckPosition),
     /// The stream was recreated or truncated; no further events follow.
@@ -193,19 +193,23 @@ impl ReaderTask {
         numbers: &mut u64,
     ) -> Option<RoundEnd> {
         let mut stored = Vec::with_capacity(chunk.len());
-        let mut uncertain = None;
+        let (mut uncertain, mut pending) = (None, 0);
         for message in chunk {
-            let Some(message) = follows(message, numbers) else {
+            let Some((message, after)) = follows(message, numbers) else {
                 uncertain = Some(RoundEnd::Uncertain);
                 break;
             };
+            pending = after;
             // Messages that were already read are redelivered after a restart.
             if message.sequence > self.last.sequence {
                 self.last = AckPosition { sequence: message.sequence, at: Some(message.published_at) };
                 stored.push(message);
             }
         }
-        if !stored.is_empty() && self.sender.send(ReaderEvent::Messages(stored)).await.is_err() {
+        let event = (!stored.is_empty()).then_some(ReaderEvent::Messages { messages: stored, pending });
+        if let Some(event) = event
+            && self.sender.send(event).await.is_err()
+        {
             return Some(RoundEnd::Dropped);
         }
         uncertain
@@ -266,13 +270,13 @@ impl ReaderTask {
     }
 }
 
-/// Returns the message, or `None` if a message before it is missing.
+/// Returns the message and the number of messages after it; `None` if a message before it is missing.
 fn follows(
     message: Result<async_nats::jetstream::Message, pull::MessagesError>,
     numbers: &mut u64,
-) -> Option<StoredMessage> {
+) -> Option<(StoredMessage, u64)> {
     let message = message.ok()?;
     let info = next_info(&message, numbers)?;
-    let (sequence, published_at) = (info.stream_sequence, timestamp(info.published));
-    Some(StoredMessage { sequence, published_at, message: from_nats(message.message) })
+    let (sequence, published_at, pending) = (info.stream_sequence, timestamp(info.published), info.pending);
+    Some((StoredMessage { sequence, published_at, message: from_nats(message.message) }, pending))
 }

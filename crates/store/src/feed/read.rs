@@ -131,6 +131,7 @@ impl FeedQuery {
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns whether commits write the feed.
     #[must_use]
@@ -191,9 +192,6 @@ impl Reader {
 
     /// Returns all entities after a cursor, in the order of kinds and keys. `next` is `None` at the end.
     /// Unreadable entities are skipped.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn feed_scan(
         &self,
         query: &FeedQuery,
@@ -229,9 +227,6 @@ impl Reader {
     }
 
     /// Returns whether [`orlog_model::Change::TrimFeed`] with the same bounds would still delete rows.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn is_trim_due(&self, before: orlog_model::Timestamp, retained_commits: u64) -> Result<bool, Error> {
         self.shared.read(|tables| {
             let (last, mut is_due) = (tables.state().position, false);

@@ -150,11 +150,9 @@ impl PinCounts {
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Counts the instances of a tenant by saga and status. Reads all of them.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn count(&self, tenant: &TenantId) -> Result<BTreeMap<(SagaName, Status), u64>, Error> {
         let mut counts = BTreeMap::new();
         for (group, count) in self.count_instances(tenant, u64::MAX)?.groups {
@@ -164,9 +162,6 @@ impl Reader {
     }
 
     /// Counts the instances of a tenant; scans at most `limit` of them.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn count_instances(&self, tenant: &TenantId, limit: u64) -> Result<InstanceCounts, Error> {
         let mut counts = InstanceCounts::default();
         let ranges = self.keys().instances(tenant, None, "");
@@ -181,17 +176,11 @@ impl Reader {
 
     /// Counts the instances of all tenants by definition; scans at most `limit` of them. An instance that
     /// is migrated meanwhile may be counted for either definition.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn pin_counts(&self, limit: u64) -> Result<PinCounts, Error> {
         self.pin_counts_in(&[KeyRange::all()], limit)
     }
 
     /// Counts the instances of one tenant as [`Reader::pin_counts`]. Reads no row of another tenant.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn tenant_pin_counts(&self, tenant: &TenantId, limit: u64) -> Result<PinCounts, Error> {
         self.pin_counts_in(&self.keys().instances(tenant, None, ""), limit)
     }

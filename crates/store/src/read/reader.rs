@@ -28,9 +28,11 @@ pub(crate) const ROWS_PER_LOCK: usize = 256;
 
 /// Reader of a store, from any thread, concurrent with writes. Cheap to clone.
 ///
-/// Every method sees at least all commits before its call. Each can fail with [`Error::Closed`] after
-/// the writer is dropped, with [`Error::Io`] if the disk fails, and with [`Error::Corrupt`] if a row
-/// cannot be read.
+/// Every method sees at least all commits before its call.
+///
+/// # Errors
+/// Each method can fail with [`Error::Closed`] after the writer is dropped, with [`Error::Io`] if the disk
+/// fails, and with [`Error::Corrupt`] if a row cannot be read; a scan also with [`Error::Cancelled`].
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(crate) shared: Arc<Shared>,
@@ -45,6 +47,7 @@ pub(crate) struct RowPage<T> {
     pub(crate) scanned: usize,
 }
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, cancellation: Cancellation::default() }
@@ -81,25 +84,16 @@ impl Reader {
     }
 
     /// Returns the page statistics of the tables on disk; zero for a store in memory.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn pages(&self) -> Result<PageStats, Error> {
         self.shared.read(|tables| tables.disk().tables().pages())
     }
 
     /// Returns the snapshot of an instance; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn instance(&self, key: &InstanceKey) -> Result<Option<Instance>, Error> {
         self.row(Table::Instance, &self.keys().instance(key))
     }
 
     /// Returns the history of an instance after a state version, oldest first.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn history(
         &self,
         key: &InstanceKey,
@@ -113,18 +107,12 @@ impl Reader {
 
     /// Returns the inputs buffered for an instance that is paused or has not started, with their numbers,
     /// oldest first.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn buffered_inputs(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
         self.inputs_in(&self.keys().buffered_inputs(key), limit)
     }
 
     /// Returns the inputs of an instance that were spilled because its queue in memory was full, with their
     /// numbers, oldest first.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn spilled_inputs(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
         self.inputs_in(&self.keys().spilled_inputs(key), limit)
     }
@@ -137,9 +125,6 @@ impl Reader {
 
     /// Returns the instances with buffered or spilled inputs after a key, in key order, with one lookup for each
     /// instance.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn buffered_keys(
         &self,
         after: Option<&InstanceKey>,
@@ -163,17 +148,11 @@ impl Reader {
     }
 
     /// Returns the checkpoint of a source: the position up to which it is processed.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn checkpoint(&self, source: &CheckpointKey) -> Result<Option<StreamPosition>, Error> {
         self.row(Table::Checkpoint, &keys::checkpoint(source))
     }
 
     /// Returns all checkpoints.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn checkpoints(&self) -> Result<Vec<(CheckpointKey, StreamPosition)>, Error> {
         self.scan_rows(Table::Checkpoint, &KeyRange::all(), usize::MAX, |key, value| {
             Ok((keys::read_checkpoint(key)?, decode(Table::Checkpoint, value)?))
@@ -181,9 +160,6 @@ impl Reader {
     }
 
     /// Returns the dead letters of a tenant after an id, in id order, which is approximately chronological.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn dead_letters(
         &self,
         tenant: &TenantId,
@@ -198,18 +174,12 @@ impl Reader {
     }
 
     /// Returns one dead letter.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn dead_letter(&self, tenant: &TenantId, id: Uuid) -> Result<Option<DeadLetter>, Error> {
         self.row(Table::DeadLetter, &keys::dead_letter(tenant, id))
     }
 
     /// Returns the dead letters after a sequence number whose copies are not on the bus yet, in the order
     /// in which they were stored.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn unpublished_dead_letters(
         &self,
         after: u64,
@@ -222,18 +192,12 @@ impl Reader {
     }
 
     /// Returns the definition with this hash, and its source.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn definition(&self, hash: &[u8; 16]) -> Result<Option<(DefinitionRef, Vec<u8>)>, Error> {
         let row: Option<(DefinitionRef, DefinitionSourceBytes)> = self.row(Table::Definition, hash)?;
         Ok(row.map(|(definition, DefinitionSourceBytes(source))| (definition, source)))
     }
 
     /// Returns all definitions with their sources.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn definitions(&self) -> Result<Vec<(DefinitionRef, Vec<u8>)>, Error> {
         let read = |_: &[u8], value: &[u8]| {
             let (definition, DefinitionSourceBytes(source)) = decode(Table::Definition, value)?;
@@ -243,9 +207,6 @@ impl Reader {
     }
 
     /// Returns the last deployment; `None` before the first one.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn deployment(&self) -> Result<Option<Deployment>, Error> {
         self.row(Table::Meta, keys::DEPLOYMENT)
     }

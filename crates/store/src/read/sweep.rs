@@ -29,11 +29,9 @@ pub struct SweepPage<T> {
     pub scanned: usize,
 }
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns the matching instances with their versions: at most `found`, among at most `scanned`.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn sweep_instances(
         &self,
         from: &SweepCursor,
@@ -49,9 +47,6 @@ impl Reader {
     }
 
     /// Returns the tasks, among at most `scanned`, whose instance was deleted or has been restarted since.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn sweep_tasks(
         &self,
         from: &SweepCursor,
@@ -75,9 +70,6 @@ impl Reader {
     }
 
     /// Returns the matching dead letters: at most `found`, among at most `scanned`.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn sweep_dead_letters(
         &self,
         from: &SweepCursor,

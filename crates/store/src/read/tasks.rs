@@ -54,6 +54,7 @@ impl TaskQuery {
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns the tasks that match a query.
     ///
@@ -88,9 +89,6 @@ impl Reader {
     }
 
     /// Returns one task. For a key-sharded tenant, searches all slots.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn task(&self, tenant: &TenantId, id: Uuid) -> Result<Option<TaskRow>, Error> {
         for slot in self.keys().slots_of(tenant) {
             if let Some(row) = self.row(Table::Task, &keys::task_key(slot, tenant, id))? {
@@ -101,9 +99,6 @@ impl Reader {
     }
 
     /// Returns the events of a task, oldest first.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn task_events(&self, task: &TaskRow, limit: usize) -> Result<Vec<TaskEvent>, Error> {
         let range = KeyRange::of_prefix(self.keys().task(&task.instance, task.task.id));
         self.scan_rows(Table::TaskEvent, &range, limit, |_, value| decode(Table::TaskEvent, value))

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns the last assigned outbox sequence or a later one, in constant time.
     #[must_use]
@@ -20,17 +21,11 @@ impl Reader {
     }
 
     /// Returns the destinations with pending work, in order, with one lookup for each destination.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn outbox_destinations(&self) -> Result<Vec<Destination>, Error> {
         self.destinations_in(KeyRange::all())
     }
 
     /// Returns the destinations of a tenant as [`Reader::outbox_destinations`].
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn tenant_destinations(&self, tenant: &TenantId) -> Result<Vec<Destination>, Error> {
         let ranges = keys::tenant_destinations(tenant);
         let found: Result<Vec<_>, _> = ranges.into_iter().map(|range| self.destinations_in(range)).collect();
@@ -48,9 +43,6 @@ impl Reader {
     }
 
     /// Returns the work items of a destination after a sequence number, in order.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn outbox(
         &self,
         destination: &Destination,
@@ -65,34 +57,22 @@ impl Reader {
     }
 
     /// Returns one work item; `None` after it is completed.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn outbox_item(&self, key: &OutboxKey) -> Result<Option<WorkItem>, Error> {
         self.row(Table::Outbox, &keys::outbox(key))
     }
 
     /// Returns the number of work items, in constant time.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn outbox_depth(&self) -> Result<u64, Error> {
         self.shared.read(|tables| Ok(tables.state().outbox_depth))
     }
 
     /// Returns the timers due at `until` or earlier, ordered by due time.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn timers_due(&self, until: Timestamp, limit: usize) -> Result<Vec<(InstanceKey, Timer)>, Error> {
         self.scan_rows(Table::Timer, &keys::timers_until(until), limit, |key, _| keys::read_timer(key))
     }
 
     /// Returns the timers after `after`, or the first ones, in the order (due time, slot, instance, name,
     /// token).
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn timers_after(
         &self,
         after: Option<(&InstanceKey, &Timer)>,
@@ -104,18 +84,12 @@ impl Reader {
     }
 
     /// Returns the due time of the next timer.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn next_timer(&self) -> Result<Option<Timestamp>, Error> {
         let due = |key: &[u8]| KeyReader::of(key).i64().map(Timestamp::from_millis);
         self.first(Table::Timer, &KeyRange::all(), |key, _| due(key))
     }
 
     /// Returns the number of work items of each kind, in constant time.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn outbox_depths(&self) -> Result<[(WorkKind, u64); 4], Error> {
         let by_kind = self.shared.read(|tables| Ok(tables.state().by_kind))?;
         Ok(std::array::from_fn(|kind| (keys::KINDS[kind], by_kind[kind])))
@@ -123,9 +97,6 @@ impl Reader {
 
     /// Returns the creation time of the oldest work item of each kind, with one lookup for each
     /// destination.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn oldest_work(&self) -> Result<BTreeMap<WorkKind, Timestamp>, Error> {
         let (mut oldest, mut rest) = (BTreeMap::new(), KeyRange::all());
         let read = |key: &[u8], value: &[u8]| {
@@ -144,9 +115,6 @@ impl Reader {
     }
 
     /// Returns the approximate number of armed timers, in constant time.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn timers_armed(&self) -> Result<u64, Error> {
         self.shared.read(|tables| {
             let stats = tables.disk().tables().stats()?;
@@ -158,9 +126,6 @@ impl Reader {
 
     /// Returns the number of armed timers that are due at `now`, at most `limit`, and the earliest due
     /// time.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn timers_overdue(&self, now: Timestamp, limit: usize) -> Result<(usize, Option<Timestamp>), Error> {
         let due = self.timers_due(now, limit)?;
         Ok((due.len(), due.first().map(|(_, timer)| timer.due)))
