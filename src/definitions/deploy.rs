@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use orlog_actors::ControlError;
 use orlog_effect::Catalog;
-use orlog_model::{Change, DefinitionRef, Deployment, TenantId};
+use orlog_model::{Change, DefinitionRef, Deployment};
 use orlog_store::{PinCounts, Reader};
 
 use crate::app::App;

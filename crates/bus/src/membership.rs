@@ -71,7 +71,6 @@ impl ClusterView {
 ///
 /// # Errors
 /// Each request fails if it is unknown whether it was received.
-#[expect(clippy::missing_errors_doc, reason = "the documentation of the trait has the common error")]
 #[async_trait]
 pub trait Membership: Send + Sync + 'static {
     /// Returns a receiver of the cluster view and its changes.
