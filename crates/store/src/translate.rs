@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use orlog_model::{
     ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DeadLetterOriginal, DedupeKey, DefinitionRef,
-    Deployment, Input, Instance, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition,
+    Deployment, Input, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition,
     TaskUpdate, Timer, Timestamp, WorkItem,
 };
 use serde::Serialize;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::range::KeyRange;
 use crate::encoding::record::{KeyPresence, RecordWriter, StoreState};
-use crate::encoding::value::{DefinitionSourceRef, EMPTY, decode, encode};
+use crate::encoding::value::{DefinitionSourceRef, EMPTY, encode};
 use crate::error::Error;
 use crate::feed::write::{self, FeedOffset, FeedWriter};
 use crate::merged::MergedTables;
@@ -23,8 +23,8 @@ use crate::table::Table;
 
 mod purge;
 
-/// Maximum number of rows that one change deletes.
-pub(crate) const PURGE_BATCH: usize = 1000;
+pub(crate) use purge::{DedupePurge, PURGE_BATCH};
+
 /// Maximum size of the record of several changes, in bytes. It limits the memory and the duration of a
 /// commit; a larger change is a group of its own.
 const GROUP_BYTES: usize = 32 << 20;
@@ -49,14 +49,6 @@ struct ChangeTranslator<'a> {
     /// Last feed row that this group deletes.
     trimmed: Option<FeedOffset>,
     purge: Option<DedupePurge>,
-}
-
-/// Purge of expired dedupe keys, continued by each group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DedupePurge {
-    /// Earlier keys are deleted. Their tombstones are not scanned again.
-    from: Vec<u8>,
-    end: Vec<u8>,
 }
 
 /// Result of a translation.
@@ -110,8 +102,8 @@ pub(crate) fn translate(
     } else {
         PURGED_PER_CHANGE * group.len()
     };
-    let purged = translation.purge_dedupe(share)?;
     let ChangeTranslator { store_state, record, trimmed, purge, .. } = translation;
+    let (purged, purge) = purge.map_or(Ok((0, None)), |purge| purge.run(tables, record, share))?;
     feeding.write_group((tables, &store_state), trimmed, record)?;
     Ok(Translation { store_state, purge, purged })
 }
@@ -134,12 +126,17 @@ impl<'a> ChangeTranslator<'a> {
                 self.record.delete(Table::DeadLetterOutbox, &keys::dead_letter_outbox(*sequence))
             }
             Change::PurgeDedupe { before } => {
-                self.start_purge(*before);
+                let end = self.keys.dedupe_before(*before).end.unwrap_or_default();
+                self.purge = Some(DedupePurge::extended(self.purge.take(), end));
                 Ok(())
             }
-            Change::PurgeInstance { key, version } => self.purge_instance(key, *version),
+            Change::PurgeInstance { key, version } => {
+                purge::purge_instance(self.tables, self.record, &self.keys.instance(key), *version)
+            }
             Change::DropInstance { key } => self.drop_instance(key),
-            Change::PurgeTasks { instance, tasks } => self.purge_tasks(instance, tasks),
+            Change::PurgeTasks { instance, tasks } => {
+                purge::purge_tasks(self.tables, self.record, self.keys, instance, tasks)
+            }
             Change::TrimFeed { before, retained_commits: keep } => self.trim_feed(*before, *keep),
         }
     }
@@ -189,7 +186,7 @@ impl<'a> ChangeTranslator<'a> {
     fn replace(&mut self, replacement: &InstanceReplacement) -> Result<(), Error> {
         let InstanceReplacement { key, instance, history, .. } = replacement;
         let row = self.keys.instance(key);
-        let stored = match self.stored(&row) {
+        let stored = match purge::stored(self.tables, &row) {
             // Repairs the instance. Its timers are unknown; they are stale, or armed again below.
             Err(error) if error.is_damage() => {
                 self.record.delete(Table::Attention, &row)?;
@@ -222,7 +219,7 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     fn delete_range(&mut self, table: Table, range: &KeyRange) -> Result<(), Error> {
-        self.delete_some(table, range, &mut { usize::MAX })
+        purge::delete_some(self.tables, self.record, table, range, &mut { usize::MAX })
     }
 
     /// Updates the list of instances that require attention.
@@ -359,19 +356,6 @@ impl<'a> ChangeTranslator<'a> {
     /// Writes a row whose key contains all data.
     fn put_empty(&mut self, newness: KeyPresence, table: Table, key: &[u8]) -> Result<(), Error> {
         self.record.put(newness, table, key, |buffer| buffer.extend_from_slice(EMPTY))
-    }
-
-    fn stored(&self, row: &[u8]) -> Result<Option<Instance>, Error> {
-        self.tables.get(Table::Instance, row, |bytes| decode(Table::Instance, bytes))?.transpose()
-    }
-
-    fn has_any(&self, table: Table, prefix: &[u8]) -> Result<bool, Error> {
-        let (range, mut any) = (KeyRange::of_prefix(prefix.to_vec()), false);
-        self.tables.scan_keys(table, &range.start, range.end.as_deref(), &mut |_, _| {
-            any = true;
-            Ok(ControlFlow::Break(()))
-        })?;
-        Ok(any)
     }
 
     fn next_sequence(&mut self) -> u64 {
