@@ -15,6 +15,7 @@ use super::problem::Problem;
 use super::query_limit::QueryLimit;
 use super::quotas::Quotas;
 use super::read_pool::ReadPool;
+use super::read_scope::ReadScope;
 use super::request_metrics::RequestMetrics;
 use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
@@ -84,14 +85,14 @@ impl ApiState {
     pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
     where
         T: Send + 'static,
-        F: FnOnce(&App) -> Result<T, Problem> + Send + 'static,
+        F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
     {
         let (app, permit) = (Arc::clone(&self.app), self.reads.acquire().await?);
         let cancellation = Cancellation::default();
         let _request = cancellation.on_drop();
         run_blocking(move || {
             let _permit = permit;
-            cancellation.run(|| read(&app))
+            read(&ReadScope::new(app, cancellation))
         })
         .await
     }

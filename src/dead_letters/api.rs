@@ -16,7 +16,7 @@ use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, QueryParams, Tenant, page_limit};
 use crate::api::problem::{Code, Problem};
-use crate::app::App;
+use crate::api::read_scope::ReadScope;
 use crate::dead_letters::view;
 use crate::redact::Redaction;
 use crate::sagas::api::control::ControlResponse;
@@ -118,13 +118,13 @@ pub(crate) async fn list(
 
 /// Returns the dead letters of all shards after `after`, ordered by id.
 pub(crate) fn collect_page(
-    app: &App,
+    app: &ReadScope,
     tenant: &TenantId,
     after: Option<Uuid>,
     limit: usize,
 ) -> Result<Vec<DeadLetter>, Problem> {
     let mut dead_letters = Vec::new();
-    for reader in app.runtime.readers() {
+    for reader in app.readers() {
         dead_letters.extend(reader.dead_letters(tenant, after, limit)?);
     }
     dead_letters.sort_by_key(|dead_letter| dead_letter.id);
@@ -196,7 +196,7 @@ async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<DeadLetter, 
     let id = Uuid::parse_str(id)
         .map_err(|error| invalid_parameter("id", format!("not a dead letter id: {error}")))?;
     let found = api.read(move |app| {
-        for reader in app.runtime.readers() {
+        for reader in app.readers() {
             if let Some(dead_letter) = reader.dead_letter(&tenant, id)? {
                 return Ok(Some(dead_letter));
             }

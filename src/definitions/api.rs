@@ -19,7 +19,7 @@ use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant};
 use crate::api::problem::{Code, Problem};
-use crate::app::App;
+use crate::api::read_scope::ReadScope;
 
 /// All definitions.
 #[derive(Debug, Serialize, ToSchema)]
@@ -116,15 +116,28 @@ struct DefinitionContext {
 }
 
 impl DefinitionContext {
-    fn of(app: &App, tenant: &TenantId, query: &DefinitionQuery, sees_node: bool) -> Result<Self, Problem> {
+    fn of(
+        app: &ReadScope,
+        tenant: &TenantId,
+        query: &DefinitionQuery,
+        sees_node: bool,
+    ) -> Result<Self, Problem> {
         let active = app.definitions.active();
         let scan_limit = app.config.http.scan_limit as u64;
         Ok(Self {
             deployment: app.definitions.deployment(),
             active: active.iter().map(|definition| definition.program.definition_ref().hash).collect(),
-            pins: query.count.then(|| app.tenant_pins(tenant, scan_limit)).transpose()?,
+            pins: query.count.then(|| Self::count_pins(app, tenant, scan_limit)).transpose()?,
             sees_node,
         })
+    }
+
+    fn count_pins(app: &ReadScope, tenant: &TenantId, limit: u64) -> Result<PinCounts, orlog_store::Error> {
+        let mut pins = PinCounts { complete: true, ..PinCounts::default() };
+        for reader in app.readers() {
+            pins.add(&reader.tenant_pin_counts(tenant, limit)?);
+        }
+        Ok(pins)
     }
 
     fn count_complete(&self) -> Option<bool> {
@@ -175,7 +188,7 @@ pub(crate) async fn list(
     NodeAccess(sees_node): NodeAccess,
     QueryParams(query): QueryParams<DefinitionQuery>,
 ) -> Result<Json<DefinitionList>, Problem> {
-    let list = move |app: &App| {
+    let list = move |app: &ReadScope| {
         let context = DefinitionContext::of(app, &tenant, &query, sees_node)?;
         let active = app.definitions.active();
         let items = active.iter().map(|definition| context.describe(definition.program.as_ref()));
@@ -204,7 +217,7 @@ pub(crate) async fn show(
 }
 
 fn versions(
-    app: &App,
+    app: &ReadScope,
     tenant: &TenantId,
     saga: &SagaName,
     query: &DefinitionQuery,
@@ -227,8 +240,8 @@ fn versions(
 }
 
 /// Returns the source as text, or the size of a binary module.
-fn source(app: &App, hash: &[u8; 16]) -> Result<(Option<String>, Option<usize>), Problem> {
-    for reader in app.runtime.readers() {
+fn source(app: &ReadScope, hash: &[u8; 16]) -> Result<(Option<String>, Option<usize>), Problem> {
+    for reader in app.readers() {
         if let Some((_, source)) = reader.definition(hash)? {
             let is_module = orlog_program::is_wasm(&source);
             return Ok(if is_module {

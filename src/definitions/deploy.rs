@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use orlog_actors::ControlError;
 use orlog_effect::Catalog;
-use orlog_model::{Change, DefinitionRef, Deployment, TenantId};
+use orlog_model::{Change, DefinitionRef, Deployment};
 use orlog_store::{PinCounts, Reader};
 
 use crate::app::App;
@@ -262,24 +262,9 @@ impl App {
     /// # Errors
     /// Fails if a store cannot be read.
     pub fn pins(&self, limit: u64) -> Result<PinCounts, orlog_store::Error> {
-        self.sum_pins(|reader| reader.pin_counts(limit))
-    }
-
-    /// Counts the instances of a tenant as [`App::pins`].
-    ///
-    /// # Errors
-    /// Fails if a store cannot be read.
-    pub fn tenant_pins(&self, tenant: &TenantId, limit: u64) -> Result<PinCounts, orlog_store::Error> {
-        self.sum_pins(|reader| reader.tenant_pin_counts(tenant, limit))
-    }
-
-    fn sum_pins(
-        &self,
-        count: impl Fn(&Reader) -> Result<PinCounts, orlog_store::Error>,
-    ) -> Result<PinCounts, orlog_store::Error> {
         let mut pins = PinCounts { complete: true, ..PinCounts::default() };
         for reader in self.runtime.readers() {
-            pins.add(&count(&reader)?);
+            pins.add(&reader.pin_counts(limit)?);
         }
         Ok(pins)
     }

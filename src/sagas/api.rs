@@ -21,7 +21,7 @@ use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{InstancePath, QueryParams, Tenant, page_limit, time};
 use crate::api::problem::{Code, Problem};
-use crate::app::App;
+use crate::api::read_scope::ReadScope;
 use page::InstancePage;
 use search::InstanceSearch;
 use view::InstanceDetail;
@@ -158,13 +158,13 @@ pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String
 
 /// Scans the shards in sequence, starting at `first`, until the page is full.
 pub(crate) fn find(
-    app: &App,
+    app: &ReadScope,
     mut query: InstanceQuery,
     first: usize,
 ) -> Result<Page<(InstanceKey, orlog_model::Instance)>, Problem> {
     let mut all = Page { items: Vec::new(), next: None, scanned: 0 };
     let (limit, scan_limit) = (query.limit, query.scan_limit);
-    let shards = app.runtime.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
+    let shards = app.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
     for (index, reader) in shards {
         if usize::from(index) != first {
             // The cursor belongs to the first shard, which may have moved to another process.
@@ -210,7 +210,7 @@ pub(crate) async fn show(
     let (limit, buffered_limit) = (page_limit(page.history_limit, &api), api.app.config.http.max_page_size);
     let detail = api.read(move |app| {
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
-        let reader = app.runtime.reader(&key).ok_or_else(missing)?;
+        let reader = app.reader(&key).ok_or_else(missing)?;
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
         let history = reader.history(&key, page.history_after, limit + 1)?;
         let spilled = reader.spilled_inputs(&key, buffered_limit)?.len();

@@ -162,7 +162,7 @@ pub(crate) async fn list(
         scan_limit: api.app.config.http.scan_limit,
     };
     let page = api.read(move |app| {
-        let pages: Result<Vec<_>, _> = app.runtime.readers().map(|reader| reader.tasks(&query)).collect();
+        let pages: Result<Vec<_>, _> = app.readers().map(|reader| reader.tasks(&query)).collect();
         Ok(merge_tasks(pages?, limit))
     });
     let page = page.await?;
@@ -185,7 +185,7 @@ pub(crate) async fn show(
 ) -> Result<Json<TaskDetail>, Problem> {
     let id = parse(&id)?;
     let detail = api.read(move |app| {
-        for reader in app.runtime.readers() {
+        for reader in app.readers() {
             if let Some(row) = reader.task(&tenant, id)? {
                 let events = reader.task_events(&row, MAX_EVENTS)?;
                 let instance = reader.instance(&row.instance)?;
@@ -276,7 +276,7 @@ async fn send_action(
 ) -> Result<Json<ControlResponse>, Problem> {
     let row: TaskRow = api
         .read(move |app| {
-            for reader in app.runtime.readers() {
+            for reader in app.readers() {
                 if let Some(row) = reader.task(&tenant, id)? {
                     return Ok(row);
                 }

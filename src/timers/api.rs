@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::context::ApiState;
 use crate::api::extract::{QueryParams, Tenant, page_limit};
 use crate::api::problem::Problem;
-use crate::app::App;
+use crate::api::read_scope::ReadScope;
 
 /// Page to return.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -72,8 +72,8 @@ pub(crate) async fn list(
 }
 
 /// Merges the timers of all shards by due time, as far as every shard was scanned.
-fn gather(app: &App, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
-    let readers: Vec<_> = app.runtime.readers().collect();
+fn gather(app: &ReadScope, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
+    let readers: Vec<_> = app.readers().collect();
     query.scan_limit = (query.scan_limit / readers.len().max(1)).max(1);
     let mut all = Page { items: Vec::new(), next: None, scanned: 0 };
     for reader in readers {

@@ -1,7 +1,5 @@
 //! Stream positions: the start of a subscription, and anomalies at its checkpoint.
 
-use std::fmt;
-
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
@@ -34,9 +32,13 @@ impl SubscriptionStart {
 }
 
 /// Anomaly of a stream at a checkpoint. `Display` gives the cause, the reaction of Orlog and a remedy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamAnomaly {
     /// The checkpoint belongs to another stream.
+    #[error(
+        "the stream was recreated: the checkpoint belongs to stream {expected}, the stream is {found}; unread events of \
+         the earlier stream are lost"
+    )]
     StreamRecreated {
         /// Stream of the checkpoint.
         expected: Uuid,
@@ -44,6 +46,11 @@ pub enum StreamAnomaly {
         found: Uuid,
     },
     /// Messages after the checkpoint were dropped.
+    #[error(
+        "messages after the checkpoint were dropped before they were read: the checkpoint is {checkpoint}, the first \
+         remaining message is {first}; reading from there. Publish the missing events again, and raise the stream's \
+         limits or find out why this shard lagged"
+    )]
     Purged {
         /// Sequence of the checkpoint.
         checkpoint: u64,
@@ -51,6 +58,9 @@ pub enum StreamAnomaly {
         first: u64,
     },
     /// The stream ends before the checkpoint.
+    #[error(
+        "the stream ends at {last}, before the checkpoint {checkpoint}: it lost its end, or was restored from a backup"
+    )]
     Truncated {
         /// Sequence of the checkpoint.
         checkpoint: u64,
@@ -58,6 +68,10 @@ pub enum StreamAnomaly {
         last: u64,
     },
     /// The stream has another message at the checkpoint.
+    #[error(
+        "another message is at the checkpoint {checkpoint}: expected one published at {expected}, found {found}; the \
+         stream lost its end or was restored, and then grew"
+    )]
     Replaced {
         /// Sequence of the checkpoint.
         checkpoint: u64,
@@ -84,33 +98,6 @@ impl StreamAnomaly {
             StreamAnomaly::Purged { .. } => "purged",
             StreamAnomaly::Truncated { .. } => "truncated",
             StreamAnomaly::Replaced { .. } => "replaced",
-        }
-    }
-}
-
-impl fmt::Display for StreamAnomaly {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StreamAnomaly::StreamRecreated { expected, found } => write!(
-                f,
-                "the stream was recreated: the checkpoint belongs to stream {expected}, the stream is {found}; unread events of \
-                 the earlier stream are lost"
-            ),
-            StreamAnomaly::Purged { checkpoint, first } => write!(
-                f,
-                "messages after the checkpoint were dropped before they were read: the checkpoint is {checkpoint}, the first \
-                 remaining message is {first}; reading from there. Publish the missing events again, and raise the stream's \
-                 limits or find out why this shard lagged"
-            ),
-            StreamAnomaly::Truncated { checkpoint, last } => write!(
-                f,
-                "the stream ends at {last}, before the checkpoint {checkpoint}: it lost its end, or was restored from a backup"
-            ),
-            StreamAnomaly::Replaced { checkpoint, expected, found } => write!(
-                f,
-                "another message is at the checkpoint {checkpoint}: expected one published at {expected}, found {found}; the \
-                 stream lost its end or was restored, and then grew"
-            ),
         }
     }
 }

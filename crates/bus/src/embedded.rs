@@ -12,7 +12,6 @@
 //!   deduplication window. Without any durable name no message is dropped.
 //! - Cursors are written at most every 100 ms and on close. A lost cursor causes redeliveries.
 
-mod consumer;
 mod cursors;
 mod dedupe;
 mod log;
@@ -20,11 +19,11 @@ mod maintenance;
 mod options;
 mod presence;
 mod record;
-mod ring;
-mod scan;
+mod source;
 mod writer;
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -35,18 +34,18 @@ use orlog_model::Clock;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
+use crate::consumer::{AckHandle, SourceConsumer};
 use crate::subject::check_subject;
 use crate::subject_matcher::SubjectMatcher;
 use crate::{
     Bus, Consumer, Error, Message, PublishAck, ScanStart, StreamAnomaly, StreamScan, Subscription,
     SubscriptionStart,
 };
-use consumer::EmbeddedConsumer;
 use cursors::Cursors;
 use log::StreamLog;
 use maintenance::Maintenance;
 use options::closed;
-use scan::EmbeddedScan;
+use source::{LogScan, LogSource};
 use writer::{GROUP_BYTES, GROUP_MESSAGES, PublishRequest, Writer, WriterRequest};
 
 pub use log::{EndPosition, LogCopy, RetentionHold};
@@ -239,12 +238,16 @@ impl Bus for Embedded {
         let cursors = Arc::clone(&self.cursors);
         let claim = tokio::task::spawn_blocking(move || cursors.acquire(&name, after)).await;
         let claim = claim.map_err(|e| Error::Unavailable(e.to_string()))??;
-        Ok(Box::new(EmbeddedConsumer::new(Arc::clone(&self.log), claim, interest, max_in_flight, start)))
+        start.after = claim.cursor.load(Ordering::Relaxed);
+        let (cursor, moved) = (Arc::clone(&claim.cursor), self.cursors.notifier());
+        let ack_handle = AckHandle::new(cursor, max_in_flight, after.is_some(), move || moved.notify());
+        let source = LogSource::new(Arc::clone(&self.log), interest);
+        Ok(Box::new(SourceConsumer::new(source, ack_handle, claim, start)))
     }
 
     async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
         let interest = SubjectMatcher::for_filters(&filters)?;
-        Ok(Box::new(EmbeddedScan::new(Arc::clone(&self.log), interest, since)))
+        Ok(Box::new(LogScan::new(Arc::clone(&self.log), interest, since)))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {

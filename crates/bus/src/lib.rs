@@ -1,13 +1,11 @@
 //! Transport of messages: the bus contract, subjects, the event codec, the embedded bus, and NATS
 //! JetStream.
 
-mod ack_handle;
 mod checkpoint;
+mod consumer;
 mod contract;
-mod in_flight;
 mod retry_log;
 mod subject_matcher;
-mod tenant_queues;
 
 pub mod codec;
 pub mod effect_queue;

@@ -68,29 +68,23 @@ impl ClusterView {
 }
 
 /// Store of the membership records.
+///
+/// # Errors
+/// Each request fails if it is unknown whether it was received.
 #[async_trait]
 pub trait Membership: Send + Sync + 'static {
     /// Returns a receiver of the cluster view and its changes.
     fn view(&self) -> watch::Receiver<Arc<ClusterView>>;
 
     /// Announces a pod for one time to live from now. Returns `false` if another process uses the name.
-    ///
-    /// # Errors
-    /// If it is unknown whether the announcement was received.
     async fn announce(&self, pod: &Pod) -> Result<bool, Error>;
 
     /// Removes a pod. Other pods need not wait until its announcement expires.
-    ///
-    /// # Errors
-    /// If it is unknown whether the request was received.
     async fn leave(&self, pod: &Pod) -> Result<(), Error>;
 
     /// Makes a pod the owner of a shard if its record is still that of the lease `seen`. The epoch of the
     /// new lease is larger than that of `seen` and than `log_epoch`, the last known epoch in the log of the
     /// shard. Returns the new lease; `None`: another pod was faster.
-    ///
-    /// # Errors
-    /// If it is unknown whether the request was received.
     async fn acquire(
         &self,
         shard: u16,
@@ -100,8 +94,5 @@ pub trait Membership: Send + Sync + 'static {
     ) -> Result<Option<ShardLease>, Error>;
 
     /// Releases a shard that is owned under this lease. No-op if another pod owns it now.
-    ///
-    /// # Errors
-    /// If it is unknown whether the request was received.
     async fn release(&self, shard: u16, lease: ShardLease) -> Result<(), Error>;
 }

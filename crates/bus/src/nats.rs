@@ -3,24 +3,22 @@
 //! The only module that uses the NATS client. Every component uses one [`Connection`].
 
 mod connection;
-mod consumer;
 mod cursors;
 mod effect_queue;
 mod filters;
-mod leader;
 mod leases;
 mod message;
-mod message_cache;
 mod provision;
 mod publish;
-mod requests;
 mod scan;
 mod shard_log;
 mod shared_reader;
 mod snapshots;
+mod source;
 mod stream;
 mod stream_config;
 mod stream_reader;
+mod temporary_consumer;
 
 use async_nats::jetstream::stream::Info;
 use orlog_model::fnv1a;

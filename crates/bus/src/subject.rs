@@ -16,7 +16,6 @@ use crate::Error;
 
 pub use filter::{Filter, MAX_SUBJECT_BYTES, check_subject};
 pub use token::{decode_token, encode_token};
-pub(crate) use token::{escape, push_escape};
 
 const TENANT: &str = "tenant";
 

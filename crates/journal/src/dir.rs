@@ -42,18 +42,16 @@ impl JournalDir {
 
     /// Opens all segments, oldest first.
     pub(crate) fn segments(&self) -> Result<Vec<Segment>> {
-        let mut found: Vec<(u64, PathBuf)> =
-            self.files("seg")?.into_iter().filter_map(|path| Some((sequence_in(&path)?, path))).collect();
-        found.sort_unstable();
-        found.into_iter().map(|(first, path)| Segment::open(&path, first, self.options.identity)).collect()
+        let open = |(first, path): (u64, PathBuf)| Segment::open(&path, first, self.options.identity);
+        segment_files(&self.path)?.into_iter().map(open).collect()
     }
 
     /// Removes incomplete files, and keeps the spares that have the right size.
     pub(crate) fn remove_stale_files(&mut self) -> Result<()> {
-        for path in self.files("new")? {
+        for path in files(&self.path, "new")? {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         }
-        for path in self.files("spare")? {
+        for path in files(&self.path, "spare")? {
             let length = fs::metadata(&path).map_err(Error::io("measure", &path))?.len();
             if length == self.options.segment_size() && self.spares.len() < self.options.spare_segments {
                 self.spares.push(path);
@@ -135,28 +133,30 @@ impl JournalDir {
     fn sync(&self) -> Result<()> {
         self.disk.sync_dir(&self.handle).map_err(Error::poison(&self.path))
     }
+}
 
-    fn files(&self, extension: &str) -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(&self.path).map_err(Error::io("list", &self.path))?;
-        let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
-        let mut paths = paths.map_err(Error::io("list", &self.path))?;
-        paths.retain(|path| path.extension() == Some(OsStr::new(extension)));
-        Ok(paths)
-    }
+/// Returns the files of a directory with this extension.
+fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).map_err(Error::io("list", dir))?;
+    let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut paths = paths.map_err(Error::io("list", dir))?;
+    paths.retain(|path| path.extension() == Some(OsStr::new(extension)));
+    Ok(paths)
+}
+
+/// Returns the segments of a directory with their first sequences, oldest first.
+fn segment_files(dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let mut found: Vec<_> =
+        files(dir, "seg")?.into_iter().filter_map(|path| Some((sequence_in(&path)?, path))).collect();
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// Opens all segments of a directory read-only, oldest first.
 pub(crate) fn open_segments_read_only(path: &Path) -> Result<Vec<Segment>> {
-    let entries = fs::read_dir(path).map_err(Error::io("list", path))?;
-    let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
-    let paths = paths.map_err(Error::io("list", path))?;
-    let is_segment = |path: &PathBuf| path.extension() == Some(OsStr::new("seg"));
-    let mut found: Vec<(u64, PathBuf)> =
-        paths.into_iter().filter(is_segment).filter_map(|path| Some((sequence_in(&path)?, path))).collect();
-    found.sort_unstable();
     let mut segments = Vec::new();
     let mut owner = None;
-    for (first, path) in found {
+    for (first, path) in segment_files(path)? {
         let (segment, found) = Segment::open_read_only(&path, first)?;
         let expected = *owner.get_or_insert(found);
         if found != expected {

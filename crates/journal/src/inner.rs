@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -89,25 +89,26 @@ impl JournalInner {
         result
     }
 
+    fn segments(&self) -> RwLockReadGuard<'_, VecDeque<Arc<Segment>>> {
+        self.segments.read().expect("no thread panics while it holds this lock")
+    }
+
     /// Returns the segment that is written.
     pub(crate) fn active(&self) -> Arc<Segment> {
-        let segments = self.segments.read().expect("no thread panics while it holds this lock");
-        Arc::clone(segments.back().expect("a log has a segment"))
+        Arc::clone(self.segments().back().expect("a log has a segment"))
     }
 
     /// Returns the segment that contains `sequence`, if it was not truncated.
     pub(crate) fn segment_of(&self, sequence: u64) -> Result<Arc<Segment>> {
-        let segments = self.segments.read().expect("no thread panics while it holds this lock");
+        let segments = self.segments();
         let after = segments.partition_point(|segment| segment.first <= sequence);
-        let found = after.checked_sub(1).and_then(|index| segments.get(index));
-        found
-            .map(Arc::clone)
-            .ok_or_else(|| Error::Truncated { requested: sequence, first: segments[0].first })
+        let found = after.checked_sub(1).and_then(|index| segments.get(index)).map(Arc::clone);
+        found.ok_or_else(|| Error::Truncated { requested: sequence, first: segments[0].first })
     }
 
     /// Returns the first sequence in the log, or the next one if it is empty.
     pub(crate) fn first(&self) -> u64 {
-        self.segments.read().expect("no thread panics while it holds this lock")[0].first
+        self.segments()[0].first
     }
 
     /// Makes `segment` the active one. It replaces a segment that starts with the same sequence.
@@ -122,7 +123,7 @@ impl JournalInner {
     /// Returns the oldest segment, if all of its records are before `sequence` and it is not the active
     /// one.
     pub(crate) fn oldest_before(&self, sequence: u64) -> Option<Arc<Segment>> {
-        let segments = self.segments.read().expect("no thread panics while it holds this lock");
+        let segments = self.segments();
         let next = segments.get(1)?;
         (next.first <= sequence).then(|| Arc::clone(&segments[0]))
     }
@@ -134,11 +135,6 @@ impl JournalInner {
 
     /// Returns the size of the segments, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.segments
-            .read()
-            .expect("no thread panics while it holds this lock")
-            .iter()
-            .map(|segment| segment.capacity)
-            .sum()
+        self.segments().iter().map(|segment| segment.capacity).sum()
     }
 }

@@ -37,11 +37,11 @@ impl Background {
         path: &Path,
     ) -> Result<Self, Error> {
         let mut background = Self { wakers: Vec::new(), threads: Vec::new(), snapshots: None };
-        let io_error = |source| Error::Io { action: "start a thread for", path: path.to_owned(), source };
+        let io_error = Error::io("start a thread for", path);
         let flusher = Arc::clone(shared);
         background
             .spawn("orlog-flush", move |wake| flush::maintenance_loop(&flusher, &wake))
-            .map_err(io_error)?;
+            .map_err(&io_error)?;
         if let Durability::Interval(interval) = durability {
             let (shared, disk) = (Arc::clone(shared), Arc::clone(disk));
             background
@@ -70,7 +70,7 @@ impl Background {
         let (shared, meter) = (Arc::clone(shared), Arc::clone(meter));
         let (replication, path) = (replication.clone(), dir.to_owned());
         let run = move || snapshot::run(&shared, &meter, &replication, &path, &wake);
-        let io_error = |source| Error::Io { action: "start a thread for", path: dir.to_owned(), source };
+        let io_error = Error::io("start a thread for", dir);
         Builder::new().name("orlog-snapshot".to_owned()).spawn(run).map_err(io_error)?;
         self.snapshots = Some(waker);
         Ok(())

@@ -1,33 +1,32 @@
-//! Cancellation of the reads of a thread.
+//! Cancellation of the reads of a request.
 //!
 //! A request that has timed out, or whose client has gone, must not go on reading: its scan competes with
-//! the commits. The reads of a request run on one thread, so the flag belongs to the thread.
+//! the commits.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-thread_local! {
-    static CURRENT: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
-}
-
-/// Cancellation of the reads of a request.
+/// Cancellation of the readers that [`Reader::with_cancellation`](crate::Reader::with_cancellation) returns.
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation(Arc<AtomicBool>);
 
 impl Cancellation {
+    /// Cancels the reads: scans return [`crate::Error::Cancelled`] at the next group of rows.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the reads are cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Returns a guard that cancels the reads when it is dropped: the request has ended, timed out, or lost its
     /// client.
     #[must_use]
     pub fn on_drop(&self) -> CancelOnDrop {
         CancelOnDrop(self.clone())
-    }
-
-    /// Runs `read` on this thread. After the cancellation, scans return [`crate::Error::Cancelled`] at the next group
-    /// of rows.
-    pub fn run<T>(self, read: impl FnOnce() -> T) -> T {
-        let _restored = Restored(CURRENT.replace(Some(self.0)));
-        read()
     }
 }
 
@@ -37,22 +36,7 @@ pub struct CancelOnDrop(Cancellation);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Returns whether the reads of this thread are cancelled.
-#[must_use]
-pub fn is_cancelled() -> bool {
-    CURRENT.with_borrow(|current| current.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)))
-}
-
-/// Restores the previous flag of the thread, also after a panic.
-struct Restored(Option<Arc<AtomicBool>>);
-
-impl Drop for Restored {
-    fn drop(&mut self) {
-        CURRENT.set(self.0.take());
+        self.0.cancel();
     }
 }
 
@@ -76,7 +60,7 @@ mod tests {
         writer.commit(&(0..2000).map(instance).collect::<Vec<_>>(), at(1)).unwrap();
         let (cancellation, read) = (Cancellation::default(), std::cell::Cell::new(0));
         let request = std::cell::Cell::new(Some(cancellation.on_drop()));
-        let sweep = || {
+        let sweep = |reader: &crate::Reader| {
             read.set(0);
             reader.sweep_instances(&SweepCursor::default(), (9999, 9999), |_, _| {
                 read.set(read.get() + 1);
@@ -84,10 +68,10 @@ mod tests {
                 false
             })
         };
-        let swept = cancellation.run(sweep);
+        let swept = sweep(&reader.with_cancellation(&cancellation));
         assert!(matches!(swept, Err(Error::Cancelled)));
         assert!((1..1000).contains(&read.get()), "{} rows", read.get());
-        sweep().expect("the flag belongs to the request that has ended");
+        sweep(&reader).expect("the flag belongs to the request that has ended");
         assert_eq!(read.get(), 2000);
     }
 }

@@ -48,18 +48,17 @@ pub fn copy_consistently<R>(
         // In the order in which closing acquires them.
         flush_guards.push(lock(&shared.flushing));
         not_closed.push(lock(&shared.copying));
-        disks.push(own_journal(shared.read(|tables| tables.disk().cloned().ok_or(Error::Closed))?, to)?);
+        disks.push(own_journal(shared.read(|tables| Ok(Arc::clone(tables.disk())))?, to)?);
     }
     let (copied, result) = copy_states(stores, moment)?;
     for ((_, to), (disk, copied)) in stores.iter().zip(disks.iter().zip(&copied)) {
         disk.copy_journal(&to.join("journal"), copied.flushed_position, copied.position)?;
     }
-    let tables = disks.iter().map(|disk| disk.tables().read_snapshot()).collect::<Result<Vec<_>, _>>()?;
+    let tables = disks.iter().map(|disk| disk.tables().snapshot()).collect::<Result<Vec<_>, _>>()?;
     drop(flush_guards);
     for ((_, to), tables) in stores.iter().zip(&tables) {
         let dir = to.join("tables");
-        let io_error = |source| Error::Io { action: "create the directory", path: dir.clone(), source };
-        std::fs::create_dir_all(&dir).map_err(io_error)?;
+        std::fs::create_dir_all(&dir).map_err(Error::io("create the directory", &dir))?;
         tables.copy(&dir.join("mdbx.dat"))?;
     }
     drop(tables);

@@ -7,6 +7,7 @@ use orlog_model::{Change, Destination, TenantId, WorkKind};
 use crate::mdbx::Mdbx;
 use crate::samples::{apply, at, dedupe_key, key, small, timer, transition};
 use crate::table::Table;
+use crate::tables::Tables;
 use crate::{Error, Options, check_tables, open};
 
 fn options() -> Options {
@@ -57,7 +58,7 @@ fn every_flipped_bit_of_every_table_is_noticed() {
             {
                 let tables = tables(dir.path());
                 tables.store_row(table, key, &damaged);
-                let read = tables.get(table, key, |_| ());
+                let read = tables.get(table, key, &mut |_| ());
                 assert!(
                     matches!(&read, Err(Error::Damaged { table: name, .. }) if *name == table.name()),
                     "{table:?} {bit}"

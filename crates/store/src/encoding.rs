@@ -1,7 +1,6 @@
 //! Stored format: keys, values and journal records.
 
 pub(crate) mod checksum;
-pub(crate) mod definition_source;
 #[cfg(test)]
 mod fuzz_tests;
 pub(crate) mod keys;

@@ -1,7 +1,7 @@
 //! Errors of a store, by the reaction that they require.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::replication::commit_log::CommitLogError;
 use crate::table::TABLES;
@@ -168,6 +168,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the constructor of the error of an action on a path.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Error::Io { action, path: path.to_owned(), source }
+    }
+
     /// Returns whether stored data is damaged: a later read has the same result.
     #[must_use]
     pub fn is_damage(&self) -> bool {

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::lock::lock;
+use crate::merged::MergedTables;
 use crate::shared::Shared;
 
 impl Shared {
@@ -23,9 +24,9 @@ impl Shared {
     }
 
     fn flush_immutable(&self) -> Result<(), Error> {
-        let immutable =
-            |tables: &crate::merged::MergedTables| tables.immutable().cloned().zip(tables.disk().cloned());
-        let Some((frozen, disk)) = self.read(|tables| Ok(immutable(tables)))? else { return Ok(()) };
+        let (frozen, disk) =
+            self.read(|tables| Ok((tables.immutable().cloned(), Arc::clone(tables.disk()))))?;
+        let Some(frozen) = frozen else { return Ok(()) };
         let start = Instant::now();
         disk.flush(&frozen)?;
         let position = frozen.state().position;
@@ -56,13 +57,13 @@ impl Shared {
     /// Ensures memtable space for a group: if both memtables are full, the commit waits for the flush.
     /// Returns whether a memtable became immutable.
     pub(crate) fn wait_for_memtable_space(&self) -> Result<bool, Error> {
-        let mut immutable = false;
+        let mut is_frozen = false;
         while self.read(|tables| Ok(self.is_full(tables)))? {
             self.flush()?;
             self.freeze()?;
-            immutable = true;
+            is_frozen = true;
         }
-        Ok(immutable)
+        Ok(is_frozen)
     }
 
     /// Makes the active memtable immutable if it is full and no other is immutable; returns whether it did.
@@ -74,16 +75,15 @@ impl Shared {
         Ok(due)
     }
 
-    fn is_full(&self, tables: &crate::merged::MergedTables) -> bool {
-        tables.disk().is_some() && tables.active().bytes() >= self.memtable_bytes
+    fn is_full(&self, tables: &MergedTables) -> bool {
+        tables.active().bytes() >= self.memtable_bytes
     }
 
     /// Flushes the immutable memtable, and the active one if it is old enough. Returns the time of the next
     /// check.
     pub(crate) fn run_maintenance(&self) -> Result<Option<Instant>, Error> {
-        let due = |tables: &crate::merged::MergedTables| {
-            tables.active().created_at().map(|born| born + self.memtable_max_age)
-        };
+        let due =
+            |tables: &MergedTables| tables.active().created_at().map(|born| born + self.memtable_max_age);
         self.flush()?;
         if self.read(|tables| Ok(due(tables)))?.is_some_and(|due| due <= Instant::now()) {
             self.freeze()?;

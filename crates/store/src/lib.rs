@@ -12,9 +12,9 @@
 //!   owner cannot commit ([`Error::Fenced`]).
 //!
 //! Implementation: a commit appends one record to a journal and applies it to a memtable. A background
-//! thread flushes the memtable to MDBX tables in key order; readers merge both. Opening replays the
-//! unflushed records. [`open_in_memory`] is the same store without a disk. See also: `translate.rs`
-//! (changes to rows), `merged.rs` (the merge), `flush.rs`.
+//! thread flushes the memtable to the tables in key order; readers merge both. Opening replays the
+//! unflushed records. The table engine is behind a trait (`tables.rs`): MDBX, or memory in tests
+//! (feature `memory`). See also: `translate.rs` (changes to rows), `merged.rs` (the merge), `flush.rs`.
 
 mod background;
 mod cancellation;
@@ -25,10 +25,11 @@ mod encoding;
 mod error;
 mod feed;
 mod flush;
-mod histogram;
 mod info;
 mod lock;
 mod mdbx;
+#[cfg(any(test, feature = "memory"))]
+mod memory;
 mod memtable;
 mod merged;
 mod options;
@@ -48,24 +49,23 @@ mod shared;
 mod stats;
 mod store_dir;
 mod table;
+mod tables;
 mod translate;
 mod writer;
 
-pub use cancellation::{CancelOnDrop, Cancellation, is_cancelled};
+pub use cancellation::{CancelOnDrop, Cancellation};
 pub use consistent_copy::{StoreCopy, copy_consistently};
 pub use error::Error;
 pub use feed::items::{FeedEntity, FeedItem};
 pub use feed::read::{FeedEntityKind, FeedPage, FeedQuery, FeedScanCursor};
 pub use feed::write::FeedOffset;
-pub use histogram::{BOUNDS_SECONDS, DurationHistogram};
 pub use info::{StoreInfo, read_info};
 pub use mdbx::inspect::{TableProblem, check_tables};
 pub use options::{Durability, Options};
 pub use orlog_journal::{Disk as Device, DurablePosition};
 pub use read::attention::Attention;
-pub use read::counts::{CountKey, InstanceCounts, UnchangedInstance};
+pub use read::counts::{CountKey, InstanceCounts, PinCount, PinCounts, UnchangedInstance};
 pub use read::inspect::{InspectPage, InspectRow};
-pub use read::pins::{PinCount, PinCounts};
 pub use read::query::{FoundTimer, InstanceQuery, Page, TimerQuery};
 pub use read::reader::Reader;
 pub use read::sweep::{PURGE_BATCH, SweepCursor, SweepPage};
@@ -73,6 +73,8 @@ pub use read::tasks::{TaskQuery, merge_tasks};
 pub use rebuild::{RebuildBase, RebuiltTables, rebuild_tables};
 pub use replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition};
 pub use replication::open::ReplicationOptions;
-pub use stats::{PageStats, ReplicationStats, Stats, TableStats};
+pub use stats::{BOUNDS_SECONDS, DurationHistogram, PageStats, ReplicationStats, Stats, TableStats};
 pub use table::TABLES;
-pub use writer::{Writer, open, open_in_memory, open_replicated, open_with_disk};
+#[cfg(any(test, feature = "memory"))]
+pub use writer::open_in_memory;
+pub use writer::{Writer, open, open_replicated, open_with_disk};

@@ -1,4 +1,4 @@
-//! Tables on disk: one MDBX environment. The only file that uses libmdbx.
+//! Tables on disk: one MDBX environment. Only this file and `mdbx/inspect.rs` use libmdbx.
 //!
 //! Pitfalls that the code avoids: a commit that returns `Ok(true)` has committed nothing; MDBX splits
 //! pages at the insertion point by default, which halves the fill of random keys; a full map
@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::stats::{PageStats, TableStats};
 use crate::table::Table;
+use crate::tables::{RowAccess, TableSnapshot, Tables};
 
 /// ENOSPC and EDQUOT, which libmdbx returns unchanged.
 const NO_SPACE: [i32; 2] = [28, 122];
@@ -71,23 +72,72 @@ impl Mdbx {
         Ok(Self { tables, db, path: path.to_owned(), damaged_reads: AtomicU64::new(0) })
     }
 
-    /// Passes the row with this key to `read`; returns `None` if there is none.
-    pub(crate) fn get<R>(
+    /// Writes the rows of one table. A cursor moves to the next key of the same page without another
+    /// descent of the tree.
+    fn flush_table(
         &self,
+        txn: &Transaction<'_, RW, NoWriteMap>,
         table: Table,
-        key: &[u8],
-        read: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, Error> {
+        memtable: &Memtable,
+    ) -> libmdbx::Result<()> {
+        let (mut cursor, mut sealed) = (txn.cursor(self.handle(table))?, Vec::new());
+        for (key, row) in memtable.table(table) {
+            match row {
+                Some(value) => {
+                    checksum::seal(&mut sealed, table, key, value);
+                    cursor.put(key, &sealed, WriteFlags::UPSERT)?;
+                }
+                None => {
+                    if cursor.set::<()>(key)?.is_some() {
+                        cursor.del(WriteFlags::empty())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put_meta(
+        &self,
+        txn: &Transaction<'_, RW, NoWriteMap>,
+        rows: &[(&[u8], &[u8])],
+    ) -> libmdbx::Result<()> {
+        let mut sealed = Vec::new();
+        rows.iter().try_for_each(|(key, value)| {
+            checksum::seal(&mut sealed, Table::Meta, key, value);
+            txn.put(self.handle(Table::Meta), key, &sealed, WriteFlags::UPSERT)
+        })
+    }
+
+    /// Returns the value of a row. A damaged row is counted and logged.
+    fn verified<'a>(&self, table: Table, key: &[u8], row: &'a [u8]) -> Result<&'a [u8], Error> {
+        verified(&self.path, table, key, row).inspect_err(|error| {
+            if self.damaged_reads.fetch_add(1, Ordering::Relaxed) < LOGGED_DAMAGE {
+                tracing::error!(%error, "damaged row");
+            }
+        })
+    }
+
+    fn handle(&self, table: Table) -> &libmdbx::Table<'_> {
+        &self.tables[table as usize]
+    }
+
+    fn mdbx_error(&self, action: &'static str, error: MdbxError) -> Error {
+        translated(action, &self.path, error)
+    }
+}
+
+impl Tables for Mdbx {
+    fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         let get = || {
             let txn = self.db.begin_ro_txn()?;
             let row = txn.get::<Cow<'_, [u8]>>(self.handle(table), key)?;
             Ok(row.map(|row| self.verified(table, key, &row).map(read)))
         };
-        get().map_err(|error| self.mdbx_error("read", error))?.transpose()
+        get().map_err(|error| self.mdbx_error("read", error))?.transpose().map(|_| ())
     }
 
-    /// Returns whether a row has this key. Does not verify the row.
-    pub(crate) fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
+    fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
         let contains = || {
             let txn = self.db.begin_ro_txn()?;
             Ok(txn.get::<()>(self.handle(table), key)?.is_some())
@@ -95,9 +145,7 @@ impl Mdbx {
         contains().map_err(|error| self.mdbx_error("read", error))
     }
 
-    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks; returns
-    /// whether it did. A damaged row is skipped or fails the scan, depending on its table and on `access`.
-    pub(crate) fn scan(
+    fn scan(
         &self,
         (table, access): (Table, RowAccess),
         from: &[u8],
@@ -124,75 +172,16 @@ impl Mdbx {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Writes a memtable and rows of the table `meta` to the tables, atomically.
-    pub(crate) fn write_memtable(&self, memtable: &Memtable, meta: &[(&[u8], &[u8])]) -> Result<(), Error> {
-        self.write(|txn| {
-            for table in Table::ALL {
-                self.flush_table(txn, table, memtable)?;
-            }
-            self.put_meta(txn, meta)
-        })
-    }
-
-    /// Writes the rows of one table. A cursor moves to the next key of the same page without another
-    /// descent of the tree.
-    fn flush_table(
-        &self,
-        txn: &Transaction<'_, RW, NoWriteMap>,
-        table: Table,
-        memtable: &Memtable,
-    ) -> libmdbx::Result<()> {
-        let (mut cursor, mut sealed) = (txn.cursor(self.handle(table))?, Vec::new());
-        for (key, row) in memtable.table(table) {
-            match row {
-                Some(value) => {
-                    checksum::seal(&mut sealed, table, key, value);
-                    cursor.put(key, &sealed, WriteFlags::UPSERT)?;
-                }
-                None => {
-                    if cursor.set::<()>(key)?.is_some() {
-                        cursor.del(WriteFlags::empty())?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes rows of the table `meta`.
-    pub(crate) fn write_meta(&self, rows: &[(&[u8], &[u8])]) -> Result<(), Error> {
-        self.write(|txn| self.put_meta(txn, rows))
-    }
-
-    fn put_meta(
-        &self,
-        txn: &Transaction<'_, RW, NoWriteMap>,
-        rows: &[(&[u8], &[u8])],
-    ) -> libmdbx::Result<()> {
-        let mut sealed = Vec::new();
-        rows.iter().try_for_each(|(key, value)| {
-            checksum::seal(&mut sealed, Table::Meta, key, value);
-            txn.put(self.handle(Table::Meta), key, &sealed, WriteFlags::UPSERT)
-        })
-    }
-
-    /// Returns a snapshot of the current state, unaffected by later writes. Until it is dropped, freed
-    /// pages are not reused.
-    pub(crate) fn read_snapshot(&self) -> Result<ReadSnapshot<'_>, Error> {
-        let txn = self.db.begin_ro_txn().map_err(|error| self.mdbx_error("read", error))?;
-        Ok(ReadSnapshot { txn, of: self })
-    }
-
-    fn write(
-        &self,
-        change: impl FnOnce(&Transaction<'_, RW, NoWriteMap>) -> libmdbx::Result<()>,
-    ) -> Result<(), Error> {
-        let commit = || {
+    fn write(&self, memtable: Option<&Memtable>, meta: &[(&[u8], &[u8])]) -> Result<(), Error> {
+        let write = || {
             let txn = self.db.begin_rw_txn()?;
-            change(&txn)?;
+            for table in Table::ALL {
+                memtable.map_or(Ok(()), |memtable| self.flush_table(&txn, table, memtable))?;
+            }
+            self.put_meta(&txn, meta)?;
             txn.commit()
         };
-        let nothing_committed = commit().map_err(|error| self.mdbx_error("write", error))?;
+        let nothing_committed = write().map_err(|error| self.mdbx_error("write", error))?;
         if nothing_committed {
             let source = io::Error::other("the transaction was not committed");
             return Err(Error::Io { action: "write", path: self.path.clone(), source });
@@ -200,26 +189,12 @@ impl Mdbx {
         Ok(())
     }
 
-    /// Returns the size and the maximum size of the file, in bytes.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        let sizes = |info: libmdbx::Info| (info.geometry().current_size(), info.geometry().max_size());
-        self.db.info().map_or((0, 0), sizes)
+    fn snapshot(&self) -> Result<Box<dyn TableSnapshot + '_>, Error> {
+        let txn = self.db.begin_ro_txn().map_err(|error| self.mdbx_error("read", error))?;
+        Ok(Box::new(MdbxSnapshot { txn, of: self }))
     }
 
-    /// Returns the page statistics of the file and the number of readers. Scans the free list, which is
-    /// short.
-    pub(crate) fn pages(&self) -> Result<PageStats, Error> {
-        let pages = || {
-            let (info, stat) = (self.db.info()?, self.db.stat()?);
-            let all = info.geometry().current_size() / u64::from(stat.page_size()).max(1);
-            let used = (info.last_pgno() as u64 + 1).saturating_sub(self.db.freelist()? as u64);
-            Ok(PageStats { total: all, free: all.saturating_sub(used), readers: info.num_readers() as u64 })
-        };
-        pages().map_err(|error| self.mdbx_error("examine", error))
-    }
-
-    /// Returns the rows and pages of each table, without a scan.
-    pub(crate) fn stats(&self) -> Result<Vec<TableStats>, Error> {
+    fn stats(&self) -> Result<Vec<TableStats>, Error> {
         let stats = || {
             let txn = self.db.begin_ro_txn()?;
             let of_table = |table: &Table| {
@@ -236,39 +211,35 @@ impl Mdbx {
         stats().map_err(|error| self.mdbx_error("examine", error))
     }
 
-    /// Returns the number of reads of damaged rows.
-    pub(crate) fn damaged_reads(&self) -> u64 {
+    fn bytes(&self) -> (u64, u64) {
+        let sizes = |info: libmdbx::Info| (info.geometry().current_size(), info.geometry().max_size());
+        self.db.info().map_or((0, 0), sizes)
+    }
+
+    /// Scans the free list, which is short.
+    fn pages(&self) -> Result<PageStats, Error> {
+        let pages = || {
+            let (info, stat) = (self.db.info()?, self.db.stat()?);
+            let all = info.geometry().current_size() / u64::from(stat.page_size()).max(1);
+            let used = (info.last_pgno() as u64 + 1).saturating_sub(self.db.freelist()? as u64);
+            Ok(PageStats { total: all, free: all.saturating_sub(used), readers: info.num_readers() as u64 })
+        };
+        pages().map_err(|error| self.mdbx_error("examine", error))
+    }
+
+    fn damaged_reads(&self) -> u64 {
         self.damaged_reads.load(Ordering::Relaxed)
-    }
-
-    /// Returns the value of a row. A damaged row is counted and logged.
-    fn verified<'a>(&self, table: Table, key: &[u8], row: &'a [u8]) -> Result<&'a [u8], Error> {
-        verified(&self.path, table, key, row).inspect_err(|error| {
-            if self.damaged_reads.fetch_add(1, Ordering::Relaxed) < LOGGED_DAMAGE {
-                tracing::error!(%error, "damaged row");
-            }
-        })
-    }
-
-    fn handle(&self, table: Table) -> &libmdbx::Table<'_> {
-        &self.tables[table as usize]
-    }
-
-    fn mdbx_error(&self, action: &'static str, error: MdbxError) -> Error {
-        translated(action, &self.path, error)
     }
 }
 
 /// Environment as of one moment.
-#[derive(Debug)]
-pub(crate) struct ReadSnapshot<'a> {
+struct MdbxSnapshot<'a> {
     txn: Transaction<'a, RO, NoWriteMap>,
     of: &'a Mdbx,
 }
 
-impl ReadSnapshot<'_> {
-    /// Returns a row of the table `meta`.
-    pub(crate) fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+impl TableSnapshot for MdbxSnapshot<'_> {
+    fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let row: Option<Vec<u8>> = self
             .txn
             .get(self.of.handle(Table::Meta), key)
@@ -276,23 +247,13 @@ impl ReadSnapshot<'_> {
         row.map(|row| self.of.verified(Table::Meta, key, &row).map(<[u8]>::to_vec)).transpose()
     }
 
-    /// Copies all tables into the new file `path`, compacted.
-    pub(crate) fn copy(&self, path: &Path) -> Result<(), Error> {
+    fn copy(&self, path: &Path) -> Result<(), Error> {
         let name = CString::new(path.as_os_str().as_bytes());
         let source = || io::Error::other("its name contains a zero byte");
         let name =
             name.map_err(|_| Error::Io { action: "copy to", path: path.to_owned(), source: source() })?;
         copy(&self.txn, &name).map_err(|error| translated("copy to", path, error))
     }
-}
-
-/// Part of the rows that a scan requires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RowAccess {
-    /// Keys and values: damaged rows are not passed.
-    Values,
-    /// Keys: damaged rows are passed too, so that they can be deleted.
-    Keys,
 }
 
 /// Returns the value of a row of the environment in `path`.
@@ -398,6 +359,8 @@ impl Mdbx {
 
     /// Stores a row without adding a checksum.
     pub(crate) fn store_row(&self, table: Table, key: &[u8], row: &[u8]) {
-        self.write(|txn| txn.put(self.handle(table), key, row, WriteFlags::UPSERT)).unwrap();
+        let txn = self.db.begin_rw_txn().unwrap();
+        txn.put(self.handle(table), key, row, WriteFlags::UPSERT).unwrap();
+        txn.commit().unwrap();
     }
 }

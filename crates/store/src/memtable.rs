@@ -72,20 +72,13 @@ impl Memtable {
         &self.store_state
     }
 
-    /// Applies the record of the commit at position `at`; the current instant is `now`. If `bottom` is
-    /// true, there is no lower layer and deleted rows need no tombstone.
-    pub(crate) fn apply(
-        &mut self,
-        at: RecordPosition,
-        record: &Bytes,
-        bottom: bool,
-        now: Instant,
-    ) -> Result<(), Error> {
+    /// Applies the record of the commit at position `at`; the current instant is `now`.
+    pub(crate) fn apply(&mut self, at: RecordPosition, record: &Bytes, now: Instant) -> Result<(), Error> {
         let (mut store_state, mut ops) = record::read(at.position, record)?;
         store_state.by_kind = self.store_state.by_kind;
         while let Some(op) = ops.next()? {
             self.count(op, &mut store_state);
-            self.change(op, record, bottom);
+            self.change(op, record);
         }
         (self.store_state, self.last_entry) = (store_state, at.last_entry);
         self.record_bytes += record.len();
@@ -134,12 +127,12 @@ impl Memtable {
         self.timers
     }
 
-    fn change(&mut self, op: RowOp<'_>, record: &Bytes, bottom: bool) {
+    fn change(&mut self, op: RowOp<'_>, record: &Bytes) {
         let part = |slice: &[u8]| record.slice_ref(slice);
         match op {
             RowOp::Insert(table, key, value) => self.put(table, part(key), MemtableEntry::New(part(value))),
             RowOp::Put(table, key, value) => self.put(table, part(key), MemtableEntry::Put(part(value))),
-            RowOp::Delete(table, key) => self.delete(table, part(key), bottom),
+            RowOp::Delete(table, key) => self.delete(table, part(key)),
         }
     }
 
@@ -162,17 +155,13 @@ impl Memtable {
         }
     }
 
-    fn delete(&mut self, table: Table, key: Bytes, bottom: bool) {
+    fn delete(&mut self, table: Table, key: Bytes) {
         let rows = &mut self.tables[table as usize];
         match rows.get_mut(&key) {
             Some(MemtableEntry::New(_)) => {
                 rows.remove(&key);
             }
-            Some(_) if bottom => {
-                rows.remove(&key);
-            }
             Some(entry) => *entry = MemtableEntry::Tombstone,
-            None if bottom => {}
             None => {
                 rows.insert(key, MemtableEntry::Tombstone);
             }
@@ -207,7 +196,7 @@ mod tests {
     use super::*;
     use crate::encoding::record::{KeyPresence, RecordWriter};
 
-    fn memtable(ops: &[RowOp<'_>], bottom: bool) -> Memtable {
+    fn memtable(ops: &[RowOp<'_>]) -> Memtable {
         let mut record = RecordWriter::default();
         record.clear();
         for op in ops {
@@ -224,7 +213,7 @@ mod tests {
         }
         let record = Bytes::copy_from_slice(record.finish(&StoreState::NONE));
         let mut memtable = Memtable::new(StoreState::NONE, EntryId::NONE);
-        memtable.apply(RecordPosition::position(1), &record, bottom, Instant::now()).unwrap();
+        memtable.apply(RecordPosition::position(1), &record, Instant::now()).unwrap();
         memtable
     }
 
@@ -234,7 +223,7 @@ mod tests {
 
     #[track_caller]
     fn check(ops: &[RowOp<'_>], expected: Option<MemtableLookup<'_>>) {
-        assert_eq!(memtable(ops, false).get(Table::Timer, b"k"), expected, "{ops:?}");
+        assert_eq!(memtable(ops).get(Table::Timer, b"k"), expected, "{ops:?}");
     }
 
     #[test]
@@ -248,10 +237,5 @@ mod tests {
         check(&[PUT, INSERT, DELETE], Some(MemtableLookup(None)));
         check(&[DELETE, PUT], Some(MemtableLookup(Some(b"old"))));
         check(&[PUT, INSERT], Some(MemtableLookup(Some(b"new"))));
-    }
-
-    #[test]
-    fn base_memtable_keeps_no_tombstones() {
-        assert_eq!(memtable(&[DELETE, PUT, DELETE, INSERT, DELETE], true).rows(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Merged view of the tables: active memtable, immutable memtable, disk.
+//! Merged view of the tables: active memtable, immutable memtable, table engine.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -11,38 +11,33 @@ use bytes::Bytes;
 use crate::encoding::range::RowVisitor;
 use crate::encoding::record::StoreState;
 use crate::error::Error;
-use crate::mdbx::RowAccess;
 use crate::memtable::{Memtable, MemtableLookup};
-use crate::replication::follower::{EntryId, RecordPosition};
+use crate::replication::follower::RecordPosition;
 use crate::store_dir::StoreDir;
 use crate::table::Table;
+use crate::tables::RowAccess;
 
-/// All rows. An upper layer hides the lower ones.
+/// All rows. An upper layer hides the lower ones. A new row is in a memtable until it is flushed.
 #[derive(Debug)]
 pub(crate) struct MergedTables {
     active: Memtable,
     frozen: Option<Arc<Memtable>>,
-    disk: Option<Arc<StoreDir>>,
+    disk: Arc<StoreDir>,
     flushed: u64,
 }
 
 impl MergedTables {
-    /// Creates tables over a disk with the state `store_state`, or over nothing.
-    pub(crate) fn new(disk: Option<Arc<StoreDir>>, store_state: StoreState) -> Self {
-        let last_entry = disk.as_ref().map_or(EntryId::NONE, |disk| disk.last_entry());
-        Self {
-            active: Memtable::new(store_state, last_entry),
-            frozen: None,
-            disk,
-            flushed: store_state.position,
-        }
+    /// Creates the merged view of an opened directory, without unflushed records.
+    pub(crate) fn new(disk: Arc<StoreDir>) -> Self {
+        let store_state = *disk.flushed_state();
+        let active = Memtable::new(store_state, disk.last_entry());
+        Self { active, frozen: None, disk, flushed: store_state.position }
     }
 
-    /// Creates tables over a disk and replays the unflushed journal records.
+    /// Creates the merged view and replays the unflushed journal records.
     pub(crate) fn replay(disk: &Arc<StoreDir>) -> Result<Self, Error> {
-        let flushed = *disk.flushed_state();
-        let mut tables = Self::new(Some(Arc::clone(disk)), flushed);
-        disk.replay(flushed.position, |position, record| {
+        let mut tables = Self::new(Arc::clone(disk));
+        disk.replay(tables.flushed, |position, record| {
             tables.apply(RecordPosition::position(position), &Bytes::copy_from_slice(record))
         })?;
         Ok(tables)
@@ -63,19 +58,19 @@ impl MergedTables {
         self.frozen.as_ref()
     }
 
-    /// Returns the disk layer; `None` for a store in memory.
-    pub(crate) fn disk(&self) -> Option<&Arc<StoreDir>> {
-        self.disk.as_ref()
+    /// Returns the directory of the table engine.
+    pub(crate) fn disk(&self) -> &Arc<StoreDir> {
+        &self.disk
     }
 
     /// Applies a record that is in the journal or the log.
     pub(crate) fn apply(&mut self, at: RecordPosition, record: &Bytes) -> Result<(), Error> {
-        self.active.apply(at, record, self.disk.is_none(), Instant::now())
+        self.active.apply(at, record, Instant::now())
     }
 
     /// Makes the active memtable immutable, unless it is empty or another one is immutable.
     pub(crate) fn freeze(&mut self) {
-        if self.disk.is_some() && self.frozen.is_none() && self.active.created_at().is_some() {
+        if self.frozen.is_none() && self.active.created_at().is_some() {
             let next = Memtable::new(*self.active.state(), self.active.last_entry());
             self.frozen = Some(Arc::new(std::mem::replace(&mut self.active, next)));
         }
@@ -84,9 +79,7 @@ impl MergedTables {
     /// Flushes the active memtable, for tables that no other thread uses.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.freeze();
-        if let Some((frozen, disk)) = self.frozen.as_ref().zip(self.disk.as_ref()) {
-            disk.flush(frozen)?;
-        }
+        self.frozen.iter().try_for_each(|frozen| self.disk.flush(frozen))?;
         self.drop_immutable();
         Ok(())
     }
@@ -120,26 +113,27 @@ impl MergedTables {
         key: &[u8],
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Error> {
-        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.get(table, key));
-        match (self.active.get(table, key).or_else(frozen), &self.disk) {
-            (Some(MemtableLookup(row)), _) => Ok(row.map(read)),
-            (None, Some(disk)) => disk.tables().get(table, key, read),
-            (None, None) => Ok(None),
+        match self.in_memory(table, key) {
+            Some(MemtableLookup(row)) => Ok(row.map(read)),
+            None => self.disk.tables().row(table, key, read),
         }
     }
 
     /// Returns whether a row has this key, also if the row is damaged.
     pub(crate) fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
-        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.get(table, key));
-        match (self.active.get(table, key).or_else(frozen), &self.disk) {
-            (Some(MemtableLookup(row)), _) => Ok(row.is_some()),
-            (None, Some(disk)) => disk.tables().contains(table, key),
-            (None, None) => Ok(false),
+        match self.in_memory(table, key) {
+            Some(MemtableLookup(row)) => Ok(row.is_some()),
+            None => self.disk.tables().contains(table, key),
         }
     }
 
+    fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<'_>> {
+        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.get(table, key));
+        self.active.get(table, key).or_else(frozen)
+    }
+
     /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks. See
-    /// [`Mdbx::scan`](crate::mdbx::Mdbx::scan) for damaged rows.
+    /// [`Tables::scan`](crate::tables::Tables::scan) for damaged rows.
     pub(crate) fn scan(
         &self,
         table: Table,
@@ -172,24 +166,22 @@ impl MergedTables {
         let lower = frozen.into_iter().flatten().peekable();
         let mut merged =
             MemtableMerge { upper: self.active.range(table, from, end).peekable(), lower }.peekable();
-        if let Some(disk) = &self.disk {
-            let flow = disk.tables().scan((table, access), from, end, &mut |key, value| {
-                while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
-                    if let Some(row) = row
-                        && visit(above, row)?.is_break()
-                    {
-                        return Ok(ControlFlow::Break(()));
-                    }
+        let flow = self.disk.tables().scan((table, access), from, end, &mut |key, value| {
+            while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
+                if let Some(row) = row
+                    && visit(above, row)?.is_break()
+                {
+                    return Ok(ControlFlow::Break(()));
                 }
-                match merged.next_if(|(above, _)| *above == key) {
-                    Some((_, Some(row))) => visit(key, row),
-                    Some((_, None)) => Ok(ControlFlow::Continue(())),
-                    None => visit(key, value),
-                }
-            })?;
-            if flow.is_break() {
-                return Ok(());
             }
+            match merged.next_if(|(above, _)| *above == key) {
+                Some((_, Some(row))) => visit(key, row),
+                Some((_, None)) => Ok(ControlFlow::Continue(())),
+                None => visit(key, value),
+            }
+        })?;
+        if flow.is_break() {
+            return Ok(());
         }
         for (key, row) in merged {
             if let Some(row) = row

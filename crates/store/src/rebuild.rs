@@ -157,7 +157,7 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
     let mut cursor = log.read_from(log.first_sequence())?;
     while let Some(record) = cursor.read_up_to(copy.state().position)? {
         let (at, bytes) = (RecordPosition::position(record.sequence), Bytes::copy_from_slice(record.payload));
-        overlap.apply(at, &bytes, false, Instant::now())?;
+        overlap.apply(at, &bytes, Instant::now())?;
     }
     if overlap.created_at().is_none() {
         return Ok(());
@@ -225,7 +225,7 @@ impl SwapStep {
         match self {
             Self::MoveOldAside => aside = orlog_journal::move_aside(&tables)?,
             Self::MoveNewIntoPlace => {
-                fs::rename(work.join("tables"), &tables).map_err(io_error("move into place", &tables))?;
+                fs::rename(work.join("tables"), &tables).map_err(Error::io("move into place", &tables))?;
             }
             Self::RemoveWorkDir => remove(&work)?,
         }
@@ -236,15 +236,11 @@ impl SwapStep {
 
 fn remove(dir: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", dir)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", dir)(error)),
         _ => Ok(()),
     }
 }
 
 fn sync_dir(dir: &Path) -> Result<(), Error> {
-    File::open(dir).and_then(|open| open.sync_all()).map_err(io_error("sync", dir))
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
-    move |source| Error::Io { action, path: path.to_owned(), source }
+    File::open(dir).and_then(|open| open.sync_all()).map_err(Error::io("sync", dir))
 }

@@ -398,7 +398,7 @@ fn newer_store_format_is_rejected_unchanged() {
     drop(writer);
     let tables = dir.path().join("tables");
     let mdbx = crate::mdbx::Mdbx::open(&tables, 16 << 20, b"format", |_| Ok(())).unwrap();
-    mdbx.write_meta(&[(b"format", &3u32.to_be_bytes())]).unwrap();
+    crate::tables::Tables::write(&mdbx, None, &[(b"format", &3u32.to_be_bytes())]).unwrap();
     drop(mdbx);
     let before = fs::read(tables.join("mdbx.dat")).unwrap();
     let error = open(dir.path(), small()).unwrap_err();

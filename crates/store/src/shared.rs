@@ -1,6 +1,5 @@
 //! State shared by the writer, the readers and the background threads of a store.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -9,24 +8,18 @@ use bytes::Bytes;
 use orlog_journal::DurablePosition;
 use tokio::sync::watch;
 
-use crate::cancellation::is_cancelled;
 use crate::encoding::keys::KeyEncoder;
-use crate::encoding::range::{KeyRange, successor_key};
 use crate::encoding::record::StoreState;
 use crate::error::Error;
-use crate::histogram::AtomicDurationHistogram;
 use crate::lock::lock;
 use crate::merged::MergedTables;
 use crate::options::Options;
 use crate::read::downtime::DowntimeTracker;
 use crate::replication::follower::RecordPosition;
 use crate::replication::metrics::LogMetrics;
-use crate::stats::{Stats, TimedCounter};
+use crate::stats::{AtomicDurationHistogram, Stats, TimedCounter};
 use crate::store_dir::StoreDir;
 use crate::table::Table;
-
-/// Number of rows that are read under one lock. A longer scan lets commits proceed in between.
-const ROWS_PER_LOCK: usize = 256;
 
 /// State of a store.
 #[derive(Debug)]
@@ -42,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) flushes: TimedCounter,
     fsyncs: AtomicDurationHistogram,
     /// Range scans of each table.
-    scans: [AtomicU64; Table::ALL.len()],
+    pub(crate) scans: [AtomicU64; Table::ALL.len()],
     /// Tables; `None` after the store is closed.
     tables: RwLock<Option<MergedTables>>,
     position: watch::Sender<u64>,
@@ -58,7 +51,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(tables: MergedTables, options: Options, meter: Option<Arc<LogMetrics>>) -> Self {
-        let window = tables.disk().map_or(options.dedupe_window, |disk| disk.dedupe_window());
+        let window = tables.disk().dedupe_window();
         Self {
             keys: KeyEncoder::new(options.slots, window),
             feed_enabled: options.feed,
@@ -101,36 +94,6 @@ impl Shared {
 
     fn exclusive(&self) -> RwLockWriteGuard<'_, Option<MergedTables>> {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Passes the rows of a range to `visit`, in key order, until it breaks. A scan of more than
-    /// [`ROWS_PER_LOCK`] rows is not atomic.
-    pub(crate) fn scan(
-        &self,
-        table: Table,
-        range: &KeyRange,
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
-    ) -> Result<(), Error> {
-        self.scans[table as usize].fetch_add(1, Ordering::Relaxed);
-        let mut next = (!range.is_empty()).then(|| range.start.clone());
-        while let Some(from) = next.take() {
-            if is_cancelled() {
-                return Err(Error::Cancelled);
-            }
-            let mut remaining = ROWS_PER_LOCK;
-            self.read(|tables| {
-                tables.scan(table, &from, range.end.as_deref(), &mut |key, value| {
-                    let flow = visit(key, value)?;
-                    remaining -= 1;
-                    if flow.is_break() || remaining > 0 {
-                        return Ok(flow);
-                    }
-                    next = Some(successor_key(key));
-                    Ok(ControlFlow::Break(()))
-                })
-            })?;
-        }
-        Ok(())
     }
 
     /// Returns the state of the store; the last state if it is closed.
@@ -184,7 +147,7 @@ impl Shared {
     /// Returns the last commit that is synced to the journal, also after the store is closed.
     pub(crate) fn durable_position(&self) -> Option<DurablePosition> {
         match &*self.read_guard() {
-            Some(tables) => tables.disk().and_then(|disk| disk.durable_position()),
+            Some(tables) => tables.disk().durable_position(),
             None => *lock(&self.closed_at),
         }
     }
@@ -273,11 +236,10 @@ fn fill(stats: &mut Stats, tables: &MergedTables) -> Result<(), Error> {
         stats.memtable_bytes += memtable.bytes() as u64;
     }
     stats.flushed_position = tables.flushed_position();
-    if let Some(disk) = tables.disk() {
-        stats.journal_bytes = disk.journal_bytes();
-        (stats.tables_bytes, stats.tables_max_bytes) = disk.tables().bytes();
-        stats.damaged_reads = disk.tables().damaged_reads();
-        stats.tables = disk.tables().stats()?;
-    }
+    let disk = tables.disk();
+    stats.journal_bytes = disk.journal_bytes();
+    (stats.tables_bytes, stats.tables_max_bytes) = disk.tables().bytes();
+    stats.damaged_reads = disk.tables().damaged_reads();
+    stats.tables = disk.tables().stats()?;
     Ok(())
 }

@@ -20,9 +20,9 @@ use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::presence;
 use crate::replication::commit_log::LogPosition;
-use crate::replication::follower::EntryId;
-use crate::replication::frame::LogOwner;
+use crate::replication::follower::{EntryId, RecordPosition};
 use crate::table::Table;
+use crate::tables::Tables;
 
 /// Store format that this release reads and writes.
 const FORMAT: u32 = 2;
@@ -41,7 +41,7 @@ pub(crate) const LOG_POSITION_KEY: &[u8] = b"log";
 /// Open directory, locked until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct StoreDir {
-    tables: Mdbx,
+    tables: Box<dyn Tables>,
     journal: Option<LocalJournal>,
     about: StoreMetadata,
 }
@@ -87,6 +87,14 @@ impl StoreDir {
         Ok(Arc::new(Self { tables, journal: None, about }))
     }
 
+    /// Creates a store in memory.
+    #[cfg(any(test, feature = "memory"))]
+    pub(crate) fn in_memory(options: &Options) -> Result<Arc<Self>, Error> {
+        let tables = crate::memory::MemoryTables::default();
+        let about = StoreMetadata::make(&tables, options, (identity(), None))?;
+        Ok(Arc::new(Self { tables: Box::new(tables), journal: None, about }))
+    }
+
     /// Creates the tables of a store with this identity in the directory `dir`, without a journal.
     pub(crate) fn create_tables(
         dir: &Path,
@@ -114,11 +122,7 @@ impl StoreDir {
 
     /// Returns the log entry that contains the last commit of [`StoreDir::flushed_state`].
     pub(crate) fn last_entry(&self) -> EntryId {
-        let entry_id = |location: &LogPosition| EntryId {
-            number: location.number,
-            owner: LogOwner { epoch: location.epoch, writer: location.writer },
-        };
-        self.log_position().map_or(EntryId::NONE, entry_id)
+        self.log_position().map_or(EntryId::NONE, LogPosition::last_entry)
     }
 
     /// Returns the state of the store at the last flush before this opening.
@@ -126,9 +130,9 @@ impl StoreDir {
         &self.about.store_state
     }
 
-    /// Returns the MDBX tables.
-    pub(crate) fn tables(&self) -> &Mdbx {
-        &self.tables
+    /// Returns the table engine.
+    pub(crate) fn tables(&self) -> &dyn Tables {
+        &*self.tables
     }
 
     /// Returns the minimum time for which dedupe keys are stored, as fixed when the store was created.
@@ -159,29 +163,18 @@ impl StoreDir {
         // The journal first: tables that are ahead of it could not be continued.
         self.sync()?;
         let store_state = encoded(memtable.state());
-        let location = self.reached(memtable).map(|location| encoded(&location));
+        let position =
+            RecordPosition { position: memtable.state().position, last_entry: memtable.last_entry() };
+        let location = self.log_position().map(|start| encoded(&start.at(position)));
         let mut meta = vec![(STATE_KEY, store_state.as_slice())];
         meta.extend(location.as_ref().map(|location| (LOG_POSITION_KEY, location.as_slice())));
-        self.tables.write_memtable(memtable, &meta)
-    }
-
-    fn reached(&self, memtable: &Memtable) -> Option<LogPosition> {
-        let EntryId { number, owner } = memtable.last_entry();
-        let position = memtable.state().position;
-        let location = |start: &LogPosition| LogPosition {
-            position,
-            number,
-            epoch: owner.epoch,
-            writer: owner.writer,
-            ..*start
-        };
-        self.log_position().map(location)
+        self.tables.write(Some(memtable), &meta)
     }
 
     /// Copies the tables on disk, without unflushed commits, into a new file. Returns the position of the
     /// copy.
     pub(crate) fn copy_tables(&self, file: &Path) -> Result<(u64, Option<LogPosition>), Error> {
-        let snapshot = self.tables.read_snapshot()?;
+        let snapshot = self.tables.snapshot()?;
         let store_state: StoreState =
             value::decode(Table::Meta, &snapshot.meta(STATE_KEY)?.unwrap_or_default())?;
         let location =
@@ -242,20 +235,22 @@ fn open_tables(
     dir: &Path,
     options: &Options,
     new: ([u8; 16], Option<LogPosition>),
-) -> Result<(Mdbx, StoreMetadata), Error> {
+) -> Result<(Box<dyn Tables>, StoreMetadata), Error> {
     let dir = made(&dir.join("tables"))?;
     let mut found = None;
     let tables = Mdbx::open(&dir, options.max_bytes, FORMAT_KEY, |row| {
         found = check_format(row, &dir)?;
         Ok(())
     })?;
-    let about = StoreMetadata::read_or_make(&tables, found, options, new)?;
-    Ok((tables, about))
+    let about = match found {
+        None => StoreMetadata::make(&tables, options, new)?,
+        Some(_) => StoreMetadata::read(&tables, options)?,
+    };
+    Ok((Box::new(tables), about))
 }
 
 fn made(dir: &Path) -> Result<PathBuf, Error> {
-    let io_error = |source| Error::Io { action: "create the directory", path: dir.to_owned(), source };
-    fs::create_dir_all(dir).map_err(io_error)?;
+    fs::create_dir_all(dir).map_err(Error::io("create the directory", dir))?;
     Ok(dir.to_owned())
 }
 
@@ -290,20 +285,8 @@ struct StoreMetadata {
 }
 
 impl StoreMetadata {
-    fn read_or_make(
-        tables: &Mdbx,
-        found: Option<u32>,
-        options: &Options,
-        new: ([u8; 16], Option<LogPosition>),
-    ) -> Result<Self, Error> {
-        match found {
-            None => Self::make(tables, options, new),
-            Some(_) => Self::read(tables, options),
-        }
-    }
-
     fn make(
-        tables: &Mdbx,
+        tables: &dyn Tables,
         options: &Options,
         (identity, start): ([u8; 16], Option<LogPosition>),
     ) -> Result<Self, Error> {
@@ -318,11 +301,11 @@ impl StoreMetadata {
         ];
         rows.extend(start.map(|start| (LOG_POSITION_KEY, encoded(&start))));
         let rows: Vec<_> = rows.iter().map(|(key, row)| (*key, row.as_slice())).collect();
-        tables.write_meta(&rows)?;
+        tables.write(None, &rows)?;
         Ok(about)
     }
 
-    fn read(tables: &Mdbx, options: &Options) -> Result<Self, Error> {
+    fn read(tables: &dyn Tables, options: &Options) -> Result<Self, Error> {
         let window = Duration::from_millis(row(tables, WINDOW_KEY)?);
         if window.as_millis() != options.dedupe_window.as_millis() {
             tracing::warn!(
@@ -332,7 +315,7 @@ impl StoreMetadata {
             );
         }
         let location =
-            tables.get(Table::Meta, LOG_POSITION_KEY, |bytes| value::decode(Table::Meta, bytes))?;
+            tables.row(Table::Meta, LOG_POSITION_KEY, |bytes| value::decode(Table::Meta, bytes))?;
         let (identity, store_state, location) =
             (row(tables, IDENTITY_KEY)?, row(tables, STATE_KEY)?, location.transpose()?);
         Ok(Self { identity, store_state, window, location })
@@ -345,12 +328,12 @@ fn encoded(value: &impl serde::Serialize) -> Vec<u8> {
     row
 }
 
-fn row<T: serde::de::DeserializeOwned>(tables: &Mdbx, key: &[u8]) -> Result<T, Error> {
+fn row<T: serde::de::DeserializeOwned>(tables: &dyn Tables, key: &[u8]) -> Result<T, Error> {
     let missing = || Error::Corrupt {
         location: "the table meta".to_owned(),
         reason: format!("the row {} is missing", String::from_utf8_lossy(key)),
     };
-    tables.get(Table::Meta, key, |bytes| value::decode(Table::Meta, bytes))?.ok_or_else(missing)?
+    tables.row(Table::Meta, key, |bytes| value::decode(Table::Meta, bytes))?.ok_or_else(missing)?
 }
 
 /// Returns sixteen bytes that no other store has. It is the only random value in a store, and no

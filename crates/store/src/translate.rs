@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 
 use orlog_model::{
     ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DeadLetterOriginal, DedupeKey, DefinitionRef,
-    Deployment, Input, Instance, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition,
+    Deployment, Input, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition,
     TaskUpdate, Timer, Timestamp, WorkItem,
 };
+use serde::Serialize;
 
-use crate::encoding::definition_source::DefinitionSourceRef;
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::range::KeyRange;
 use crate::encoding::record::{KeyPresence, RecordWriter, StoreState};
-use crate::encoding::value::{EMPTY, decode, encode};
+use crate::encoding::value::{DefinitionSourceRef, EMPTY, encode};
 use crate::error::Error;
 use crate::feed::write::{self, FeedOffset, FeedWriter};
 use crate::merged::MergedTables;
@@ -23,8 +23,8 @@ use crate::table::Table;
 
 mod purge;
 
-/// Maximum number of rows that one change deletes.
-pub(crate) const PURGE_BATCH: usize = 1000;
+pub(crate) use purge::{DedupePurge, PURGE_BATCH};
+
 /// Maximum size of the record of several changes, in bytes. It limits the memory and the duration of a
 /// commit; a larger change is a group of its own.
 const GROUP_BYTES: usize = 32 << 20;
@@ -49,14 +49,6 @@ struct ChangeTranslator<'a> {
     /// Last feed row that this group deletes.
     trimmed: Option<FeedOffset>,
     purge: Option<DedupePurge>,
-}
-
-/// Purge of expired dedupe keys, continued by each group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DedupePurge {
-    /// Earlier keys are deleted. Their tombstones are not scanned again.
-    from: Vec<u8>,
-    end: Vec<u8>,
 }
 
 /// Result of a translation.
@@ -110,8 +102,8 @@ pub(crate) fn translate(
     } else {
         PURGED_PER_CHANGE * group.len()
     };
-    let purged = translation.purge_dedupe(share)?;
     let ChangeTranslator { store_state, record, trimmed, purge, .. } = translation;
+    let (purged, purge) = purge.map_or(Ok((0, None)), |purge| purge.run(tables, record, share))?;
     feeding.write_group((tables, &store_state), trimmed, record)?;
     Ok(Translation { store_state, purge, purged })
 }
@@ -134,12 +126,17 @@ impl<'a> ChangeTranslator<'a> {
                 self.record.delete(Table::DeadLetterOutbox, &keys::dead_letter_outbox(*sequence))
             }
             Change::PurgeDedupe { before } => {
-                self.start_purge(*before);
+                let end = self.keys.dedupe_before(*before).end.unwrap_or_default();
+                self.purge = Some(DedupePurge::extended(self.purge.take(), end));
                 Ok(())
             }
-            Change::PurgeInstance { key, version } => self.purge_instance(key, *version),
+            Change::PurgeInstance { key, version } => {
+                purge::purge_instance(self.tables, self.record, &self.keys.instance(key), *version)
+            }
             Change::DropInstance { key } => self.drop_instance(key),
-            Change::PurgeTasks { instance, tasks } => self.purge_tasks(instance, tasks),
+            Change::PurgeTasks { instance, tasks } => {
+                purge::purge_tasks(self.tables, self.record, self.keys, instance, tasks)
+            }
             Change::TrimFeed { before, retained_commits: keep } => self.trim_feed(*before, *keep),
         }
     }
@@ -148,13 +145,12 @@ impl<'a> ChangeTranslator<'a> {
         let key = &commit.key;
         if let Some(instance) = &commit.instance {
             let row = self.keys.instance(key);
-            self.record
-                .put(KeyPresence::Unknown, Table::Instance, &row, |buffer| encode(buffer, instance))?;
+            self.put(Table::Instance, &row, instance)?;
             self.attention(commit.before, StatusSnapshot::from_instance(instance), commit.at, &row)?;
         }
         if let Some(history) = &commit.history {
             let row = self.keys.history(key, history.version);
-            self.record.put(KeyPresence::Unknown, Table::History, &row, |buffer| encode(buffer, history))?;
+            self.put(Table::History, &row, history)?;
         }
         commit.dedupe_key.into_iter().try_for_each(|id| self.put_dedupe_key(key, id))?;
         commit.work.iter().try_for_each(|item| self.add_work(item))?;
@@ -182,7 +178,7 @@ impl<'a> ChangeTranslator<'a> {
     /// Writes the dedupe key of an event.
     fn put_dedupe_key(&mut self, key: &InstanceKey, id: DedupeKey) -> Result<(), Error> {
         let row = self.keys.dedupe(self.bucket, key, id);
-        self.record.put(KeyPresence::Unknown, Table::Dedupe, &row, |buffer| buffer.extend_from_slice(EMPTY))
+        self.put_empty(KeyPresence::Unknown, Table::Dedupe, &row)
     }
 
     /// Replaces an instance. It reads only the store, so the group must not contain an earlier commit of
@@ -190,7 +186,7 @@ impl<'a> ChangeTranslator<'a> {
     fn replace(&mut self, replacement: &InstanceReplacement) -> Result<(), Error> {
         let InstanceReplacement { key, instance, history, .. } = replacement;
         let row = self.keys.instance(key);
-        let stored = match self.stored(&row) {
+        let stored = match purge::stored(self.tables, &row) {
             // Repairs the instance. Its timers are unknown; they are stale, or armed again below.
             Err(error) if error.is_damage() => {
                 self.record.delete(Table::Attention, &row)?;
@@ -204,18 +200,17 @@ impl<'a> ChangeTranslator<'a> {
         for timer in &instance.timers {
             // The old timer may have the same name and version, and thus the same key.
             let row = self.keys.timer(key, &row_of(timer));
-            self.record
-                .put(KeyPresence::Unknown, Table::Timer, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
+            self.put_empty(KeyPresence::Unknown, Table::Timer, &row)?;
         }
         let before = stored.as_ref().map(StatusSnapshot::from_instance);
         self.attention(before, StatusSnapshot::from_instance(instance), instance.updated_at, &row)?;
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
         // Spilled inputs were not applied yet.
         self.delete_range(Table::BufferedInput, &self.keys.buffered_inputs(key))?;
-        self.record.put(KeyPresence::Unknown, Table::Instance, &row, |buffer| encode(buffer, instance))?;
+        self.put(Table::Instance, &row, instance)?;
         for record in history {
             let row = self.keys.history(key, record.version);
-            self.record.put(KeyPresence::Unknown, Table::History, &row, |buffer| encode(buffer, record))?;
+            self.put(Table::History, &row, record)?;
         }
         replacement.dedupe_keys.iter().try_for_each(|id| self.put_dedupe_key(key, *id))?;
         replacement.removed_work.iter().try_for_each(|outbox_key| self.complete(outbox_key))?;
@@ -224,7 +219,7 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     fn delete_range(&mut self, table: Table, range: &KeyRange) -> Result<(), Error> {
-        self.delete_some(table, range, &mut { usize::MAX })
+        purge::delete_some(self.tables, self.record, table, range, &mut { usize::MAX })
     }
 
     /// Updates the list of instances that require attention.
@@ -238,9 +233,7 @@ impl<'a> ChangeTranslator<'a> {
         let before = before.filter(|before| before.needs_attention());
         if now.needs_attention() && before != Some(now) {
             let attention = Attention { status: now, since };
-            return self
-                .record
-                .put(KeyPresence::Unknown, Table::Attention, row, |buffer| encode(buffer, &attention));
+            return self.put(Table::Attention, row, &attention);
         }
         if before.is_some() && !now.needs_attention() {
             return self.record.delete(Table::Attention, row);
@@ -250,9 +243,9 @@ impl<'a> ChangeTranslator<'a> {
 
     fn task(&mut self, TaskUpdate { row, event }: &TaskUpdate) -> Result<(), Error> {
         let key = self.keys.task(&row.instance, row.task.id);
-        self.record.put(KeyPresence::Unknown, Table::Task, &key, |buffer| encode(buffer, row))?;
+        self.put(Table::Task, &key, row)?;
         let key = self.keys.task_event(&row.instance, row.task.id, self.next_sequence());
-        self.record.put(KeyPresence::Absent, Table::TaskEvent, &key, |buffer| encode(buffer, event))
+        self.insert(Table::TaskEvent, &key, event)
     }
 
     fn timers(&mut self, commit: &Commit) -> Result<(), Error> {
@@ -262,8 +255,7 @@ impl<'a> ChangeTranslator<'a> {
         for timer in &commit.arm {
             let row = self.keys.timer(&commit.key, timer);
             // A token is a hash of the arming input, which is applied once, so the key never repeats.
-            self.record
-                .put(KeyPresence::Absent, Table::Timer, &row, |buffer| buffer.extend_from_slice(EMPTY))?;
+            self.put_empty(KeyPresence::Absent, Table::Timer, &row)?;
         }
         Ok(())
     }
@@ -282,16 +274,14 @@ impl<'a> ChangeTranslator<'a> {
 
     fn buffer_input(&mut self, key: &InstanceKey, number: u64, input: &Input) -> Result<(), Error> {
         let row = self.keys.history(key, number);
-        self.record.put(KeyPresence::Absent, Table::BufferedInput, &row, |buffer| encode(buffer, input))
+        self.insert(Table::BufferedInput, &row, input)
     }
 
     fn add_work(&mut self, item: &WorkItem) -> Result<(), Error> {
         let outbox_key = OutboxKey { destination: item.destination(), sequence: self.next_sequence() };
         self.store_state.outbox_depth += 1;
         self.work.push(outbox_key.sequence);
-        self.record.put(KeyPresence::Absent, Table::Outbox, &keys::outbox(&outbox_key), |buffer| {
-            encode(buffer, item);
-        })
+        self.insert(Table::Outbox, &keys::outbox(&outbox_key), item)
     }
 
     /// Deletes an outbox row. A missing row is ignored, so that the depth stays correct.
@@ -308,28 +298,24 @@ impl<'a> ChangeTranslator<'a> {
 
     fn checkpoint(&mut self, source: &CheckpointKey, position: StreamPosition) -> Result<(), Error> {
         let row = keys::checkpoint(source);
-        self.record.put(KeyPresence::Unknown, Table::Checkpoint, &row, |buffer| encode(buffer, &position))
+        self.put(Table::Checkpoint, &row, &position)
     }
 
     fn define(&mut self, program: &DefinitionRef, source: &[u8]) -> Result<(), Error> {
-        let value = |buffer: &mut Vec<u8>| encode(buffer, &(program, DefinitionSourceRef(source)));
-        self.record.put(KeyPresence::Unknown, Table::Definition, &program.hash, value)
+        self.put(Table::Definition, &program.hash, &(program, DefinitionSourceRef(source)))
     }
 
     fn deploy(&mut self, deployment: &Deployment) -> Result<(), Error> {
-        let value = |buffer: &mut Vec<u8>| encode(buffer, deployment);
-        self.record.put(KeyPresence::Unknown, Table::Meta, keys::DEPLOYMENT, value)
+        self.put(Table::Meta, keys::DEPLOYMENT, deployment)
     }
 
     /// Stores a dead letter. The copy to publish is a separate row, because the dead letter may be redriven
     /// or discarded before the copy is on the bus.
     fn dead_letter(&mut self, dead_letter: &DeadLetter) -> Result<(), Error> {
         let row = keys::dead_letter(&dead_letter.tenant, dead_letter.id);
-        self.record
-            .put(KeyPresence::Unknown, Table::DeadLetter, &row, |buffer| encode(buffer, dead_letter))?;
+        self.put(Table::DeadLetter, &row, dead_letter)?;
         let row = keys::dead_letter_outbox(self.next_sequence());
-        self.record
-            .put(KeyPresence::Absent, Table::DeadLetterOutbox, &row, |buffer| encode(buffer, dead_letter))
+        self.insert(Table::DeadLetterOutbox, &row, dead_letter)
     }
 
     /// Deletes an unreadable instance. Its timers and work items are ignored when they fire or complete.
@@ -357,17 +343,19 @@ impl<'a> ChangeTranslator<'a> {
         })
     }
 
-    fn stored(&self, row: &[u8]) -> Result<Option<Instance>, Error> {
-        self.tables.get(Table::Instance, row, |bytes| decode(Table::Instance, bytes))?.transpose()
+    /// Writes a row that may replace one.
+    fn put(&mut self, table: Table, key: &[u8], value: &impl Serialize) -> Result<(), Error> {
+        self.record.put(KeyPresence::Unknown, table, key, |buffer| encode(buffer, value))
     }
 
-    fn has_any(&self, table: Table, prefix: &[u8]) -> Result<bool, Error> {
-        let (range, mut any) = (KeyRange::of_prefix(prefix.to_vec()), false);
-        self.tables.scan_keys(table, &range.start, range.end.as_deref(), &mut |_, _| {
-            any = true;
-            Ok(ControlFlow::Break(()))
-        })?;
-        Ok(any)
+    /// Writes a row whose key is new.
+    fn insert(&mut self, table: Table, key: &[u8], value: &impl Serialize) -> Result<(), Error> {
+        self.record.put(KeyPresence::Absent, table, key, |buffer| encode(buffer, value))
+    }
+
+    /// Writes a row whose key contains all data.
+    fn put_empty(&mut self, newness: KeyPresence, table: Table, key: &[u8]) -> Result<(), Error> {
+        self.record.put(newness, table, key, |buffer| buffer.extend_from_slice(EMPTY))
     }
 
     fn next_sequence(&mut self) -> u64 {

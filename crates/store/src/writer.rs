@@ -8,7 +8,7 @@ use orlog_journal::LocalDisk;
 use orlog_model::{Change, Timestamp};
 
 use crate::background::Background;
-use crate::encoding::record::{RecordWriter, StoreState};
+use crate::encoding::record::RecordWriter;
 use crate::error::Error;
 use crate::feed::write::FeedWriter;
 use crate::merged::MergedTables;
@@ -17,7 +17,7 @@ use crate::read::reader::Reader;
 use crate::replication::follower::RecordPosition;
 use crate::replication::log_writer::LogWriter;
 use crate::replication::metrics::LogMetrics;
-use crate::replication::open::{AcquiredShard, ReplicationOptions};
+use crate::replication::open::ReplicationOptions;
 use crate::shared::Shared;
 use crate::store_dir::StoreDir;
 use crate::translate::{DedupePurge, Translation, translate};
@@ -63,12 +63,6 @@ struct OpenStore {
     replica: Option<LogWriter>,
 }
 
-/// Open directory, without background threads.
-struct OpenedStore {
-    disk: Arc<StoreDir>,
-    replica: Option<LogWriter>,
-}
-
 /// Opens the store in the directory `dir`, or creates it.
 ///
 /// # Errors
@@ -107,25 +101,24 @@ pub fn open_replicated(
         .open_writer()
 }
 
-/// Creates a store without a disk, for tests and simulations: the same contract, but its data ends with
-/// the process.
+/// Creates a store whose tables are in memory, for tests: the same contract, but its data ends with the process.
+///
+/// # Panics
+/// Never: tables in memory do not fail.
+#[cfg(any(test, feature = "memory"))]
 #[must_use]
 pub fn open_in_memory(options: Options) -> (Writer, Reader) {
-    let feeding = FeedWriter::new(options.feed);
-    let shared = Arc::new(Shared::new(MergedTables::new(None, StoreState::NONE), options, None));
-    let writer = Writer {
-        shared,
-        record: RecordWriter::default(),
-        work: Vec::new(),
-        feeding,
-        purge: None,
-        home: None,
-    };
-    let reader = writer.reader();
-    (writer, reader)
+    let disk = StoreDir::in_memory(&options).expect("tables in memory do not fail");
+    Writer::new(Arc::new(Shared::new(MergedTables::new(disk), options, None)), None)
 }
 
 impl Writer {
+    fn new(shared: Arc<Shared>, home: Option<StoreHome>) -> (Self, Reader) {
+        let (feeding, reader) = (FeedWriter::new(shared.feed_enabled), Reader::new(Arc::clone(&shared)));
+        let (record, work, purge) = (RecordWriter::default(), Vec::new(), None);
+        (Self { shared, record, work, feeding, purge, home }, reader)
+    }
+
     /// Commits a group atomically at the time `now`, from which dedupe keys expire. On return every reader
     /// sees it, and it is durable according to [`Durability`], or in the log. Returns the position, which
     /// is the number of commits.
@@ -256,10 +249,11 @@ impl Writer {
         home.open = None;
         self.purge = None;
         self.shared.close();
-        let (tables, opened) = home.open(self.shared.meter.as_ref())?;
+        let (tables, replica) = home.open(self.shared.meter.as_ref())?;
+        let disk = Arc::clone(tables.disk());
         self.shared.reopen(tables);
         self.feeding = FeedWriter::new(self.shared.feed_enabled);
-        home.start(&self.shared, opened)
+        home.start(&self.shared, disk, replica)
     }
 }
 
@@ -267,33 +261,23 @@ impl StoreHome {
     /// Opens the store and returns a writer and a reader.
     fn open_writer(mut self) -> Result<(Writer, Reader), Error> {
         let meter = matches!(self.source, DurableSource::Log(_)).then(Arc::<LogMetrics>::default);
-        let (tables, opened) = self.open(meter.as_ref())?;
+        let (tables, replica) = self.open(meter.as_ref())?;
+        let disk = Arc::clone(tables.disk());
         let shared = Arc::new(Shared::new(tables, self.options.clone(), meter));
-        self.start(&shared, opened)?;
-        let feeding = FeedWriter::new(self.options.feed);
-        let writer = Writer {
-            shared,
-            record: RecordWriter::default(),
-            work: Vec::new(),
-            feeding,
-            purge: None,
-            home: Some(self),
-        };
-        let reader = writer.reader();
-        Ok((writer, reader))
+        self.start(&shared, disk, replica)?;
+        Ok(Writer::new(shared, Some(self)))
     }
 
-    fn open(&self, meter: Option<&Arc<LogMetrics>>) -> Result<(MergedTables, OpenedStore), Error> {
+    fn open(&self, meter: Option<&Arc<LogMetrics>>) -> Result<(MergedTables, Option<LogWriter>), Error> {
         match (&self.source, meter) {
             (DurableSource::Log(replication), Some(meter)) => {
-                let AcquiredShard { disk, tables, replica } =
-                    replication.take_over(&self.dir, &self.options, meter)?;
-                Ok((tables, OpenedStore { disk, replica: Some(replica) }))
+                let (tables, replica) = replication.take_over(&self.dir, &self.options, meter)?;
+                Ok((tables, Some(replica)))
             }
             (DurableSource::Log(_), None) => unreachable!("a store that follows a log has log metrics"),
             (DurableSource::Journal(device), _) => {
                 let disk = StoreDir::open(&self.dir, &self.options, Arc::clone(device))?;
-                Ok((MergedTables::replay(&disk)?, OpenedStore { disk, replica: None }))
+                Ok((MergedTables::replay(&disk)?, None))
             }
         }
     }
@@ -302,7 +286,8 @@ impl StoreHome {
     fn start(
         &mut self,
         shared: &Arc<Shared>,
-        OpenedStore { disk, replica }: OpenedStore,
+        disk: Arc<StoreDir>,
+        replica: Option<LogWriter>,
     ) -> Result<(), Error> {
         let mut background = Background::start(shared, &disk, self.options.durability, &self.dir)?;
         if let (DurableSource::Log(replication), Some(meter)) = (&self.source, &shared.meter) {

@@ -12,7 +12,7 @@ use super::collect_page;
 use crate::api::context::ApiState;
 use crate::api::extract::Tenant;
 use crate::api::problem::Problem;
-use crate::app::App;
+use crate::api::read_scope::ReadScope;
 use crate::dead_letters::view;
 use crate::redact::Redaction;
 
@@ -90,7 +90,7 @@ fn cause(
 }
 
 /// Counts the dead letters of a tenant by cause; scans at most `http.scan_limit`.
-pub(crate) fn count_causes(app: &App, tenant: &TenantId) -> Result<CauseCounts, Problem> {
+pub(crate) fn count_causes(app: &ReadScope, tenant: &TenantId) -> Result<CauseCounts, Problem> {
     let (mut piles, mut seen, mut after) = (BTreeMap::<_, CauseCount>::new(), BTreeSet::new(), None);
     let scan_limit = app.config.http.scan_limit;
     loop {

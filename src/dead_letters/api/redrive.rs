@@ -15,6 +15,7 @@ use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{Tenant, page_limit};
 use crate::api::problem::Problem;
+use crate::api::read_scope::ReadScope;
 use crate::app::App;
 
 /// Dead letters per read.
@@ -149,7 +150,7 @@ fn at_least_one(name: &str, count: Option<usize>) -> Result<Option<usize>, Probl
 /// Returns the matching dead letters of a tenant, oldest first; one that is in several shards occurs
 /// once.
 fn choose(
-    app: &App,
+    app: &ReadScope,
     tenant: &TenantId,
     selection: &RedriveBody,
     limit: usize,

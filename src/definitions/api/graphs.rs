@@ -10,7 +10,6 @@ use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{InstancePath, LastSegment, Tenant};
 use crate::api::problem::{Code, Problem};
-use crate::app::App;
 
 /// Headers of a graph: it is not cached, loads no resources and runs no scripts.
 const HEADERS: [(header::HeaderName, &str); 3] = [
@@ -58,9 +57,9 @@ pub(crate) async fn of_instance(
     State(api): State<ApiState>,
     InstancePath(key): InstancePath,
 ) -> Result<Response, Problem> {
-    let drawn = api.read(move |app: &App| {
+    let drawn = api.read(move |app| {
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
-        let reader = app.runtime.reader(&key).ok_or_else(missing)?;
+        let reader = app.reader(&key).ok_or_else(missing)?;
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
         let program = app.programs.by_hash(&instance.definition.hash);
         let undrawn = || {

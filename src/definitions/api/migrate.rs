@@ -20,6 +20,7 @@ use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, Tenant, page_limit};
 use crate::api::problem::{Code, Problem};
+use crate::api::read_scope::ReadScope;
 use crate::app::{App, MigrateRequest, MigrateResult};
 use crate::auth::Caller;
 use crate::sagas::api::{find, parse_cursor};
@@ -137,7 +138,7 @@ struct MigrationBatch {
 }
 
 fn concerned(
-    app: &App,
+    app: &ReadScope,
     tenant: TenantId,
     saga: SagaName,
     migration: &MigrateBody,
@@ -156,7 +157,7 @@ fn concerned(
             let key =
                 InstanceKey { tenant: tenant.clone(), saga: saga.clone(), correlation: correlation.clone() };
             let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
-            let reader = app.runtime.reader(&key).ok_or_else(missing)?;
+            let reader = app.reader(&key).ok_or_else(missing)?;
             let instance = reader.instance(&key)?.ok_or_else(missing)?;
             instances.push((key, instance));
         }

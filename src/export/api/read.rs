@@ -8,6 +8,7 @@ use orlog_store::{FeedEntityKind, FeedQuery, Reader};
 use super::cursor::{ExportCursor, ScanPosition};
 use super::line;
 use crate::api::problem::{Code, Problem};
+use crate::api::read_scope::ReadScope;
 use crate::app::App;
 
 /// Approximate maximum response size in bytes.
@@ -51,10 +52,11 @@ impl ExportRequest {
 
 /// Reads the next part. Blocks.
 pub(crate) fn read(
-    app: &App,
+    app: &ReadScope,
     order: &ExportRequest,
     shards: &[(u16, Reader)],
 ) -> Result<ExportPart, Problem> {
+    let shards: Vec<_> = shards.iter().map(|(shard, reader)| (*shard, app.cancelling(reader))).collect();
     let start = || {
         let feed_offsets = shards.iter().map(|(shard, reader)| Ok((*shard, reader.feed_head()?)));
         let feed_offsets = feed_offsets.collect::<Result<_, orlog_store::Error>>()?;
@@ -69,7 +71,8 @@ pub(crate) fn read(
         reader.check_feed_offset(read_offset)?;
     }
     let lines = if order.cursor.is_none() { line::reset_line() } else { String::new() };
-    let mut reading = ExportReader { app, order, shards, cursor, lines, count: 0, started: Instant::now() };
+    let mut reading =
+        ExportReader { app, order, shards: &shards, cursor, lines, count: 0, started: Instant::now() };
     reading.scan()?;
     let more = reading.cursor.is_scanning() || reading.follow()?;
     Ok(ExportPart { lines: reading.lines, cursor: reading.cursor, more })

@@ -64,7 +64,7 @@ pub(crate) async fn rows(
         let owner = (!COMMON.contains(&table.as_str())).then_some(&tenant);
         let (mut rows, mut scan_limit) = (Vec::new(), app.config.http.scan_limit);
         let mut scan_limit_reached = false;
-        for reader in app.runtime.readers() {
+        for reader in app.readers() {
             let page = reader.inspect_page(&table, owner, limit - rows.len(), scan_limit)?;
             scan_limit -= page.scanned;
             scan_limit_reached |= page.is_cut;

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use crate::api::context::ApiState;
 use crate::api::extract::{NodeAccess, Tenant};
 use crate::api::problem::Problem;
+use crate::api::read_scope::ReadScope;
 use crate::app::App;
 use cache::TenantCounts;
 
@@ -170,14 +171,14 @@ pub(crate) async fn overview(
 }
 
 fn read_overview(
-    app: &App,
+    app: &ReadScope,
     tenant: &TenantId,
     counts: Option<OverviewCounts>,
     sees_node: bool,
 ) -> Result<Overview, Problem> {
-    let (runtime, health) = (&app.runtime, app.runtime.health());
+    let health = app.runtime.health();
     let mut destinations = Vec::new();
-    for reader in runtime.readers() {
+    for reader in app.readers() {
         for destination in reader.tenant_destinations(tenant)?.into_iter().take(MAX_DESTINATIONS) {
             let oldest = reader.outbox(&destination, 0, 1)?.pop();
             destinations.extend(oldest.map(|(_, item)| (item.created_at, destination)));

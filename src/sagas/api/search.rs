@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use orlog_model::{Instance, InstanceKey, Timestamp};
 use orlog_program::{Filter, FilterEvalError};
-use orlog_store::{InstanceQuery, Reader, is_cancelled};
+use orlog_store::{InstanceQuery, Reader};
 use serde_json::{Map, Value, json};
 
 use super::view::{
@@ -13,6 +13,7 @@ use super::view::{
 };
 use crate::api::errors::invalid_parameter;
 use crate::api::problem::Problem;
+use crate::api::read_scope::ReadScope;
 use crate::app::App;
 use crate::redact::HiddenValues;
 
@@ -73,15 +74,15 @@ fn example() -> Map<String, Value> {
 ///
 /// # Errors
 /// If a store cannot be read, or the condition is not Boolean.
-pub(crate) fn search(app: &App, search: InstanceSearch) -> Result<SearchResult, Problem> {
+pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchResult, Problem> {
     let InstanceSearch { mut query, start_shard: first, filter, count, timeout: timeout_after } = search;
     let sieve = FilterEvaluator { app, filter: filter.as_ref(), now: app.clock.now() };
     let (limit, scan_limit, until) = (query.limit, query.scan_limit, Instant::now() + timeout_after);
     let mut sifted = SearchResult::default();
     let mut units = 0;
-    let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || is_cancelled();
+    let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || app.is_cancelled();
     let from_the_beginning = first == 0 && query.cursor.is_none();
-    let shards = app.runtime.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
+    let shards = app.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);
     for (index, reader) in shards {
         if usize::from(index) != first {
             query.cursor = None;

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use orlog_model::Event;
+use percent_encoding::percent_decode_str;
 
 use super::attributes::{self, Attributes};
 use super::attributes::{DecodeDefaults, MAX_MESSAGE_BYTES};
 use super::data;
 use super::error::DecodeError;
-use crate::subject::escape;
 
 const PREFIX: &str = "ce-";
 
@@ -111,16 +111,8 @@ fn header_text<'v>(label: &str, value: &'v str) -> Result<Cow<'v, str>, DecodeEr
     if !value.contains('%') {
         return Ok(value);
     }
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let escaped = if first == b'%' { escape(after) } else { None };
-        bytes.push(escaped.unwrap_or(first));
-        rest = if escaped.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8(bytes)
-        .map(Cow::Owned)
-        .map_err(|_| DecodeError::invalid(label, "it must be percent-encoded UTF-8", &value))
+    let decoded = percent_decode_str(&value).decode_utf8().map(|text| Cow::Owned(text.into_owned()));
+    decoded.map_err(|_| DecodeError::invalid(label, "it must be percent-encoded UTF-8", &value))
 }
 
 fn unquote(inner: &str) -> String {

@@ -2,10 +2,14 @@
 
 use bytes::Bytes;
 use orlog_model::Event;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::envelope::SOURCE_PREFIX;
 use crate::Message;
-use crate::subject::{Subject, SubjectKind, encode_token, push_escape};
+use crate::subject::{Subject, SubjectKind, encode_token};
+
+/// ASCII characters that are invalid in a header value.
+const INVALID_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
 /// Encodes an event as a message: attributes as headers, the data as a JSON body.
 ///
@@ -82,17 +86,5 @@ fn headers(event: &Event) -> Vec<(String, String)> {
 /// Percent-encodes characters that are invalid in a header: space, `"`, `%`, controls and all
 /// non-ASCII.
 pub(crate) fn header_value(text: &str) -> String {
-    let is_literal = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'%';
-    if text.bytes().all(is_literal) {
-        return text.to_owned();
-    }
-    let mut value = String::with_capacity(text.len() + 16);
-    for byte in text.bytes() {
-        if is_literal(byte) {
-            value.push(char::from(byte));
-        } else {
-            push_escape(&mut value, byte);
-        }
-    }
-    value
+    utf8_percent_encode(text, INVALID_IN_HEADER).to_string()
 }

@@ -10,14 +10,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use uuid::Uuid;
 
 use super::options::OpenError;
 use crate::Error;
+use crate::consumer::{DurableName, DurableNames, NameGuard};
 use crate::subject::{decode_token, encode_token};
 
 const MAGIC: [u8; 4] = *b"OCU1";
@@ -30,30 +30,16 @@ const MAX_FILE_NAME_BYTES: usize = 255;
 pub(super) struct Cursors {
     dir: PathBuf,
     stream_id: Uuid,
-    names: Mutex<BTreeMap<String, DurableName>>,
+    names: Arc<DurableNames<CursorFile>>,
     moved: Sender<()>,
     notifications: Receiver<()>,
 }
 
+/// File of a cursor.
 #[derive(Debug)]
-struct DurableName {
+pub(super) struct CursorFile {
     file: File,
-    ack_floor: Arc<AtomicU64>,
     written: u64,
-    in_use: bool,
-}
-
-/// Exclusive right to consume under a name; dropping it releases the name.
-#[derive(Debug)]
-pub(super) struct SubscriptionGuard {
-    cursors: Arc<Cursors>,
-    name: String,
-    /// Position of the cursor. The cursor moves with it.
-    pub(super) ack_floor: Arc<AtomicU64>,
-    /// Whether the consumer has its own checkpoint, which the cursor follows.
-    pub(super) has_checkpoint: bool,
-    /// Notify it after the cursor moves.
-    pub(super) moved: CursorMovedNotifier,
 }
 
 /// Notifies the maintenance thread of a cursor to write.
@@ -68,57 +54,36 @@ impl CursorMovedNotifier {
     }
 }
 
-impl Drop for SubscriptionGuard {
-    fn drop(&mut self) {
-        if let Some(name) = self.cursors.names().get_mut(&self.name) {
-            name.in_use = false;
-        }
-    }
-}
-
 impl Cursors {
     /// Reads the cursors in a directory, or creates the directory.
     pub(super) fn open(dir: PathBuf, stream_id: Uuid) -> Result<Self, OpenError> {
         let names =
             read_all(&dir, stream_id).map_err(|source| OpenError::Io { path: dir.clone(), source })?;
         let (moved, notifications) = crossbeam_channel::bounded(1);
-        Ok(Self { dir, stream_id, names: Mutex::new(names), moved, notifications })
+        Ok(Self { dir, stream_id, names: DurableNames::new(names), moved, notifications })
     }
 
     /// Acquires a name, creates it if it does not exist, and sets its cursor to `after` if that is given.
     /// May block.
-    pub(super) fn acquire(
-        self: Arc<Self>,
-        name: &str,
-        after: Option<u64>,
-    ) -> Result<SubscriptionGuard, Error> {
-        let mut names = self.names();
-        if !names.contains_key(name) {
-            names.insert(name.to_owned(), self.make(name)?);
-        }
-        let entry = names.get_mut(name).expect("the entry was created if it did not exist");
-        if entry.in_use {
-            return Err(Error::InUse(name.to_owned()));
-        }
-        entry.in_use = true;
-        // A separate counter, so that late acknowledgements of an earlier consumer have no effect.
-        entry.ack_floor = Arc::new(AtomicU64::new(after.unwrap_or(entry.ack_floor.load(Ordering::Relaxed))));
-        let ack_floor = Arc::clone(&entry.ack_floor);
-        drop(names);
-        let moved = CursorMovedNotifier(self.moved.clone());
-        moved.notify();
-        let has_checkpoint = after.is_some();
-        Ok(SubscriptionGuard { cursors: self, name: name.to_owned(), ack_floor, has_checkpoint, moved })
+    pub(super) fn acquire(&self, name: &str, after: Option<u64>) -> Result<NameGuard<CursorFile>, Error> {
+        let guard = self.names.acquire(name, after, || self.make(name))?;
+        self.notifier().notify();
+        Ok(guard)
+    }
+
+    /// Returns a notifier of moved cursors.
+    pub(super) fn notifier(&self) -> CursorMovedNotifier {
+        CursorMovedNotifier(self.moved.clone())
     }
 
     /// Returns the cursor of a name; 0 if it does not exist.
     pub(super) fn cursor(&self, name: &str) -> u64 {
-        self.names().get(name).map_or(0, |entry| entry.ack_floor.load(Ordering::Relaxed))
+        self.names.cursor(name)
     }
 
     /// Deletes a name that has no consumer.
     pub(super) fn delete(&self, name: &str) -> Result<(), Error> {
-        let mut names = self.names();
+        let mut names = self.names.names();
         match names.get(name) {
             None => return Ok(()),
             Some(entry) if entry.in_use => return Err(Error::InUse(name.to_owned())),
@@ -127,23 +92,23 @@ impl Cursors {
         let path = self.path(name)?;
         fs::remove_file(&path).map_err(|e| Error::Unavailable(format!("{}: {e}", path.display())))?;
         names.remove(name);
-        CursorMovedNotifier(self.moved.clone()).notify();
+        self.notifier().notify();
         Ok(())
     }
 
     /// Writes the cursors that moved and returns the lowest of all.
     pub(super) fn save(&self) -> Option<u64> {
         let mut lowest = None;
-        for name in self.names().values_mut() {
-            let ack_floor = name.ack_floor.load(Ordering::Relaxed);
+        for name in self.names.names().values_mut() {
+            let (cursor, stored) = (name.cursor(), &mut name.details);
             // A failed write is repeated next time; until then the cursor on disk is older.
-            if ack_floor != name.written
-                && name.file.write_all_at(&encode(ack_floor, self.stream_id), 0).is_ok()
+            if cursor != stored.written
+                && stored.file.write_all_at(&encode(cursor, self.stream_id), 0).is_ok()
             {
-                name.written = ack_floor;
+                stored.written = cursor;
             }
             // Retention relies on written cursors only: after a crash the consumer starts there.
-            let relied_on = ack_floor.min(name.written);
+            let relied_on = cursor.min(stored.written);
             lowest = Some(lowest.map_or(relied_on, |lowest: u64| lowest.min(relied_on)));
         }
         lowest
@@ -154,7 +119,7 @@ impl Cursors {
         self.notifications.clone()
     }
 
-    fn make(&self, name: &str) -> Result<DurableName, Error> {
+    fn make(&self, name: &str) -> Result<CursorFile, Error> {
         let path = self.path(name)?;
         let made = || {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
@@ -167,7 +132,7 @@ impl Cursors {
             let text = format!("{}: {e}", path.display());
             if e.kind() == io::ErrorKind::StorageFull { Error::Full(text) } else { Error::Unavailable(text) }
         })?;
-        Ok(DurableName { file, ack_floor: Arc::default(), written: 0, in_use: false })
+        Ok(CursorFile { file, written: 0 })
     }
 
     fn path(&self, name: &str) -> Result<PathBuf, Error> {
@@ -181,13 +146,9 @@ impl Cursors {
         }
         Ok(self.dir.join(token.as_ref()))
     }
-
-    fn names(&self) -> MutexGuard<'_, BTreeMap<String, DurableName>> {
-        self.names.lock().expect("no thread panics while it holds this lock")
-    }
 }
 
-fn read_all(dir: &Path, stream_id: Uuid) -> io::Result<BTreeMap<String, DurableName>> {
+fn read_all(dir: &Path, stream_id: Uuid) -> io::Result<BTreeMap<String, DurableName<CursorFile>>> {
     fs::create_dir_all(dir)?;
     let mut names = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
@@ -197,9 +158,8 @@ fn read_all(dir: &Path, stream_id: Uuid) -> io::Result<BTreeMap<String, DurableN
         let file = OpenOptions::new().read(true).write(true).open(entry.path())?;
         let mut bytes = [0u8; 16];
         let read = file.read_at(&mut bytes, 0)?;
-        let ack_floor = if read == bytes.len() { decode(bytes, stream_id) } else { 0 };
-        let (written, ack_floor) = (ack_floor, Arc::new(AtomicU64::new(ack_floor)));
-        names.insert(name.into_owned(), DurableName { file, ack_floor, written, in_use: false });
+        let written = if read == bytes.len() { decode(bytes, stream_id) } else { 0 };
+        names.insert(name.into_owned(), DurableName::new(written, CursorFile { file, written }));
     }
     Ok(names)
 }

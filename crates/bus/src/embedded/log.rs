@@ -12,9 +12,9 @@ use orlog_journal::{Cursor, Journal, Options, Reader};
 use tokio::sync::watch;
 
 use super::record::{self, InvalidRecord, MessageGroup};
-use super::ring::Ring;
 use crate::Error;
-use crate::in_flight::StoredMessage;
+use crate::checkpoint::AckPosition;
+use crate::consumer::{CacheLookup, MessageCache, PREFETCH, ReadBatch, StoredMessage};
 use crate::subject_matcher::SubjectMatcher;
 
 /// Maximum number of record bytes of one disk read.
@@ -31,18 +31,11 @@ pub(super) struct LogEnd {
     pub(super) closed: bool,
 }
 
-/// Result of a read: the matching messages up to `read_to`.
-#[derive(Debug)]
-pub(super) struct ReadBatch {
-    pub(super) messages: Vec<StoredMessage>,
-    pub(super) read_to: u64,
-}
-
 /// The stream, shared by the writer, the maintenance thread and all consumers.
 #[derive(Debug)]
 pub(super) struct StreamLog {
     reader: Reader,
-    ring: Mutex<Ring>,
+    recent: Mutex<MessageCache>,
     end: watch::Sender<LogEnd>,
     bytes: AtomicU64,
     remembered_from: AtomicU64,
@@ -80,7 +73,7 @@ impl StreamLog {
     pub(super) fn new(reader: Reader, recent_bytes: usize, end: LogEnd) -> Self {
         Self {
             reader,
-            ring: Mutex::new(Ring::new(recent_bytes)),
+            recent: Mutex::new(MessageCache::new(usize::MAX, recent_bytes, position(end.sequence))),
             end: watch::Sender::new(end),
             bytes: AtomicU64::new(0),
             remembered_from: AtomicU64::new(0),
@@ -102,8 +95,8 @@ impl StreamLog {
 
     /// Returns the current end: everything that is acknowledged and may have been read.
     pub(super) fn end_position(&self) -> EndPosition {
-        // Readers see messages in the ring before the end moves.
-        let _ring_lock = self.ring.lock().expect("no thread panics while it holds this lock");
+        // Readers see cached messages before the end moves.
+        let _recent_lock = self.recent.lock().expect("no thread panics while it holds this lock");
         EndPosition(self.end())
     }
 
@@ -139,11 +132,11 @@ impl StreamLog {
     /// Makes confirmed messages visible to readers.
     pub(super) fn extend(&self, messages: Vec<StoredMessage>, record: u64) {
         let Some(sequence) = messages.last().map(|last| last.sequence) else { return };
-        let mut ring = self.ring.lock().expect("no thread panics while it holds this lock");
+        let mut recent = self.recent.lock().expect("no thread panics while it holds this lock");
         for stored in messages {
-            ring.push(stored);
+            recent.push(stored);
         }
-        // Under the lock: a reader that gets a message from the ring also sees the end after it.
+        // Under the lock: a reader that gets a cached message also sees the end after it.
         self.end.send_modify(|end| (end.sequence, end.record) = (sequence, record));
     }
 
@@ -183,16 +176,16 @@ impl StreamLog {
         self.reader.last_synced()
     }
 
-    /// Reads further messages from memory; `None` if the ring does not reach back far enough.
-    pub(super) fn read_cached(&self, after: u64, max: usize, interest: &SubjectMatcher) -> Option<ReadBatch> {
+    /// Reads further messages from memory; `None` if the cache does not reach back far enough.
+    pub(super) fn read_cached(&self, after: u64, interest: &SubjectMatcher) -> Option<ReadBatch> {
         if after >= self.end().sequence {
-            return Some(ReadBatch { messages: Vec::new(), read_to: after });
+            return Some(ReadBatch { messages: Vec::new(), read_to: position(after) });
         }
-        let mut messages =
-            self.ring.lock().expect("no thread panics while it holds this lock").after(after, max)?;
-        let read_to = messages.last().map_or(after, |last| last.sequence);
-        messages.retain(|stored| interest.matches(&stored.message.subject));
-        Some(ReadBatch { messages, read_to })
+        let recent = self.recent.lock().expect("no thread panics while it holds this lock");
+        match recent.read_after(after, PREFETCH, interest) {
+            CacheLookup::Hit(batch) => Some(batch),
+            CacheLookup::Evicted | CacheLookup::NotRead => None,
+        }
     }
 
     /// Reads further messages from disk; blocks. The cursor is kept for the next read.
@@ -207,7 +200,7 @@ impl StreamLog {
             Some(cursor) => cursor,
             None => cursor.insert(self.cursor_at(after + 1)?),
         };
-        let mut batch = ReadBatch { messages: Vec::new(), read_to: after };
+        let mut batch = ReadBatch { messages: Vec::new(), read_to: position(after) };
         let mut bytes = 0;
         while bytes < READ_BYTES {
             let Some(record) = cursor.read_up_to(end.record).map_err(unavailable)? else { break };
@@ -216,7 +209,7 @@ impl StreamLog {
         }
         if bytes < READ_BYTES {
             // All confirmed messages are read, even if unused numbers precede the end.
-            batch.read_to = batch.read_to.max(end.sequence);
+            advance(&mut batch, end.sequence);
         }
         Ok(batch)
     }
@@ -280,9 +273,19 @@ fn collect(
         }
     }
     if group.count > 0 {
-        batch.read_to = batch.read_to.max(group.end() - 1);
+        advance(batch, group.end() - 1);
     }
     Ok(())
+}
+
+fn advance(batch: &mut ReadBatch, sequence: u64) {
+    if sequence > batch.read_to.sequence {
+        batch.read_to = position(sequence);
+    }
+}
+
+fn position(sequence: u64) -> AckPosition {
+    AckPosition { sequence, at: None }
 }
 
 fn unavailable(error: impl std::fmt::Display) -> Error {

@@ -17,7 +17,7 @@ use super::log::{LogEnd, StreamLog};
 use super::options::OpenError;
 use super::options::{Durability, Options};
 use super::record::{self, MessageGroup, RecordBuilder};
-use crate::in_flight::StoredMessage;
+use crate::consumer::StoredMessage;
 use crate::{Error, Message, PublishAck};
 
 /// A group closes at this many bytes of messages.

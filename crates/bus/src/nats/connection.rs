@@ -4,10 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::client::{Request, RequestErrorKind};
 use async_nats::jetstream;
 use async_nats::jetstream::context::{AccountError, AccountErrorKind};
+use async_trait::async_trait;
 use tokio::sync::Semaphore;
 
+use super::message::{header_pairs, headers};
+use crate::Message;
+use crate::requests::{RequestClient, RequestError, Response};
 use crate::signature::Signer;
 
 /// Minimum server version. It supports message TTLs, consumers with several filters, and counters.
@@ -202,6 +207,29 @@ impl Connection {
     }
 }
 
+#[async_trait]
+impl RequestClient for Connection {
+    async fn request(&self, message: Message, within: Duration) -> Result<Response, RequestError> {
+        let request =
+            Request::new().payload(message.payload.clone()).headers(headers(&message)).timeout(Some(within));
+        let subject = message.subject;
+        match self.client.send_request(subject.clone(), request).await {
+            Ok(response) => Ok(Response {
+                headers: response.headers.as_ref().map(header_pairs).unwrap_or_default(),
+                payload: response.payload,
+            }),
+            Err(error) => Err(match error.kind() {
+                RequestErrorKind::NoResponders => RequestError::NoResponders(subject),
+                RequestErrorKind::TimedOut => RequestError::TimedOut(subject),
+                RequestErrorKind::MaxPayloadExceeded => RequestError::TooLarge(subject),
+                RequestErrorKind::InvalidSubject | RequestErrorKind::Other => {
+                    RequestError::Unavailable(chain(&error))
+                }
+            }),
+        }
+    }
+}
+
 /// Maps an account error. During a leader election, servers respond late or with a temporary error.
 fn without_jetstream(error: &AccountError) -> ConnectError {
     match error.kind() {
@@ -251,6 +279,11 @@ fn is_plaintext(error: &(dyn std::error::Error + 'static)) -> bool {
 fn version(text: &str) -> Option<(u64, u64)> {
     let mut parts = text.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Returns the error of a request that the servers did not answer or rejected.
+pub(super) fn unavailable(error: impl std::error::Error) -> crate::Error {
+    crate::Error::Unavailable(chain(&error))
 }
 
 /// Returns an error with its causes; the text of the client contains only the kind.

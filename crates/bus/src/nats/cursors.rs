@@ -6,17 +6,17 @@
 //! checkpoint. If a pod never returns, the servers delete its consumer after a day.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
 
-use super::connection::chain;
+use super::connection::unavailable;
 use super::filters::merge_overlapping;
 use crate::Error;
+use crate::consumer::{DurableName, DurableNames, NameGuard};
 
 /// The servers delete a consumer that is inactive for this duration.
 const INACTIVE: Duration = Duration::from_hours(24);
@@ -30,21 +30,10 @@ pub(super) struct Cursors {
     consumer: String,
     /// Whether the servers can reset the position of a consumer.
     can_reset: bool,
-    state: Mutex<State>,
+    /// Names with their filters.
+    names: Arc<DurableNames<Vec<String>>>,
     /// Serializes the writes.
     saving: tokio::sync::Mutex<Option<SavedCursors>>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    names: BTreeMap<String, DurableName>,
-}
-
-#[derive(Debug)]
-struct DurableName {
-    ack_floor: Arc<AtomicU64>,
-    filters: Vec<String>,
-    in_use: bool,
 }
 
 /// State stored on the servers.
@@ -53,15 +42,6 @@ struct SavedCursors {
     ack_floor: u64,
     filters: Vec<String>,
     cursors: BTreeMap<String, u64>,
-}
-
-/// Exclusive right to consume under a name; dropping it releases the name.
-#[derive(Debug)]
-pub(super) struct SubscriptionGuard {
-    cursors: Arc<Cursors>,
-    name: String,
-    /// Position of the cursor. The cursor moves with it.
-    pub(super) ack_floor: Arc<AtomicU64>,
 }
 
 impl Cursors {
@@ -75,48 +55,29 @@ impl Cursors {
                 for (key, ack_floor) in &metadata {
                     if let (Some(name), Ok(ack_floor)) = (key.strip_prefix(CURSOR), ack_floor.parse::<u64>())
                     {
-                        let ack_floor = Arc::new(AtomicU64::new(ack_floor));
-                        names.insert(
-                            name.to_owned(),
-                            DurableName { ack_floor, filters: Vec::new(), in_use: false },
-                        );
+                        names.insert(name.to_owned(), DurableName::new(ack_floor, Vec::new()));
                     }
                 }
             }
             Err(error) if matches!(error.kind(), ConsumerInfoErrorKind::NotFound) => {}
-            Err(error) => return Err(Error::Unavailable(chain(&error))),
+            Err(error) => return Err(unavailable(error)),
         }
-        let state = Mutex::new(State { names });
-        Ok(Arc::new(Self { stream, consumer, can_reset, state, saving: tokio::sync::Mutex::default() }))
+        let (names, saving) = (DurableNames::new(names), tokio::sync::Mutex::default());
+        Ok(Arc::new(Self { stream, consumer, can_reset, names, saving }))
     }
 
     /// Returns the cursor of a name.
     pub(super) fn cursor(&self, name: &str) -> u64 {
-        self.state().names.get(name).map_or(0, |entry| entry.ack_floor.load(Ordering::Relaxed))
+        self.names.cursor(name)
     }
 
-    /// Acquires a name and sets its cursor.
-    pub(super) fn acquire(
-        self: &Arc<Self>,
-        name: &str,
-        filters: Vec<String>,
-    ) -> Result<SubscriptionGuard, Error> {
-        let mut state = self.state();
-        let entry = state.names.entry(name.to_owned()).or_insert_with(|| DurableName {
-            ack_floor: Arc::default(),
-            filters: Vec::new(),
-            in_use: false,
-        });
-        if entry.in_use {
-            return Err(Error::InUse(name.to_owned()));
+    /// Acquires a name and sets its filters.
+    pub(super) fn acquire(&self, name: &str, filters: Vec<String>) -> Result<NameGuard<Vec<String>>, Error> {
+        let guard = self.names.acquire(name, None, || Ok(Vec::new()))?;
+        if let Some(entry) = self.names.names().get_mut(name) {
+            entry.details = filters;
         }
-        entry.in_use = true;
-        entry.filters = filters;
-        // A separate counter, so that late acknowledgements of an earlier consumer have no effect.
-        entry.ack_floor = Arc::new(AtomicU64::new(entry.ack_floor.load(Ordering::Relaxed)));
-        let ack_floor = Arc::clone(&entry.ack_floor);
-        drop(state);
-        Ok(SubscriptionGuard { cursors: Arc::clone(self), name: name.to_owned(), ack_floor })
+        Ok(guard)
     }
 
     /// Writes moved cursors to the servers.
@@ -132,41 +93,35 @@ impl Cursors {
     }
 
     fn now(&self) -> Option<SavedCursors> {
-        let state = self.state();
-        let cursors: BTreeMap<String, u64> = state
-            .names
-            .iter()
-            .map(|(name, entry)| (name.clone(), entry.ack_floor.load(Ordering::Relaxed)))
-            .collect();
+        let names = self.names.names();
+        let cursors: BTreeMap<_, _> =
+            names.iter().map(|(name, entry)| (name.clone(), entry.cursor())).collect();
         // Inactive names do not hold back the floor, unless all names are inactive.
-        let in_use = || state.names.values().filter(|entry| entry.in_use);
-        let ack_floors = in_use().map(|entry| entry.ack_floor.load(Ordering::Relaxed));
-        let ack_floor = ack_floors.min().or_else(|| cursors.values().min().copied())?;
-        let filters = merge_overlapping(
-            state.names.values().flat_map(|entry| entry.filters.iter().map(String::as_str)),
-        );
+        let in_use = names.values().filter(|entry| entry.in_use).map(DurableName::cursor);
+        let ack_floor = in_use.min().or_else(|| cursors.values().min().copied())?;
+        let filters =
+            merge_overlapping(names.values().flat_map(|entry| entry.details.iter().map(String::as_str)));
         Some(SavedCursors { ack_floor, filters, cursors })
     }
 
     async fn write(&self, now: &SavedCursors) -> Result<(), Error> {
-        let unavailable = |error: &dyn std::error::Error| Error::Unavailable(chain(error));
         let config = self.config(now);
         if self.can_reset {
             // Creates or updates everything except the position. A consumer of an older server is recreated.
             if self.stream.create_consumer(config.clone()).await.is_err() {
                 self.delete().await?;
-                self.stream.create_consumer(config).await.map_err(|e| unavailable(&e))?;
+                self.stream.create_consumer(config).await.map_err(unavailable)?;
             }
             let reset = self.stream.reset_consumer(&self.consumer, Some(now.ack_floor + 1)).await;
-            return reset.map(|_| ()).map_err(|e| unavailable(&e));
+            return reset.map(|_| ()).map_err(unavailable);
         }
         self.delete().await?;
-        self.stream.create_consumer(config).await.map(|_| ()).map_err(|e| unavailable(&e))
+        self.stream.create_consumer(config).await.map(|_| ()).map_err(unavailable)
     }
 
     async fn delete(&self) -> Result<(), Error> {
         match self.stream.delete_consumer(&self.consumer).await {
-            Err(error) if !is_missing(&error) => Err(Error::Unavailable(chain(&error))),
+            Err(error) if !is_missing(&error) => Err(unavailable(error)),
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -190,20 +145,8 @@ impl Cursors {
             ..pull::Config::default()
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics while it holds this lock")
-    }
 }
 
 fn is_missing(error: &async_nats::jetstream::stream::ConsumerError) -> bool {
     matches!(error.kind(), ConsumerErrorKind::JetStream(error) if error.code() == 404)
-}
-
-impl Drop for SubscriptionGuard {
-    fn drop(&mut self) {
-        if let Some(entry) = self.cursors.state().names.get_mut(&self.name) {
-            entry.in_use = false;
-        }
-    }
 }

@@ -8,7 +8,6 @@
 //! With signing keys, a message without a valid signature counts as absent: a job is terminated, a result is skipped, and a
 //! publish replaces it.
 
-mod consumer_name;
 mod jobs;
 mod results;
 
@@ -23,7 +22,7 @@ use async_nats::jetstream::stream::{DirectGetErrorKind, RawMessageErrorKind, Str
 use async_trait::async_trait;
 use orlog_model::EffectName;
 
-use super::connection::chain;
+use super::connection::{chain, unavailable};
 use super::message::to_nats;
 use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, message};
 use crate::effect_queue::{
@@ -31,9 +30,8 @@ use crate::effect_queue::{
 };
 use crate::signature::Signer;
 use crate::{Error, Message};
-use consumer_name::unavailable;
 
-pub use consumer_name::consumer_name;
+pub use jobs::consumer_name;
 
 /// Maximum number of publish attempts before the caller receives an error.
 const MAX_ATTEMPTS: u32 = 8;
@@ -74,8 +72,7 @@ impl NatsEffectQueue {
     }
 
     async fn stream(&self, name: &str) -> Result<StreamHandle<()>, Error> {
-        let stream = self.connection.jetstream.get_stream_no_info(name).await;
-        stream.map_err(|error| unavailable(&error))
+        self.connection.jetstream.get_stream_no_info(name).await.map_err(unavailable)
     }
 
     async fn publish(&self, subject: &str, message: PublishMessage) -> Result<u64, PublishError> {
@@ -132,7 +129,7 @@ impl NatsEffectQueue {
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
                     return Ok(StoredMessage::Rejected(end));
                 }
-                Err(error) => return Err(unavailable(&error)),
+                Err(error) => return Err(unavailable(error)),
             };
             if message.sequence >= end {
                 return Ok(StoredMessage::Rejected(end));
@@ -161,7 +158,7 @@ impl NatsEffectQueue {
         match self.stream(stream).await?.get_last_raw_message_by_subject(subject).await {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(unavailable(&error)),
+            Err(error) => Err(unavailable(error)),
         }
     }
 
@@ -169,7 +166,7 @@ impl NatsEffectQueue {
         match self.stream(stream).await?.direct_get_last_for_subject(subject).await {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unavailable(&error)),
+            Err(error) => Err(unavailable(error)),
         }
     }
 
@@ -177,7 +174,7 @@ impl NatsEffectQueue {
         match self.stream(WORKFLOW_COMMANDS).await?.get_raw_message(enqueued.sequence).await {
             Ok(message) => Ok(message.subject.as_str() == enqueued.subject),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(false),
-            Err(error) => Err(unavailable(&error)),
+            Err(error) => Err(unavailable(error)),
         }
     }
 }
@@ -203,7 +200,7 @@ impl EffectQueue for NatsEffectQueue {
         match self.stream(WORKFLOW_COMMANDS).await?.consumer_info(consumer_name(effect)).await {
             Ok(info) => Ok(info.ack_floor.stream_sequence < enqueued.sequence),
             Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(true),
-            Err(error) => Err(unavailable(&error)),
+            Err(error) => Err(unavailable(error)),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::Message;
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, Stream};
@@ -19,9 +19,9 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use super::connection::{Connection, chain};
-use super::leader::create_on_leader;
+use super::connection::{Connection, chain, unavailable};
 use super::stream_config::StreamSpec;
+use super::temporary_consumer::{create_on_leader, next_info, temporary};
 use crate::Error;
 use crate::membership::{ClusterView, Membership, Pod, ShardLease, ShardOwnership};
 use crate::retry_log::RetryLog;
@@ -106,8 +106,7 @@ impl Leases {
     /// If the servers do not respond or reject the request.
     pub async fn open(connection: &Connection, options: LeaseOptions) -> Result<Self, Error> {
         let jetstream = &connection.jetstream;
-        let stream = jetstream.get_stream_no_info(stream_name(&options.bucket)).await;
-        let stream = stream.map_err(|error| unavailable(&error))?;
+        let stream = jetstream.get_stream_no_info(stream_name(&options.bucket)).await.map_err(unavailable)?;
         let (sender, view) = watch::channel(Arc::new(ClusterView::default()));
         let reader = BucketWatcher { stream: stream.clone(), prefix: prefix(&options.bucket), sender };
         let reading = tokio::spawn(reader.run()).abort_handle();
@@ -136,7 +135,7 @@ impl Leases {
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(PutResult::Conflict),
             // In a cluster, a second message in flight is rejected with another code (10164).
             Err(error) if chain(&error).contains("wrong last sequence") => Ok(PutResult::Conflict),
-            Err(error) => Err(unavailable(&error)),
+            Err(error) => Err(unavailable(error)),
         }
     }
 
@@ -146,7 +145,7 @@ impl Leases {
         match self.stream.get_last_raw_message_by_subject(&subject).await {
             Ok(message) => Ok(Some((message.sequence, message.payload.to_vec()))),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(unavailable(&error)),
+            Err(error) => Err(unavailable(error)),
         }
     }
 
@@ -245,15 +244,8 @@ impl BucketWatcher {
     /// Reads until the current consumer ends. Starts with all records, so that records that expired while
     /// no consumer was active are removed.
     async fn round(&self, retries: &mut RetryLog) -> Option<()> {
-        let config = |_| pull::Config {
-            ack_policy: AckPolicy::None,
-            filter_subject: format!("{}>", self.prefix),
-            deliver_policy: DeliverPolicy::LastPerSubject,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: EXPIRES * 2,
-            ..pull::Config::default()
-        };
+        let filter = vec![format!("{}>", self.prefix)];
+        let config = |_| temporary(filter.clone(), DeliverPolicy::LastPerSubject, EXPIRES * 2);
         // A lagging server lacks the last records.
         let created = create_on_leader(&self.stream, config).await;
         let failed = |error: &Error| {
@@ -276,11 +268,8 @@ impl BucketWatcher {
                 });
             }
             let message = messages.next().await?.ok()?;
-            let info = message.info().ok()?;
-            if info.consumer_sequence != numbers + 1 {
-                return None;
-            }
-            (numbers, remaining) = (info.consumer_sequence, info.pending);
+            let info = next_info(&message, &mut numbers)?;
+            remaining = info.pending;
             let sequence = info.stream_sequence;
             self.note(&mut view, &message, sequence);
         }
@@ -333,8 +322,4 @@ fn json(record: &impl Serialize) -> Vec<u8> {
 
 fn read<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Option<T> {
     serde_json::from_slice(body).ok()
-}
-
-fn unavailable(error: &(dyn std::error::Error + 'static)) -> Error {
-    Error::Unavailable(chain(error))
 }

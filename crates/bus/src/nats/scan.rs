@@ -1,120 +1,54 @@
-//! Scan of a stream through a temporary consumer.
+//! Scan of a stream up to its end at the time of the call.
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
-use async_nats::jetstream::stream::Stream;
 use async_trait::async_trait;
-use futures::StreamExt as _;
+use orlog_model::Timestamp;
 
-use super::connection::chain;
-use super::leader::create_on_leader;
-use super::message::{from_nats, timestamp};
-use crate::in_flight::StoredMessage;
-use crate::{Delivery, Error, ScanStart, StreamScan};
+use super::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
+use crate::{Delivery, Error, StreamScan};
 
-/// Number of messages per fetch.
-const PULL: usize = 1000;
 /// Maximum time that the servers may take to return a message.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of consecutive failed fetches after which a scan fails. A consumer that was just created may not
-/// be reachable yet from all servers.
-const FETCH_ATTEMPTS: u32 = 20;
-/// Delay between two attempts.
-const PAUSE: Duration = Duration::from_millis(100);
-/// The servers delete a consumer that is inactive for this duration.
-const INACTIVE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// See [`StreamScan`].
 #[derive(Debug)]
 pub(super) struct NatsScan {
-    consumer: Consumer<pull::Config>,
-    /// Number of delivered messages according to the consumer; detects gaps.
-    count: u64,
+    reader: StreamReader,
+    /// A lagging server may have started the reader before this time.
+    since: Option<Timestamp>,
     end: u64,
     done: bool,
 }
 
 impl NatsScan {
-    /// Opens the scan of all messages up to the end of the stream, as its leader states it.
-    pub(super) async fn open(
-        stream: &Stream<()>,
-        name: &str,
-        filters: &[String],
-        since: ScanStart,
-    ) -> Result<Self, Error> {
-        let deliver_policy = match since {
-            ScanStart::Sequence(first) => DeliverPolicy::ByStartSequence { start_sequence: first.max(1) },
-            ScanStart::Time(time) => {
-                let start_time = async_nats::datetime::from_nanos(i128::from(time.as_millis()) * 1_000_000);
-                let start_time = start_time.map_err(|error| Error::Unavailable(error.to_string()))?;
-                DeliverPolicy::ByStartTime { start_time }
-            }
-        };
-        let config = |attempt| pull::Config {
-            name: Some(format!("{name}-{attempt}")),
-            filter_subjects: filters.to_vec(),
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: INACTIVE,
-            deliver_policy,
-            ..pull::Config::default()
-        };
-        let (info, consumer) = create_on_leader(stream, config).await?;
-        let done = consumer.cached_info().num_pending == 0;
-        Ok(Self { consumer, count: 0, end: info.state.last_sequence, done })
-    }
-
-    /// Reads the next messages. A failure of the servers ends the batch and is returned beside it; no message
-    /// is lost, because the next batch continues after the received messages.
-    async fn fetch(&mut self) -> Result<(Vec<Delivery>, Option<String>), Error> {
-        let mut found = Vec::new();
-        let mut batch = match self.consumer.fetch().max_messages(PULL).messages().await {
-            Ok(batch) => batch,
-            Err(error) => return Ok((found, Some(chain(&error)))),
-        };
-        while let Some(message) = batch.next().await {
-            let message = match message {
-                Ok(message) => message,
-                Err(error) => return Ok((found, Some(error.to_string()))),
-            };
-            let info = message.info().map_err(|error| Error::Unavailable(error.to_string()))?;
-            let (sequence, published_at) = (info.stream_sequence, timestamp(info.published));
-            self.count += 1;
-            if info.consumer_sequence != self.count {
-                return Err(Error::Unavailable("messages were skipped; read again".to_owned()));
-            }
-            self.done = info.pending == 0 || sequence >= self.end;
-            if sequence <= self.end {
-                let message = from_nats(message.message);
-                found.push(Delivery::new(StoredMessage { sequence, published_at, message }));
-            }
-            if self.done {
-                break;
-            }
-        }
-        Ok((found, None))
+    /// Starts the scan of all messages up to `end` that were not published before `since`.
+    pub(super) fn start(config: ReaderConfig, since: Option<Timestamp>, end: u64) -> Self {
+        let done = config.after >= end;
+        Self { reader: StreamReader::start(config), since, end, done }
     }
 }
 
 #[async_trait]
 impl StreamScan for NatsScan {
     async fn next(&mut self) -> Result<Vec<Delivery>, Error> {
-        let mut failures = 0;
         while !self.done {
-            let fetched = tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await;
-            let (found, failure) =
-                fetched.map_err(|_| Error::Unavailable("the servers do not respond".to_owned()))??;
-            if !found.is_empty() {
-                return Ok(found);
+            let event = tokio::time::timeout(READ_TIMEOUT, self.reader.next()).await;
+            match event.map_err(|_| Error::Unavailable("the servers do not respond".to_owned()))? {
+                ReaderEvent::Messages { messages, pending } => {
+                    self.done = pending == 0 || messages.last().is_some_and(|last| last.sequence >= self.end);
+                    let found = messages.iter().filter(|stored| {
+                        stored.sequence <= self.end
+                            && self.since.is_none_or(|since| stored.published_at >= since)
+                    });
+                    let found: Vec<_> = found.map(|stored| stored.delivery(1)).collect();
+                    if !found.is_empty() {
+                        return Ok(found);
+                    }
+                }
+                ReaderEvent::CaughtUp(position) => self.done = position.sequence >= self.end,
+                ReaderEvent::Broken(reason) => return Err(Error::Unavailable(reason)),
             }
-            let Some(failure) = failure else { continue };
-            failures += 1;
-            if failures >= FETCH_ATTEMPTS {
-                return Err(Error::Unavailable(failure));
-            }
-            tokio::time::sleep(PAUSE).await;
         }
         Ok(Vec::new())
     }

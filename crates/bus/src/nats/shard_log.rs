@@ -10,7 +10,6 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, RetentionPolicy, Stream};
@@ -19,6 +18,7 @@ use futures::StreamExt;
 
 use super::connection::{Connection, chain};
 use super::stream_config::StreamSpec;
+use super::temporary_consumer::{self, next_info, temporary};
 
 /// Stream with the logs of all shards.
 pub const LOG_STREAM: &str = "ORLOG_LOG";
@@ -59,11 +59,11 @@ pub enum ShardLogError {
     Damaged(String),
 }
 
-pub(super) fn unavailable(error: &dyn std::error::Error) -> ShardLogError {
-    ShardLogError::Unavailable(chain(error))
+pub(super) fn unavailable(error: impl std::error::Error) -> ShardLogError {
+    ShardLogError::Unavailable(chain(&error))
 }
 
-/// Log of one shard.
+/// Log of one shard. Each request can fail with [`ShardLogError::Unavailable`].
 #[derive(Clone)]
 pub struct ShardLog {
     connection: Connection,
@@ -78,6 +78,7 @@ impl fmt::Debug for ShardLog {
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "the documentation of the type has the common error")]
 impl ShardLog {
     /// Returns the specification of the stream.
     ///
@@ -101,21 +102,14 @@ impl ShardLog {
     }
 
     /// Returns the log of a shard. Sends no request to the servers.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn open(connection: &Connection, shard: u16) -> Result<Self, ShardLogError> {
-        let stream = connection.jetstream.get_stream_no_info(LOG_STREAM).await;
-        let stream = stream.map_err(|error| unavailable(&error))?;
+        let stream = connection.jetstream.get_stream_no_info(LOG_STREAM).await.map_err(unavailable)?;
         Ok(Self { connection: connection.clone(), stream, subject: format!("orlog.log.{shard}"), shard })
     }
 
     /// Returns an identity that distinguishes this log from a recreated one and from those of other shards.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn identity(&self) -> Result<[u8; 16], ShardLogError> {
-        let info = self.stream.get_info().await.map_err(|error| unavailable(&error))?;
+        let info = self.stream.get_info().await.map_err(unavailable)?;
         let mut identity = info.created.unix_timestamp_nanos().to_be_bytes();
         // The upper bytes are zero for the next three hundred years.
         identity[..2].copy_from_slice(&self.shard.to_be_bytes());
@@ -123,11 +117,8 @@ impl ShardLog {
     }
 
     /// Returns the leader of the stream; `None` during an election or without a cluster.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn leader(&self) -> Result<Option<String>, ShardLogError> {
-        let info = self.stream.get_info().await.map_err(|error| unavailable(&error))?;
+        let info = self.stream.get_info().await.map_err(unavailable)?;
         Ok(info.cluster.and_then(|cluster| cluster.leader))
     }
 
@@ -153,19 +144,16 @@ impl ShardLog {
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
                 Err(ShardLogError::Conflict(chain(&error)))
             }
-            Err(error) => Err(unavailable(&error)),
+            Err(error) => Err(unavailable(error)),
         }
     }
 
     /// Returns the last entry, as the leader of the stream has it.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn last(&self) -> Result<Option<(u64, Bytes)>, ShardLogError> {
         match self.stream.get_last_raw_message_by_subject(&self.subject).await {
             Ok(message) => Ok(Some((message.sequence, message.payload))),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(unavailable(&error)),
+            Err(error) => Err(unavailable(error)),
         }
     }
 
@@ -214,7 +202,7 @@ impl ShardLog {
                 Ok(message) => message,
                 // Purged meanwhile, up to its end or beyond.
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => break,
-                Err(error) => return Err(unavailable(&error)),
+                Err(error) => return Err(unavailable(error)),
             };
             *read = message.sequence;
             if visit(*read, message.payload).is_break() {
@@ -231,20 +219,19 @@ impl ShardLog {
         end: u64,
         visit: &mut dyn FnMut(u64, Bytes) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, ShardLogError> {
-        let consumer = self.stream.create_consumer(self.reader(*read)).await.map_err(|e| unavailable(&e))?;
+        let filter = vec![self.subject.clone()];
+        let reader = temporary(filter, temporary_consumer::after(*read), INACTIVE);
+        let consumer = self.stream.create_consumer(reader).await.map_err(unavailable)?;
         let batches = consumer.stream().max_messages_per_batch(BATCH).heartbeat(HEARTBEAT).expires(EXPIRES);
-        let mut messages = batches.messages().await.map_err(|error| unavailable(&error))?;
+        let mut messages = batches.messages().await.map_err(unavailable)?;
         let mut delivered = 0;
         while *read < end {
             let next = tokio::time::timeout(READ_TIMEOUT, messages.next()).await;
-            let message = next.map_err(|error| unavailable(&error))?;
+            let message = next.map_err(unavailable)?;
             let ended = || ShardLogError::Unavailable("the consumer ended".to_owned());
-            let message = message.ok_or_else(ended)?.map_err(|error| unavailable(&error))?;
-            let info = message.info().map_err(|error| ShardLogError::Unavailable(error.to_string()))?;
-            delivered += 1;
-            if info.consumer_sequence != delivered {
-                return Err(ShardLogError::Unavailable("a message was not delivered".to_owned()));
-            }
+            let message = message.ok_or_else(ended)?.map_err(unavailable)?;
+            let skipped = || ShardLogError::Unavailable("a message was not delivered".to_owned());
+            let info = next_info(&message, &mut delivered).ok_or_else(skipped)?;
             // A consumer on a lagging server starts at the end of that server.
             if info.stream_sequence <= *read {
                 continue;
@@ -257,24 +244,9 @@ impl ShardLog {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn reader(&self, after: u64) -> pull::Config {
-        pull::Config {
-            filter_subject: self.subject.clone(),
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: INACTIVE,
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: after + 1 },
-            ..pull::Config::default()
-        }
-    }
-
     /// Drops the entries before this number.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn purge_before(&self, number: u64) -> Result<(), ShardLogError> {
         let purged = self.stream.purge().filter(&self.subject).sequence(number).await;
-        purged.map(drop).map_err(|error| unavailable(&error))
+        purged.map(drop).map_err(unavailable)
     }
 }

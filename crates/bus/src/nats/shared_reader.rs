@@ -13,10 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use super::filters::{covers, merge_overlapping};
-use super::message_cache::{CacheLookup, MessageCache};
 use super::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
 use crate::checkpoint::AckPosition;
+use crate::consumer::{CacheLookup, MessageCache};
 use crate::subject_matcher::SubjectMatcher;
+
+/// Maximum number of cached messages.
+const CACHED_MESSAGES: usize = 16_384;
+/// Maximum size of the cached messages, in bytes.
+const CACHED_BYTES: usize = 32 << 20;
 
 /// Reader shared by the subscriptions of one stream.
 #[derive(Debug, Default)]
@@ -28,7 +33,7 @@ pub(super) struct SharedReader {
     progress: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SharedReaderState {
     window: MessageCache,
     members: BTreeMap<u64, MemberPosition>,
@@ -136,7 +141,7 @@ impl SharedReader {
             return;
         }
         match event {
-            ReaderEvent::Messages(messages) => {
+            ReaderEvent::Messages { messages, .. } => {
                 for stored in messages {
                     state.window.push(stored);
                 }
@@ -154,6 +159,22 @@ impl SharedReader {
 
     fn state(&self) -> MutexGuard<'_, SharedReaderState> {
         self.state.lock().expect("no thread panics while it holds this lock")
+    }
+}
+
+impl Default for SharedReaderState {
+    fn default() -> Self {
+        Self {
+            window: MessageCache::new(CACHED_MESSAGES, CACHED_BYTES, AckPosition::default()),
+            members: BTreeMap::new(),
+            next_member: 0,
+            filters: Vec::new(),
+            config: None,
+            generation: 0,
+            running: false,
+            epoch: 0,
+            broken: String::new(),
+        }
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Snapshots of one shard.
+/// Snapshots of one shard. Each request can fail with [`ShardLogError::Unavailable`].
 #[derive(Clone)]
 pub struct Snapshots {
     connection: Connection,
@@ -61,6 +61,7 @@ impl fmt::Debug for Snapshots {
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "the documentation of the type has the common error")]
 impl Snapshots {
     /// Returns the specification of the bucket's stream.
     #[must_use]
@@ -94,9 +95,6 @@ impl Snapshots {
     }
 
     /// Returns the existing snapshots.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn list(&self) -> Result<Vec<Snapshot>, ShardLogError> {
         let prefix = self.object("");
         let named = |info: ObjectInfo| {
@@ -117,16 +115,13 @@ impl Snapshots {
                 Ok(info) if !info.deleted => objects.push(info),
                 Ok(_) => {}
                 Err(error) if error.kind() == InfoErrorKind::NotFound => {}
-                Err(error) => return Err(unavailable(&error)),
+                Err(error) => return Err(unavailable(error)),
             }
         }
         Ok(objects)
     }
 
     /// Saves a file as a snapshot. It is listed after all of it is stored.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), ShardLogError> {
         let id = format!("{}-{}", self.object(&snapshot.name), Uuid::new_v4().simple());
         let saved = self.write(snapshot, file, &id).await;
@@ -137,12 +132,12 @@ impl Snapshots {
     }
 
     async fn write(&self, snapshot: &Snapshot, file: &Path, id: &str) -> Result<(), ShardLogError> {
-        let mut file = File::open(file).await.map_err(|error| unavailable(&error))?;
+        let mut file = File::open(file).await.map_err(unavailable)?;
         let (mut hash, mut size, mut pieces) = (Sha256::new(), 0, 0);
         let mut in_flight: VecDeque<PublishAckFuture> = VecDeque::new();
         let subject = format!("$O.{SNAPSHOT_BUCKET}.C.{id}");
         loop {
-            let piece = read_piece(&mut file).await.map_err(|error| unavailable(&error))?;
+            let piece = read_piece(&mut file).await.map_err(unavailable)?;
             if piece.is_empty() {
                 break;
             }
@@ -151,13 +146,13 @@ impl Snapshots {
             if in_flight.len() == MAX_IN_FLIGHT_CHUNKS
                 && let Some(oldest) = in_flight.pop_front()
             {
-                oldest.await.map_err(|error| unavailable(&error))?;
+                oldest.await.map_err(unavailable)?;
             }
             let sent = self.connection.jetstream.publish(subject.clone(), piece.into()).await;
-            in_flight.push_back(sent.map_err(|error| unavailable(&error))?);
+            in_flight.push_back(sent.map_err(unavailable)?);
         }
         for ack in in_flight {
-            ack.await.map_err(|error| unavailable(&error))?;
+            ack.await.map_err(unavailable)?;
         }
         let digest = format!("SHA-256={}", URL_SAFE.encode(hash.finalize()));
         self.describe(self.described(snapshot, id, (size, pieces), digest)).await
@@ -190,10 +185,10 @@ impl Snapshots {
         let subject = format!("$O.{SNAPSHOT_BUCKET}.M.{}", URL_SAFE.encode(&info.name));
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Rollup", "sub");
-        let body = serde_json::to_vec(&info).map_err(|error| unavailable(&error))?;
+        let body = serde_json::to_vec(&info).map_err(unavailable)?;
         let sent = self.connection.jetstream.publish_with_headers(subject, headers, body.into()).await;
-        let ack = sent.map_err(|error| unavailable(&error))?.await;
-        ack.map(drop).map_err(|error| unavailable(&error))
+        let ack = sent.map_err(unavailable)?.await;
+        ack.map(drop).map_err(unavailable)
     }
 
     /// Writes a snapshot to a file.
@@ -204,7 +199,7 @@ impl Snapshots {
     pub async fn load(&self, name: &str, file: &Path) -> Result<(), ShardLogError> {
         let mut object = self.bucket.get(self.object(name)).await.map_err(|error| match error.kind() {
             GetErrorKind::NotFound => ShardLogError::Damaged(format!("snapshot {name} does not exist")),
-            _ => unavailable(&error),
+            _ => unavailable(error),
         })?;
         let pieces: usize = self.subjects("C", &object.info.nuid).await?.iter().map(|(_, count)| count).sum();
         if pieces != object.info.chunks {
@@ -212,43 +207,37 @@ impl Snapshots {
             let text = format!("snapshot {name} has {pieces} chunks of {}", object.info.chunks);
             return Err(ShardLogError::Damaged(text));
         }
-        let mut file = File::create(file).await.map_err(|error| unavailable(&error))?;
+        let mut file = File::create(file).await.map_err(unavailable)?;
         let (expected, mut size, mut buffer) = (object.info.size, 0, vec![0; CHUNK_BYTES]);
         while size < expected {
             let read = tokio::time::timeout(READ_TIMEOUT, object.read(&mut buffer)).await;
-            let read = read.map_err(|error| unavailable(&error))?.map_err(|error| match error.kind() {
+            let read = read.map_err(unavailable)?.map_err(|error| match error.kind() {
                 std::io::ErrorKind::InvalidData => {
                     ShardLogError::Damaged(format!("snapshot {name}: {error}"))
                 }
-                _ => unavailable(&error),
+                _ => unavailable(error),
             })?;
             if read == 0 {
                 let text = format!("snapshot {name} has {size} bytes of {expected}");
                 return Err(ShardLogError::Damaged(text));
             }
-            file.write_all(&buffer[..read]).await.map_err(|error| unavailable(&error))?;
+            file.write_all(&buffer[..read]).await.map_err(unavailable)?;
             size += read;
         }
-        file.sync_all().await.map_err(|error| unavailable(&error))
+        file.sync_all().await.map_err(unavailable)
     }
 
     /// Deletes a snapshot. No-op if it does not exist.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn delete(&self, name: &str) -> Result<(), ShardLogError> {
         let name = self.object(name);
         let Ok(info) = self.bucket.info(&name).await else { return Ok(()) };
-        self.bucket.delete(&name).await.map_err(|error| unavailable(&error))?;
+        self.bucket.delete(&name).await.map_err(unavailable)?;
         self.purge(&info.nuid).await
     }
 
     /// Deletes chunks of this shard that belong to no snapshot, if the name of the incomplete snapshot
     /// sorts before `floor`. They are remains of processes that crashed during a save. A snapshot with a
     /// later name may still be in progress.
-    ///
-    /// # Errors
-    /// [`ShardLogError::Unavailable`].
     pub async fn delete_orphans(&self, before: &str) -> Result<(), ShardLogError> {
         let referenced: HashSet<String> = self.objects().await?.into_iter().map(|info| info.nuid).collect();
         let (ours, before) = (self.object(""), self.object(before));
@@ -264,20 +253,18 @@ impl Snapshots {
     /// messages of each.
     async fn subjects(&self, kind: &str, filter: &str) -> Result<Vec<(String, usize)>, ShardLogError> {
         let prefix = format!("$O.{SNAPSHOT_BUCKET}.{kind}.");
-        let stream = self.connection.jetstream.get_stream_no_info(STREAM).await;
-        let stream = stream.map_err(|error| unavailable(&error))?;
+        let stream = self.connection.jetstream.get_stream_no_info(STREAM).await.map_err(unavailable)?;
         let subjects = stream.info_with_subjects(format!("{prefix}{filter}")).await;
-        let subjects = subjects.map_err(|error| unavailable(&error))?.try_collect::<Vec<_>>().await;
+        let subjects = subjects.map_err(unavailable)?.try_collect::<Vec<_>>().await;
         let without_prefix =
             |(subject, count): (String, usize)| Some((subject.strip_prefix(&prefix)?.to_owned(), count));
-        Ok(subjects.map_err(|error| unavailable(&error))?.into_iter().filter_map(without_prefix).collect())
+        Ok(subjects.map_err(unavailable)?.into_iter().filter_map(without_prefix).collect())
     }
 
     async fn purge(&self, id: &str) -> Result<(), ShardLogError> {
-        let stream = self.connection.jetstream.get_stream_no_info(STREAM).await;
-        let stream = stream.map_err(|error| unavailable(&error))?;
+        let stream = self.connection.jetstream.get_stream_no_info(STREAM).await.map_err(unavailable)?;
         let purged = stream.purge().filter(format!("$O.{SNAPSHOT_BUCKET}.C.{id}")).await;
-        purged.map(drop).map_err(|error| unavailable(&error))
+        purged.map(drop).map_err(unavailable)
     }
 
     fn object(&self, name: &str) -> String {

@@ -11,15 +11,14 @@
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::pull;
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{Info, RawMessageErrorKind, Stream};
 use async_trait::async_trait;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
-use super::connection::{Connection, chain};
-use super::consumer::NatsConsumer;
+use super::connection::{Connection, chain, unavailable};
 use super::cursors::Cursors;
 use super::filters::merge_overlapping;
 use super::identity;
@@ -27,8 +26,11 @@ use super::message::timestamp;
 use super::publish::publish;
 use super::scan::NatsScan;
 use super::shared_reader::SharedReader;
+use super::source::NatsSource;
 use super::stream_reader::ReaderConfig;
+use super::temporary_consumer::{since, temporary};
 use crate::checkpoint::{StartPosition, StreamInfo, resolve_start};
+use crate::consumer::{AckHandle, SourceConsumer};
 use crate::subject::encode_token;
 use crate::subject_matcher::SubjectMatcher;
 use crate::{
@@ -93,7 +95,7 @@ impl NatsStream {
 
     /// Reads the stream info; the stream may have been recreated.
     async fn refresh_info(&self) -> Result<Info, Error> {
-        let info = self.stream.get_info().await.map_err(|error| Error::Unavailable(chain(&error)))?;
+        let info = self.stream.get_info().await.map_err(unavailable)?;
         *self.id.write().unwrap_or_else(PoisonError::into_inner) = identity(&info);
         Ok(info)
     }
@@ -122,28 +124,17 @@ impl NatsStream {
         match self.stream.get_raw_message(sequence).await {
             Ok(message) => Ok(Some(timestamp(message.time))),
             Err(error) if matches!(error.kind(), RawMessageErrorKind::NoMessageFound) => Ok(None),
-            Err(error) => Err(Error::Unavailable(chain(&error))),
+            Err(error) => Err(unavailable(error)),
         }
     }
 
     /// Returns the last message before a time. The servers determine it: a consumer that starts at a time
     /// is positioned after that message.
     async fn before(&self, time: Timestamp) -> Result<u64, Error> {
-        let unavailable = |error: &dyn std::error::Error| Error::Unavailable(chain(error));
-        let nanos = i128::from(time.as_millis()) * 1_000_000;
-        let start_time =
-            async_nats::datetime::from_nanos(nanos).map_err(|e| Error::Unavailable(e.to_string()))?;
         let name = format!("{}-at-{}", self.reader, Uuid::new_v4().simple());
-        let config = pull::Config {
-            name: Some(name.clone()),
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: SAVE_EVERY,
-            deliver_policy: DeliverPolicy::ByStartTime { start_time },
-            ..pull::Config::default()
-        };
-        let consumer = self.stream.create_consumer(config).await.map_err(|e| unavailable(&e))?;
+        let config =
+            pull::Config { name: Some(name.clone()), ..temporary(Vec::new(), since(time)?, SAVE_EVERY) };
+        let consumer = self.stream.create_consumer(config).await.map_err(unavailable)?;
         // If this fails, the servers delete it after the inactivity limit.
         drop(self.stream.delete_consumer(&name).await);
         Ok(consumer.cached_info().delivered.stream_sequence)
@@ -192,7 +183,7 @@ impl Bus for NatsStream {
         let Subscription { name, filters, start_after, max_in_flight, .. } = subscription;
         let claim = self.cursors.acquire(&name, filters.clone())?;
         let start = self.start(&name, start_after).await?;
-        claim.ack_floor.store(start.after, std::sync::atomic::Ordering::Relaxed);
+        claim.cursor.store(start.after, std::sync::atomic::Ordering::Relaxed);
         let reader_config = |kind: &str, filters| ReaderConfig {
             stream: self.stream.clone(),
             stream_name: self.name.clone(),
@@ -203,14 +194,27 @@ impl Bus for NatsStream {
         };
         let member = self.shared_reader.join(filters.clone(), reader_config("hub", Vec::new()));
         let own = reader_config(&encode_token(&name), merge_overlapping(filters.iter().map(String::as_str)));
-        Ok(Box::new(NatsConsumer::new(claim, interest, max_in_flight, member, own, start)))
+        let ack_handle = AckHandle::new(Arc::clone(&claim.cursor), max_in_flight, false, || {});
+        let source = NatsSource::new(interest, member, own);
+        Ok(Box::new(SourceConsumer::new(source, ack_handle, claim, start)))
     }
 
-    async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
+    async fn scan(&self, filters: Vec<String>, start: ScanStart) -> Result<Box<dyn StreamScan>, Error> {
         SubjectMatcher::for_filters(&filters)?;
-        let name = format!("{}-past-{}", self.reader, Uuid::new_v4().simple());
-        let filters = merge_overlapping(filters.iter().map(String::as_str));
-        Ok(Box::new(NatsScan::open(&self.stream, &name, &filters, since).await?))
+        let info = self.refresh_info().await?;
+        let (after, since) = match start {
+            ScanStart::Sequence(first) => (first.saturating_sub(1), None),
+            ScanStart::Time(time) => (self.before(time).await?, Some(time)),
+        };
+        let config = ReaderConfig {
+            stream: self.stream.clone(),
+            stream_name: self.name.clone(),
+            stream_id: identity(&info),
+            name: format!("{}-past-{}", self.reader, Uuid::new_v4().simple()),
+            filters: merge_overlapping(filters.iter().map(String::as_str)),
+            after,
+        };
+        Ok(Box::new(NatsScan::start(config, since, info.state.last_sequence)))
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {

@@ -8,17 +8,17 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::stream::{Info, Stream};
 use futures::StreamExt as _;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::identity;
-use super::leader::{create_on_leader, is_on_leader};
 use super::message::{from_nats, timestamp};
+use super::temporary_consumer::{after, create_on_leader, is_on_leader, next_info, temporary};
 use crate::checkpoint::AckPosition;
-use crate::in_flight::StoredMessage;
+use crate::consumer::StoredMessage;
 use crate::retry_log::RetryLog;
 
 /// Number of messages per fetch.
@@ -43,8 +43,8 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Event of a reader.
 #[derive(Debug)]
 pub(super) enum ReaderEvent {
-    /// The next messages.
-    Messages(Vec<StoredMessage>),
+    /// The next messages, and the number of messages after the last one.
+    Messages { messages: Vec<StoredMessage>, pending: u64 },
     /// There are no more messages up to this position.
     CaughtUp(AckPosition),
     /// The stream was recreated or truncated; no further events follow.
@@ -193,19 +193,23 @@ impl ReaderTask {
         numbers: &mut u64,
     ) -> Option<RoundEnd> {
         let mut stored = Vec::with_capacity(chunk.len());
-        let mut uncertain = None;
+        let (mut uncertain, mut pending) = (None, 0);
         for message in chunk {
-            let Some(message) = follows(message, numbers) else {
+            let Some((message, after)) = follows(message, numbers) else {
                 uncertain = Some(RoundEnd::Uncertain);
                 break;
             };
+            pending = after;
             // Messages that were already read are redelivered after a restart.
             if message.sequence > self.last.sequence {
                 self.last = AckPosition { sequence: message.sequence, at: Some(message.published_at) };
                 stored.push(message);
             }
         }
-        if !stored.is_empty() && self.sender.send(ReaderEvent::Messages(stored)).await.is_err() {
+        let event = (!stored.is_empty()).then_some(ReaderEvent::Messages { messages: stored, pending });
+        if let Some(event) = event
+            && self.sender.send(event).await.is_err()
+        {
             return Some(RoundEnd::Dropped);
         }
         uncertain
@@ -261,30 +265,18 @@ impl ReaderTask {
     fn config(&self, attempt: usize) -> pull::Config {
         pull::Config {
             name: Some(format!("{}-{}-{attempt}", self.reader_config.name, self.rounds)),
-            filter_subjects: self.reader_config.filters.clone(),
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: INACTIVE,
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.last.sequence + 1 },
-            ..pull::Config::default()
+            ..temporary(self.reader_config.filters.clone(), after(self.last.sequence), INACTIVE)
         }
     }
 }
 
-/// Returns the message, or `None` if a message before it is missing.
+/// Returns the message and the number of messages after it; `None` if a message before it is missing.
 fn follows(
     message: Result<async_nats::jetstream::Message, pull::MessagesError>,
     numbers: &mut u64,
-) -> Option<StoredMessage> {
+) -> Option<(StoredMessage, u64)> {
     let message = message.ok()?;
-    let (number, sequence, published_at) = {
-        let info = message.info().ok()?;
-        (info.consumer_sequence, info.stream_sequence, timestamp(info.published))
-    };
-    if number != *numbers + 1 {
-        return None;
-    }
-    *numbers = number;
-    Some(StoredMessage { sequence, published_at, message: from_nats(message.message) })
+    let info = next_info(&message, numbers)?;
+    let (sequence, published_at, pending) = (info.stream_sequence, timestamp(info.published), info.pending);
+    Some((StoredMessage { sequence, published_at, message: from_nats(message.message) }, pending))
 }

@@ -6,27 +6,15 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
 const EMPTY: &str = "%";
-const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
 
 /// Returns the token of a text.
 #[must_use]
 pub fn encode_token(text: &str) -> Cow<'_, str> {
-    if text.is_empty() {
-        return Cow::Borrowed(EMPTY);
-    }
-    if text.bytes().all(is_unreserved) {
-        return Cow::Borrowed(text);
-    }
-    let mut token = String::with_capacity(text.len() + 16);
-    for byte in text.bytes() {
-        if is_unreserved(byte) {
-            token.push(char::from(byte));
-        } else {
-            push_escape(&mut token, byte);
-        }
-    }
-    Cow::Owned(token)
+    if text.is_empty() { Cow::Borrowed(EMPTY) } else { utf8_percent_encode(text, ENCODED).into() }
 }
 
 /// Returns the text of a token. A foreign token with other unencoded characters is literal.
@@ -38,47 +26,16 @@ pub fn decode_token(token: &str) -> Result<Cow<'_, str>, String> {
     if token == EMPTY {
         return Ok(Cow::Borrowed(""));
     }
-    if !token.contains('%') {
-        return Ok(Cow::Borrowed(token));
-    }
-    let mut bytes = Vec::with_capacity(token.len());
-    let mut rest = token.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        if first == b'%' {
-            let offset = token.len() - rest.len();
-            let byte = escape(after).ok_or_else(|| {
-                format!("the % at byte {offset} of token {token:?} is not followed by two hexadecimal digits")
-            })?;
-            bytes.push(byte);
-            rest = &after[2..];
-        } else {
-            bytes.push(first);
-            rest = after;
+    for (offset, _) in token.match_indices('%') {
+        let digits = token.as_bytes().get(offset + 1..offset + 3);
+        if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+            return Err(format!(
+                "the % at byte {offset} of token {token:?} is not followed by two hexadecimal digits"
+            ));
         }
     }
-    String::from_utf8(bytes)
-        .map(Cow::Owned)
-        .map_err(|_| format!("token {token:?} is not valid UTF-8 after decoding"))
-}
-
-/// Appends `%XX`.
-pub(crate) fn push_escape(text: &mut String, byte: u8) {
-    text.push('%');
-    text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-    text.push(char::from(DIGITS[usize::from(byte & 15)]));
-}
-
-/// Returns the byte that the two leading hexadecimal digits encode.
-pub(crate) fn escape(digits: &[u8]) -> Option<u8> {
-    let digit = |at: usize| {
-        let digit = char::from(*digits.get(at)?).to_digit(16)?;
-        u8::try_from(digit).ok()
-    };
-    Some(digit(0)? << 4 | digit(1)?)
-}
-
-fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+    let decoded = percent_decode_str(token).decode_utf8();
+    decoded.map_err(|_| format!("token {token:?} is not valid UTF-8 after decoding"))
 }
 
 #[cfg(test)]
@@ -117,7 +74,7 @@ mod tests {
         fn decoding_is_the_inverse_of_encoding(text in any::<String>()) {
             let token = encode_token(&text).into_owned();
             prop_assert!(!token.is_empty());
-            prop_assert!(token.bytes().all(|b| is_unreserved(b) || b == b'%'));
+            prop_assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-%".contains(&b)));
             prop_assert_eq!(decode_token(&token).unwrap(), text);
         }
     }

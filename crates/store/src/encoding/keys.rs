@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use compact_str::CompactString;
 use orlog_model::{
-    CheckpointKey, CorrelationId, DedupeKey, Destination, InstanceKey, Name, OutboxKey, SLOTS, SagaName,
-    Slot, SlotAssigner, TenantId, Timer, Timestamp, WorkKind, fnv1a,
+    CheckpointKey, CorrelationId, DedupeKey, Destination, IdError, InstanceKey, Name, OutboxKey, SLOTS,
+    SagaName, Slot, SlotAssigner, TenantId, Timer, Timestamp, WorkKind, fnv1a,
 };
 use uuid::Uuid;
 
@@ -22,6 +22,9 @@ pub(crate) const DEPLOYMENT: &[u8] = b"deployment";
 
 /// Key of the feed start in the table `meta`: the offset after which the feed is complete.
 pub(crate) const FEED: &[u8] = b"feed";
+
+/// Kinds of work by their number in keys.
+pub(crate) const KINDS: [WorkKind; 4] = [WorkKind::Command, WorkKind::Effect, WorkKind::Fact, WorkKind::Saga];
 
 /// First number of the spilled inputs of an instance. They are applied after its buffered inputs.
 pub(crate) const FIRST_SPILLED: u64 = 1 << 63;
@@ -187,8 +190,7 @@ pub(crate) fn outbox_destination(of: &Destination) -> KeyRange {
 
 /// Returns the ranges of the work items of a tenant, one for each kind.
 pub(crate) fn tenant_destinations(tenant: &TenantId) -> [KeyRange; 4] {
-    let kinds = [WorkKind::Command, WorkKind::Effect, WorkKind::Fact, WorkKind::Saga];
-    kinds.map(|kind| KeyRange::of_prefix(KeyWriter::new().u8(work_kind(kind)).text(tenant.as_str()).finish()))
+    KINDS.map(|kind| KeyRange::of_prefix(KeyWriter::new().u8(work_kind(kind)).text(tenant.as_str()).finish()))
 }
 
 fn work_kind(kind: WorkKind) -> u8 {
@@ -250,11 +252,11 @@ fn home(tenant: &TenantId) -> KeyWriter {
 pub(crate) fn read_instance(fields: &mut KeyReader<'_>) -> Result<(Slot, InstanceKey), Error> {
     let slot = Slot(fields.u16()?);
     let (tenant, saga, correlation) = (fields.text()?, fields.text()?, fields.text()?);
+    let invalid = |error: IdError| fields.corrupt(error.to_string());
     let key = InstanceKey {
-        tenant: TenantId::new(CompactString::from(tenant)).map_err(|e| fields.corrupt(e.to_string()))?,
-        saga: SagaName::new(CompactString::from(saga)).map_err(|e| fields.corrupt(e.to_string()))?,
-        correlation: CorrelationId::new(CompactString::from(correlation))
-            .map_err(|e| fields.corrupt(e.to_string()))?,
+        tenant: TenantId::new(CompactString::from(tenant)).map_err(invalid)?,
+        saga: SagaName::new(CompactString::from(saga)).map_err(invalid)?,
+        correlation: CorrelationId::new(CompactString::from(correlation)).map_err(invalid)?,
     };
     Ok((slot, key))
 }
@@ -269,13 +271,9 @@ pub(crate) fn read_timer(key: &[u8]) -> Result<(InstanceKey, Timer), Error> {
 
 pub(crate) fn read_outbox(key: &[u8]) -> Result<OutboxKey, Error> {
     let mut fields = KeyReader::of(key);
-    let kind = match fields.u8()? {
-        0 => WorkKind::Command,
-        1 => WorkKind::Effect,
-        2 => WorkKind::Fact,
-        3 => WorkKind::Saga,
-        other => return Err(fields.corrupt(format!("{other} is not a kind of work"))),
-    };
+    let number = fields.u8()?;
+    let unknown = || fields.corrupt(format!("{number} is not a kind of work"));
+    let kind = *KINDS.get(usize::from(number)).ok_or_else(unknown)?;
     let tenant = read_tenant(&mut fields)?;
     let name = CompactString::from(fields.text()?);
     Ok(OutboxKey { destination: Destination { kind, tenant, name }, sequence: fields.u64()? })

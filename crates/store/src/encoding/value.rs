@@ -3,8 +3,10 @@
 //! A field can be added at the end of a struct with `#[serde(default)]`: values without it remain
 //! readable. Any other change requires a new format.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use std::fmt;
+
+use serde::de::{DeserializeOwned, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
 use crate::table::Table;
@@ -40,6 +42,43 @@ pub(crate) fn readable<T>(row: Result<T, Error>) -> Result<Option<T>, Error> {
     match row {
         Err(error) if error.is_damage() => Ok(None),
         row => row.map(Some),
+    }
+}
+
+/// Definition source to write, as bytes. Sources were strings before WebAssembly modules were supported; values of both
+/// kinds can be read.
+pub(crate) struct DefinitionSourceRef<'a>(pub(crate) &'a [u8]);
+
+/// Definition source that was read.
+pub(crate) struct DefinitionSourceBytes(pub(crate) Vec<u8>);
+
+impl Serialize for DefinitionSourceRef<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for DefinitionSourceBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrBytes)
+    }
+}
+
+struct TextOrBytes;
+
+impl Visitor<'_> for TextOrBytes {
+    type Value = DefinitionSourceBytes;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string or bytes")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<DefinitionSourceBytes, E> {
+        Ok(DefinitionSourceBytes(text.as_bytes().to_vec()))
+    }
+
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<DefinitionSourceBytes, E> {
+        Ok(DefinitionSourceBytes(bytes.to_vec()))
     }
 }
 
@@ -177,5 +216,20 @@ mod tests {
         let (mut bytes, traced) = (Vec::new(), ArmedTimer { trace, ..untraced });
         encode(&mut bytes, &traced);
         assert_eq!(decode::<ArmedTimer>(Table::Instance, &bytes).unwrap(), traced);
+    }
+
+    #[track_caller]
+    fn check_source<T: Serialize>(written: &T, read: &[u8]) {
+        let mut buffer = Vec::new();
+        encode(&mut buffer, written);
+        let DefinitionSourceBytes(source) = decode(Table::Definition, &buffer).unwrap();
+        assert_eq!(source, read);
+    }
+
+    #[test]
+    fn source_bytes_and_legacy_text_are_decoded() {
+        check_source(&"saga: order", b"saga: order");
+        check_source(&DefinitionSourceRef(b"saga: order"), b"saga: order");
+        check_source(&DefinitionSourceRef(b"\0asm\xff"), b"\0asm\xff");
     }
 }

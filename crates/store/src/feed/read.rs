@@ -18,11 +18,8 @@ use crate::error::Error;
 use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
 use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow};
 use crate::merged::MergedTables;
-use crate::read::reader::Reader;
+use crate::read::reader::{ROWS_PER_LOCK, Reader};
 use crate::table::Table;
-
-/// Number of rows of the feed, or of a table, that are read under one lock.
-const ROWS_PER_LOCK: usize = 256;
 
 /// Kind of the entities in the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -134,6 +131,7 @@ impl FeedQuery {
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns whether commits write the feed.
     #[must_use]
@@ -194,9 +192,6 @@ impl Reader {
 
     /// Returns all entities after a cursor, in the order of kinds and keys. `next` is `None` at the end.
     /// Unreadable entities are skipped.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn feed_scan(
         &self,
         query: &FeedQuery,
@@ -232,9 +227,6 @@ impl Reader {
     }
 
     /// Returns whether [`orlog_model::Change::TrimFeed`] with the same bounds would still delete rows.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn is_trim_due(&self, before: orlog_model::Timestamp, retained_commits: u64) -> Result<bool, Error> {
         self.shared.read(|tables| {
             let (last, mut is_due) = (tables.state().position, false);

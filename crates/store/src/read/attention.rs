@@ -20,11 +20,9 @@ pub struct Attention {
     pub since: Timestamp,
 }
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns the stuck or paused instances, at most `limit`, in key order. Reads no other rows.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn attention(&self, limit: usize) -> Result<Vec<(InstanceKey, Attention)>, Error> {
         self.scan_rows(Table::Attention, &KeyRange::all(), limit, |key, value| {
             let (_, instance) = keys::read_instance(&mut KeyReader::of(key))?;

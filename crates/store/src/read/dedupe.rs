@@ -12,12 +12,10 @@ use crate::merged::MergedTables;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns whether the instance has applied this event within the last window before `now`. Downtime of
     /// the store or suspension of the process does not count.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn is_duplicate(&self, key: &InstanceKey, id: DedupeKey, now: Timestamp) -> Result<bool, Error> {
         self.shared.read(|tables| {
             let (now, bucket) = self.at(tables, now);
@@ -40,9 +38,6 @@ impl Reader {
     /// Returns the time since which dedupe keys are complete: one window before `now`. After a downtime, it
     /// is one window before the downtime, until the store has been open for a window. Older keys may be
     /// deleted.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn dedupe_horizon(&self, now: Timestamp) -> Result<Timestamp, Error> {
         self.shared.read(|tables| {
             let retained_buckets = self.retained_buckets(tables, self.at(tables, now))?;
@@ -59,12 +54,9 @@ impl Reader {
 
     /// Counts the keys that a purge before this time would delete, for [`crate::Stats::dedupe_backlog`]. Reads
     /// all of them.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn count_expired_dedupe_keys(&self, before: Timestamp) -> Result<u64, Error> {
         let mut count = 0;
-        self.shared.scan(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| {
+        self.scan(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| {
             count += 1;
             Ok(ControlFlow::Continue(()))
         })?;
@@ -74,9 +66,6 @@ impl Reader {
 
     /// Returns whether a `Change::PurgeDedupe` with this time is required: keys are expired, and no purge is in
     /// progress.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn is_dedupe_purge_due(&self, before: Timestamp) -> Result<bool, Error> {
         if self.shared.is_purging() {
             return Ok(false);

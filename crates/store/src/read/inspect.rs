@@ -9,11 +9,10 @@ use orlog_model::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::encoding::definition_source::DefinitionSourceBytes;
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
 use crate::encoding::tuple::KeyReader;
-use crate::encoding::value::decode;
+use crate::encoding::value::{DefinitionSourceBytes, decode};
 use crate::error::Error;
 use crate::feed::write;
 use crate::read::attention::Attention;
@@ -74,7 +73,7 @@ impl Reader {
             if page.rows.len() >= limit || page.is_cut {
                 break;
             }
-            self.shared.scan(table, &range, |key, value| {
+            self.scan(table, &range, |key, value| {
                 if page.scanned >= scan_limit {
                     page.is_cut = true;
                     return Ok(ControlFlow::Break(()));

@@ -85,8 +85,7 @@ pub struct Page<T> {
 
 impl InstanceQuery {
     fn limits(&self) -> (usize, usize) {
-        let or = |limit: usize, default| if limit == 0 { default } else { limit };
-        (or(self.limit, 100), or(self.scan_limit, 100_000))
+        limits(self.limit, self.scan_limit)
     }
 
     fn matches(&self, key: &InstanceKey, instance: &Instance) -> bool {
@@ -103,10 +102,10 @@ impl InstanceQuery {
     /// external input.
     fn resumed(&self) -> Result<Option<Vec<u8>>, Error> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
-        let invalid_cursor = || Error::InvalidCursor { cursor: cursor.chars().take(64).collect() };
-        let key = hex::decode(cursor).map_err(|_| invalid_cursor())?;
-        let (_, instance) = keys::read_instance(&mut KeyReader::of(&key)).map_err(|_| invalid_cursor())?;
-        if instance.tenant == self.tenant { Ok(Some(key)) } else { Err(invalid_cursor()) }
+        let key = hex::decode(cursor).map_err(|_| invalid_cursor(cursor))?;
+        let read = keys::read_instance(&mut KeyReader::of(&key));
+        let (_, instance) = read.map_err(|_| invalid_cursor(cursor))?;
+        if instance.tenant == self.tenant { Ok(Some(key)) } else { Err(invalid_cursor(cursor)) }
     }
 }
 
@@ -123,32 +122,17 @@ impl Reader {
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn instances(&self, query: &InstanceQuery) -> Result<Page<(InstanceKey, Instance)>, Error> {
         let after = query.resumed()?;
-        let (limit, scan_limit) = query.limits();
-        let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
         let prefix = query.prefix.as_deref().unwrap_or_default();
-        for range in self.keys().instances(&query.tenant, query.saga.as_ref(), prefix) {
-            let range: KeyRange = match &after {
-                Some(key) => range.after(key),
-                None => range,
-            };
-            self.shared.scan(Table::Instance, &range, |row, value| {
-                let (_, key) = keys::read_instance(&mut KeyReader::of(row))?;
-                page.scanned += 1;
-                let instance: Option<Instance> = readable(decode(Table::Instance, value))?;
-                if let Some(instance) = instance.filter(|instance| query.matches(&key, instance)) {
-                    page.items.push((key, instance));
-                }
-                if page.items.len() < limit && page.scanned < scan_limit {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                page.next = Some(hex::encode(row));
-                Ok(ControlFlow::Break(()))
-            })?;
-            if page.next.is_some() {
-                break;
-            }
+        let mut ranges = self.keys().instances(&query.tenant, query.saga.as_ref(), prefix);
+        if let Some(key) = &after {
+            ranges = ranges.into_iter().map(|range| range.after(key)).collect();
         }
-        Ok(page)
+        let page = self.scan_page(Table::Instance, &ranges, query.limits(), |row, value| {
+            let (_, key) = keys::read_instance(&mut KeyReader::of(row))?;
+            let instance: Option<Instance> = readable(decode(Table::Instance, value))?;
+            Ok(instance.filter(|instance| query.matches(&key, instance)).map(|instance| (key, instance)))
+        })?;
+        Ok(Page { items: page.items, next: page.last.map(hex::encode), scanned: page.scanned })
     }
 
     /// Returns the armed timers of a tenant, ordered by due time.
@@ -156,12 +140,10 @@ impl Reader {
     /// # Errors
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn timers(&self, query: &TimerQuery) -> Result<Page<FoundTimer>, Error> {
-        let invalid_cursor =
-            |cursor: &String| Error::InvalidCursor { cursor: cursor.chars().take(64).collect() };
         let start = |cursor: &String| hex::decode(cursor).map_err(|_| invalid_cursor(cursor));
         let start = query.cursor.as_ref().map(start).transpose()?.unwrap_or_default();
         let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
-        self.shared.scan(Table::Timer, &KeyRange { start, end: None }, |row, _| {
+        self.scan(Table::Timer, &KeyRange { start, end: None }, |row, _| {
             if page.items.len() == query.limit || page.scanned == query.scan_limit {
                 page.next = Some(hex::encode(&keys::timer_cursor(&query.tenant, row)?));
                 return Ok(ControlFlow::Break(()));
@@ -175,4 +157,14 @@ impl Reader {
         })?;
         Ok(page)
     }
+}
+
+/// Returns the limits of results and of scanned rows, with their defaults.
+pub(super) fn limits(limit: usize, scan_limit: usize) -> (usize, usize) {
+    let or = |limit: usize, default| if limit == 0 { default } else { limit };
+    (or(limit, 100), or(scan_limit, 100_000))
+}
+
+pub(super) fn invalid_cursor(cursor: &str) -> Error {
+    Error::InvalidCursor { cursor: cursor.chars().take(64).collect() }
 }

@@ -1,41 +1,62 @@
 //! Reads of committed data.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use orlog_journal::DurablePosition;
 use orlog_model::{
-    CheckpointKey, DeadLetter, DefinitionRef, Deployment, Destination, HistoryEntry, Input, Instance,
-    InstanceKey, OutboxKey, SagaName, Status, StreamPosition, TenantId, Timer, Timestamp, WorkItem,
+    CheckpointKey, DeadLetter, DefinitionRef, Deployment, HistoryEntry, Input, Instance, InstanceKey,
+    StreamPosition, TenantId,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::encoding::definition_source::DefinitionSourceBytes;
+use crate::cancellation::Cancellation;
 use crate::encoding::keys::{self, KeyEncoder};
-use crate::encoding::range::KeyRange;
-use crate::encoding::tuple::{KeyReader, successor};
-use crate::encoding::value::{decode, readable};
+use crate::encoding::range::{KeyRange, successor_key};
+use crate::encoding::tuple::successor;
+use crate::encoding::value::{DefinitionSourceBytes, decode};
 use crate::error::Error;
 use crate::shared::Shared;
-use crate::stats::Stats;
+use crate::stats::{PageStats, Stats};
 use crate::table::Table;
+
+/// Number of rows that are read under one lock. A longer scan lets commits proceed in between.
+pub(crate) const ROWS_PER_LOCK: usize = 256;
 
 /// Reader of a store, from any thread, concurrent with writes. Cheap to clone.
 ///
-/// Every method sees at least all commits before its call. Each can fail with [`Error::Closed`] after
-/// the writer is dropped, with [`Error::Io`] if the disk fails, and with [`Error::Corrupt`] if a row
-/// cannot be read.
+/// Every method sees at least all commits before its call.
+///
+/// # Errors
+/// Each method can fail with [`Error::Closed`] after the writer is dropped, with [`Error::Io`] if the disk
+/// fails, and with [`Error::Corrupt`] if a row cannot be read; a scan also with [`Error::Cancelled`].
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(crate) shared: Arc<Shared>,
+    cancellation: Cancellation,
 }
 
+/// Result of [`Reader::scan_page`].
+pub(crate) struct RowPage<T> {
+    pub(crate) items: Vec<T>,
+    /// Last scanned key; `None` if all rows were scanned.
+    pub(crate) last: Option<Vec<u8>>,
+    pub(crate) scanned: usize,
+}
+
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+        Self { shared, cancellation: Cancellation::default() }
+    }
+
+    /// Returns a reader of the same store whose scans end when `cancellation` is cancelled.
+    #[must_use]
+    pub fn with_cancellation(&self, cancellation: &Cancellation) -> Self {
+        Self { shared: Arc::clone(&self.shared), cancellation: cancellation.clone() }
     }
 
     /// Returns the number of commits.
@@ -62,36 +83,17 @@ impl Reader {
         self.shared.stats()
     }
 
+    /// Returns the page statistics of the tables on disk; zero for a store in memory.
+    pub fn pages(&self) -> Result<PageStats, Error> {
+        self.shared.read(|tables| tables.disk().tables().pages())
+    }
+
     /// Returns the snapshot of an instance; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn instance(&self, key: &InstanceKey) -> Result<Option<Instance>, Error> {
         self.row(Table::Instance, &self.keys().instance(key))
     }
 
-    /// Counts the instances of a tenant by saga and status. Reads all of them.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn count(&self, tenant: &TenantId) -> Result<BTreeMap<(SagaName, Status), u64>, Error> {
-        let mut counts = BTreeMap::new();
-        for range in self.keys().instances(tenant, None, "") {
-            self.shared.scan(Table::Instance, &range, |key, value| {
-                let (_, key) = keys::read_instance(&mut KeyReader::of(key))?;
-                if let Some(Instance { status, .. }) = readable(decode(Table::Instance, value))? {
-                    *counts.entry((key.saga, status)).or_insert(0) += 1;
-                }
-                Ok(ControlFlow::Continue(()))
-            })?;
-        }
-        Ok(counts)
-    }
-
     /// Returns the history of an instance after a state version, oldest first.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn history(
         &self,
         key: &InstanceKey,
@@ -105,18 +107,12 @@ impl Reader {
 
     /// Returns the inputs buffered for an instance that is paused or has not started, with their numbers,
     /// oldest first.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn buffered_inputs(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
         self.inputs_in(&self.keys().buffered_inputs(key), limit)
     }
 
     /// Returns the inputs of an instance that were spilled because its queue in memory was full, with their
     /// numbers, oldest first.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn spilled_inputs(&self, key: &InstanceKey, limit: usize) -> Result<Vec<(u64, Input)>, Error> {
         self.inputs_in(&self.keys().spilled_inputs(key), limit)
     }
@@ -129,9 +125,6 @@ impl Reader {
 
     /// Returns the instances with buffered or spilled inputs after a key, in key order, with one lookup for each
     /// instance.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn buffered_keys(
         &self,
         after: Option<&InstanceKey>,
@@ -154,117 +147,12 @@ impl Reader {
         Ok(found)
     }
 
-    /// Returns the last assigned outbox sequence or a later one, in constant time.
-    #[must_use]
-    pub fn last_sequence(&self) -> u64 {
-        self.shared.state().sequence
-    }
-
-    /// Returns the destinations with pending work, in order, with one lookup for each destination.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn outbox_destinations(&self) -> Result<Vec<Destination>, Error> {
-        self.destinations_in(KeyRange::all())
-    }
-
-    /// Returns the destinations of a tenant as [`Reader::outbox_destinations`].
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn tenant_destinations(&self, tenant: &TenantId) -> Result<Vec<Destination>, Error> {
-        let ranges = keys::tenant_destinations(tenant);
-        let found: Result<Vec<_>, _> = ranges.into_iter().map(|range| self.destinations_in(range)).collect();
-        Ok(found?.concat())
-    }
-
-    fn destinations_in(&self, mut rest: KeyRange) -> Result<Vec<Destination>, Error> {
-        let mut destinations = Vec::new();
-        while let Some(key) = self.first(Table::Outbox, &rest, |key, _| keys::read_outbox(key))? {
-            let Some(behind) = successor(&keys::outbox_destination(&key.destination).start) else { break };
-            rest.start = behind;
-            destinations.push(key.destination);
-        }
-        Ok(destinations)
-    }
-
-    /// Returns the work items of a destination after a sequence number, in order.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn outbox(
-        &self,
-        destination: &Destination,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(OutboxKey, WorkItem)>, Error> {
-        let behind = keys::outbox(&OutboxKey { destination: destination.clone(), sequence: after });
-        let range = keys::outbox_destination(destination).after(&behind);
-        self.scan_rows(Table::Outbox, &range, limit, |key, value| {
-            Ok((keys::read_outbox(key)?, decode(Table::Outbox, value)?))
-        })
-    }
-
-    /// Returns one work item; `None` after it is completed.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn outbox_item(&self, key: &OutboxKey) -> Result<Option<WorkItem>, Error> {
-        self.row(Table::Outbox, &keys::outbox(key))
-    }
-
-    /// Returns the number of work items, in constant time.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn outbox_depth(&self) -> Result<u64, Error> {
-        self.shared.read(|tables| Ok(tables.state().outbox_depth))
-    }
-
-    /// Returns the timers due at `until` or earlier, ordered by due time.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn timers_due(&self, until: Timestamp, limit: usize) -> Result<Vec<(InstanceKey, Timer)>, Error> {
-        self.scan_rows(Table::Timer, &keys::timers_until(until), limit, |key, _| keys::read_timer(key))
-    }
-
-    /// Returns the timers after `after`, or the first ones, in the order (due time, slot, instance, name,
-    /// token).
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn timers_after(
-        &self,
-        after: Option<(&InstanceKey, &Timer)>,
-        limit: usize,
-    ) -> Result<Vec<(InstanceKey, Timer)>, Error> {
-        let range = after
-            .map_or_else(KeyRange::all, |(key, timer)| KeyRange::all().after(&self.keys().timer(key, timer)));
-        self.scan_rows(Table::Timer, &range, limit, |key, _| keys::read_timer(key))
-    }
-
-    /// Returns the due time of the next timer.
-    ///
-    /// # Errors
-    /// See [`Reader`].
-    pub fn next_timer(&self) -> Result<Option<Timestamp>, Error> {
-        let due = |key: &[u8]| KeyReader::of(key).i64().map(Timestamp::from_millis);
-        self.first(Table::Timer, &KeyRange::all(), |key, _| due(key))
-    }
-
     /// Returns the checkpoint of a source: the position up to which it is processed.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn checkpoint(&self, source: &CheckpointKey) -> Result<Option<StreamPosition>, Error> {
         self.row(Table::Checkpoint, &keys::checkpoint(source))
     }
 
     /// Returns all checkpoints.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn checkpoints(&self) -> Result<Vec<(CheckpointKey, StreamPosition)>, Error> {
         self.scan_rows(Table::Checkpoint, &KeyRange::all(), usize::MAX, |key, value| {
             Ok((keys::read_checkpoint(key)?, decode(Table::Checkpoint, value)?))
@@ -272,9 +160,6 @@ impl Reader {
     }
 
     /// Returns the dead letters of a tenant after an id, in id order, which is approximately chronological.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn dead_letters(
         &self,
         tenant: &TenantId,
@@ -289,18 +174,12 @@ impl Reader {
     }
 
     /// Returns one dead letter.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn dead_letter(&self, tenant: &TenantId, id: Uuid) -> Result<Option<DeadLetter>, Error> {
         self.row(Table::DeadLetter, &keys::dead_letter(tenant, id))
     }
 
     /// Returns the dead letters after a sequence number whose copies are not on the bus yet, in the order
     /// in which they were stored.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn unpublished_dead_letters(
         &self,
         after: u64,
@@ -313,18 +192,12 @@ impl Reader {
     }
 
     /// Returns the definition with this hash, and its source.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn definition(&self, hash: &[u8; 16]) -> Result<Option<(DefinitionRef, Vec<u8>)>, Error> {
         let row: Option<(DefinitionRef, DefinitionSourceBytes)> = self.row(Table::Definition, hash)?;
         Ok(row.map(|(definition, DefinitionSourceBytes(source))| (definition, source)))
     }
 
     /// Returns all definitions with their sources.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn definitions(&self) -> Result<Vec<(DefinitionRef, Vec<u8>)>, Error> {
         let read = |_: &[u8], value: &[u8]| {
             let (definition, DefinitionSourceBytes(source)) = decode(Table::Definition, value)?;
@@ -334,9 +207,6 @@ impl Reader {
     }
 
     /// Returns the last deployment; `None` before the first one.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn deployment(&self) -> Result<Option<Deployment>, Error> {
         self.row(Table::Meta, keys::DEPLOYMENT)
     }
@@ -365,14 +235,67 @@ impl Reader {
         limit: usize,
         read: impl Fn(&[u8], &[u8]) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        let mut rows = Vec::new();
         if limit == 0 {
-            return Ok(rows);
+            return Ok(Vec::new());
         }
-        self.shared.scan(table, range, |key, value| {
-            rows.push(read(key, value)?);
-            Ok(if rows.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-        })?;
-        Ok(rows)
+        let read = |key: &[u8], value: &[u8]| read(key, value).map(Some);
+        Ok(self.scan_page(table, std::slice::from_ref(range), (limit, usize::MAX), read)?.items)
+    }
+
+    /// Reads the rows of ranges, in key order, until `limit` of them are found or `scan_limit` of them are
+    /// scanned; both are at least 1. `read` returns `None` for a row that does not match.
+    pub(crate) fn scan_page<T>(
+        &self,
+        table: Table,
+        ranges: &[KeyRange],
+        (limit, scan_limit): (usize, usize),
+        mut read: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
+    ) -> Result<RowPage<T>, Error> {
+        let mut page = RowPage { items: Vec::new(), last: None, scanned: 0 };
+        for range in ranges {
+            self.scan(table, range, |key, value| {
+                page.items.extend(read(key, value)?);
+                page.scanned += 1;
+                if page.items.len() < limit && page.scanned < scan_limit {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                page.last = Some(key.to_vec());
+                Ok(ControlFlow::Break(()))
+            })?;
+            if page.last.is_some() {
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// Passes the rows of a range to `visit`, in key order, until it breaks. A scan of more than
+    /// [`ROWS_PER_LOCK`] rows is not atomic.
+    pub(crate) fn scan(
+        &self,
+        table: Table,
+        range: &KeyRange,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        self.shared.scans[table as usize].fetch_add(1, Ordering::Relaxed);
+        let mut next = (!range.is_empty()).then(|| range.start.clone());
+        while let Some(from) = next.take() {
+            if self.cancellation.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let mut remaining = ROWS_PER_LOCK;
+            self.shared.read(|tables| {
+                tables.scan(table, &from, range.end.as_deref(), &mut |key, value| {
+                    let flow = visit(key, value)?;
+                    remaining -= 1;
+                    if flow.is_break() || remaining > 0 {
+                        return Ok(flow);
+                    }
+                    next = Some(successor_key(key));
+                    Ok(ControlFlow::Break(()))
+                })
+            })?;
+        }
+        Ok(())
     }
 }

@@ -1,7 +1,5 @@
 //! Sweep: iterates over the rows of all tenants page by page, in key order, for retention.
 
-use std::ops::ControlFlow;
-
 use orlog_model::{DeadLetter, Instance, InstanceKey, TaskRow, TaskStatus, TenantId};
 use uuid::Uuid;
 
@@ -31,11 +29,9 @@ pub struct SweepPage<T> {
     pub scanned: usize,
 }
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns the matching instances with their versions: at most `found`, among at most `scanned`.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn sweep_instances(
         &self,
         from: &SweepCursor,
@@ -51,9 +47,6 @@ impl Reader {
     }
 
     /// Returns the tasks, among at most `scanned`, whose instance was deleted or has been restarted since.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn sweep_tasks(
         &self,
         from: &SweepCursor,
@@ -77,9 +70,6 @@ impl Reader {
     }
 
     /// Returns the matching dead letters: at most `found`, among at most `scanned`.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn sweep_dead_letters(
         &self,
         from: &SweepCursor,
@@ -103,17 +93,12 @@ impl Reader {
             Some(key) => KeyRange::all().after(key),
             None => KeyRange::all(),
         };
-        let mut stretch = SweepPage { found: Vec::new(), next: None, scanned: 0 };
-        self.shared.scan(table, &range, |key, value| {
-            stretch.found.extend(read(key, value)?);
-            stretch.scanned += 1;
-            if stretch.found.len() < found && stretch.scanned < scanned {
-                return Ok(ControlFlow::Continue(()));
-            }
-            stretch.next = Some(SweepCursor(Some(key.to_vec())));
-            Ok(ControlFlow::Break(()))
-        })?;
-        Ok(stretch)
+        let page = self.scan_page(table, &[range], (found, scanned), read)?;
+        Ok(SweepPage {
+            found: page.items,
+            next: page.last.map(|key| SweepCursor(Some(key))),
+            scanned: page.scanned,
+        })
     }
 }
 

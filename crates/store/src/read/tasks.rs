@@ -1,7 +1,5 @@
 //! Queries of tasks, page by page, in id order, which is approximately the order of creation.
 
-use std::ops::ControlFlow;
-
 use orlog_model::{CorrelationId, SagaName, TaskEvent, TaskRow, TaskStatus, TenantId};
 use uuid::Uuid;
 
@@ -9,7 +7,7 @@ use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
 use crate::encoding::value::decode;
 use crate::error::Error;
-use crate::read::query::Page;
+use crate::read::query::{Page, invalid_cursor, limits};
 use crate::read::reader::Reader;
 use crate::table::Table;
 
@@ -38,11 +36,6 @@ pub struct TaskQuery {
 }
 
 impl TaskQuery {
-    fn limits(&self) -> (usize, usize) {
-        let or = |limit: usize, default| if limit == 0 { default } else { limit };
-        (or(self.limit, 100), or(self.scan_limit, 100_000))
-    }
-
     fn matches(&self, row: &TaskRow) -> bool {
         let form = &row.task.spec;
         let is = |expected: &String, user: &Option<String>| user.as_ref() == Some(expected);
@@ -57,19 +50,18 @@ impl TaskQuery {
     }
 
     fn after(&self) -> Result<Option<Uuid>, Error> {
-        let invalid_cursor =
-            |cursor: &String| Error::InvalidCursor { cursor: cursor.chars().take(64).collect() };
         self.cursor.as_ref().map(|cursor| cursor.parse().map_err(|_| invalid_cursor(cursor))).transpose()
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns the tasks that match a query.
     ///
     /// # Errors
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn tasks(&self, query: &TaskQuery) -> Result<Page<TaskRow>, Error> {
-        let (after, (limit, scan_limit)) = (query.after()?, query.limits());
+        let (after, limits) = (query.after()?, limits(query.limit, query.scan_limit));
         let mut pages = Vec::new();
         for slot in self.keys().slots_of(&query.tenant) {
             let range = keys::tasks(slot, &query.tenant);
@@ -77,38 +69,26 @@ impl Reader {
                 Some(id) => range.after(&keys::task_key(slot, &query.tenant, id)),
                 None => range,
             };
-            pages.push(self.tasks_in(&range, query, (limit, scan_limit))?);
+            pages.push(self.tasks_in(range, query, limits)?);
         }
-        Ok(merge_tasks(pages, limit))
+        Ok(merge_tasks(pages, limits.0))
     }
 
     fn tasks_in(
         &self,
-        range: &KeyRange,
+        range: KeyRange,
         query: &TaskQuery,
-        (limit, scan_limit): (usize, usize),
+        limits: (usize, usize),
     ) -> Result<Page<TaskRow>, Error> {
-        let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
-        self.shared.scan(Table::Task, range, |_, value| {
+        let page = self.scan_page(Table::Task, &[range], limits, |_, value| {
             let row: TaskRow = decode(Table::Task, value)?;
-            page.scanned += 1;
-            let id = row.task.id;
-            if query.matches(&row) {
-                page.items.push(row);
-            }
-            if page.items.len() < limit && page.scanned < scan_limit {
-                return Ok(ControlFlow::Continue(()));
-            }
-            page.next = Some(id.to_string());
-            Ok(ControlFlow::Break(()))
+            Ok(query.matches(&row).then_some(row))
         })?;
-        Ok(page)
+        let last = page.last.map(|key| keys::read_task(&key)).transpose()?;
+        Ok(Page { items: page.items, next: last.map(|(_, id, _)| id.to_string()), scanned: page.scanned })
     }
 
     /// Returns one task. For a key-sharded tenant, searches all slots.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn task(&self, tenant: &TenantId, id: Uuid) -> Result<Option<TaskRow>, Error> {
         for slot in self.keys().slots_of(tenant) {
             if let Some(row) = self.row(Table::Task, &keys::task_key(slot, tenant, id))? {
@@ -119,9 +99,6 @@ impl Reader {
     }
 
     /// Returns the events of a task, oldest first.
-    ///
-    /// # Errors
-    /// See [`Reader`].
     pub fn task_events(&self, task: &TaskRow, limit: usize) -> Result<Vec<TaskEvent>, Error> {
         let range = KeyRange::of_prefix(self.keys().task(&task.instance, task.task.id));
         self.scan_rows(Table::TaskEvent, &range, limit, |_, value| decode(Table::TaskEvent, value))

@@ -20,11 +20,12 @@ use serde::{Deserialize, Serialize};
 ///   find out.
 /// - The result of [`CommitLog::last`] was current after the call started: no lagging replica returns
 ///   it.
+///
+/// # Errors
+/// Each call can fail with [`CommitLogError::Unavailable`].
+#[expect(clippy::missing_errors_doc, reason = "the documentation of the trait has the common error")]
 pub trait CommitLog: fmt::Debug + Send + Sync {
     /// Returns the identity of this log. A log that was recreated under the same name has another identity.
-    ///
-    /// # Errors
-    /// [`CommitLogError::Unavailable`].
     fn identity(&self) -> Result<[u8; 16], CommitLogError>;
 
     /// Returns the maximum entry size, in bytes.
@@ -34,14 +35,10 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     /// (0: the log is empty).
     ///
     /// # Errors
-    /// [`CommitLogError::Conflict`], [`CommitLogError::Unavailable`]; in both cases the entry may have been
-    /// stored.
+    /// [`CommitLogError::Conflict`]. The entry may have been stored, whatever the error.
     fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, CommitLogError>;
 
     /// Returns the last entry, if there is one.
-    ///
-    /// # Errors
-    /// [`CommitLogError::Unavailable`].
     fn last(&self) -> Result<Option<LogEntry>, CommitLogError>;
 
     /// Passes the entries after `after` to `visit`, in order, until it breaks; at least up to the last
@@ -56,21 +53,12 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     ) -> Result<(), CommitLogError>;
 
     /// Deletes the entries before this number.
-    ///
-    /// # Errors
-    /// [`CommitLogError::Unavailable`].
     fn purge_before(&self, number: u64) -> Result<(), CommitLogError>;
 
     /// Returns the existing snapshots in any order, including those of a lost log.
-    ///
-    /// # Errors
-    /// [`CommitLogError::Unavailable`].
     fn snapshots(&self) -> Result<Vec<LogPosition>, CommitLogError>;
 
     /// Saves a file as the snapshot of this position. The snapshot is complete when the call returns.
-    ///
-    /// # Errors
-    /// [`CommitLogError::Unavailable`].
     fn save(&self, position: &LogPosition, file: &Path) -> Result<(), CommitLogError>;
 
     /// Writes a snapshot to a file and verifies it.
@@ -81,9 +69,6 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     fn load(&self, position: &LogPosition, file: &Path) -> Result<(), CommitLogError>;
 
     /// Deletes a snapshot.
-    ///
-    /// # Errors
-    /// [`CommitLogError::Unavailable`].
     fn delete_snapshot(&self, position: &LogPosition) -> Result<(), CommitLogError>;
 }
 

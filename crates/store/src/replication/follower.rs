@@ -43,6 +43,19 @@ impl EntryId {
     pub(crate) const NONE: Self = Self { number: 0, owner: LogOwner { epoch: 0, writer: 0 } };
 }
 
+impl LogPosition {
+    /// Returns the entry at this position.
+    pub(crate) fn last_entry(&self) -> EntryId {
+        EntryId { number: self.number, owner: LogOwner { epoch: self.epoch, writer: self.writer } }
+    }
+
+    /// Returns another position in the same log.
+    pub(crate) fn at(&self, RecordPosition { position, last_entry }: RecordPosition) -> Self {
+        let EntryId { number, owner: LogOwner { epoch, writer } } = last_entry;
+        Self { log: self.log, position, number, epoch, writer }
+    }
+}
+
 /// Log follower; see the module.
 #[derive(Debug)]
 pub(crate) struct LogFollower {
@@ -74,15 +87,11 @@ impl LogFollower {
     /// Continues at the end of a copy. The caller must first pass the entry at that position, which detects
     /// a copy of another log.
     pub(crate) fn from(position: &LogPosition) -> Self {
-        let last_entry = EntryId {
-            number: position.number,
-            owner: LogOwner { epoch: position.epoch, writer: position.writer },
-        };
         Self {
             position: position.position,
             number: position.number.saturating_sub(1),
             owner: None,
-            expected: (position.number > 0).then_some(last_entry),
+            expected: (position.number > 0).then(|| position.last_entry()),
             parts: BytesMut::new(),
             next_part: 0,
         }

@@ -70,10 +70,8 @@ impl LogWriter {
     pub(crate) fn resume(&mut self) -> Result<Option<(RecordPosition, Bytes)>, Error> {
         let start = Instant::now();
         let result = self.push();
-        self.meter.record_attempt(result.as_ref().err());
-        if let Ok(Some((_, record))) = &result {
-            self.meter.record_append(record.len() as u64, start.elapsed());
-        }
+        let appended = |(_, record): &(RecordPosition, Bytes)| (record.len() as u64, start.elapsed());
+        self.meter.record_attempt(result.as_ref().map(|done| done.as_ref().map(appended)));
         result
     }
 

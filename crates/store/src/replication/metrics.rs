@@ -1,64 +1,56 @@
 //! Metrics of the log of a replicated store.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::histogram::AtomicDurationHistogram;
 use crate::lock::lock;
-use crate::stats::{ReplicationStats, TimedCounter};
+use crate::stats::ReplicationStats;
 
 /// Metrics, shared by the writer, the snapshots and the readers of metrics.
 #[derive(Debug, Default)]
-pub(crate) struct LogMetrics {
-    epoch: AtomicU64,
-    appends: AtomicDurationHistogram,
-    unavailable: Mutex<Option<String>>,
-    /// Commits since the last snapshot.
-    commits_behind: AtomicU64,
-    bytes_behind: AtomicU64,
-    snapshots: TimedCounter,
-    snapshot_position: AtomicU64,
-    snapshot_failure: Mutex<Option<String>>,
-}
+pub(crate) struct LogMetrics(Mutex<ReplicationStats>);
 
 impl LogMetrics {
-    /// Records the start of a writer.
-    pub(crate) fn set_epoch(&self, epoch: u64) {
-        self.epoch.store(epoch, Ordering::Relaxed);
-        *lock(&self.unavailable) = None;
+    fn stats(&self) -> MutexGuard<'_, ReplicationStats> {
+        lock(&self.0)
     }
 
-    /// Records an attempt to reach the log, successful or not.
-    pub(crate) fn record_attempt(&self, error: Option<&Error>) {
-        let mut unavailable = lock(&self.unavailable);
-        match error {
-            Some(Error::Unavailable { reason }) => *unavailable = Some(reason.clone()),
-            _ => *unavailable = None,
+    /// Records the start of a writer.
+    pub(crate) fn set_epoch(&self, epoch: u64) {
+        let mut stats = self.stats();
+        (stats.epoch, stats.unavailable) = (epoch, None);
+    }
+
+    /// Records an attempt to append a record: its size and duration if it was appended, or the error.
+    pub(crate) fn record_attempt(&self, appended: Result<Option<(u64, Duration)>, &Error>) {
+        let mut stats = self.stats();
+        stats.unavailable = match appended {
+            Err(Error::Unavailable { reason }) => Some(reason.clone()),
+            _ => None,
+        };
+        if let Ok(Some((bytes, duration))) = appended {
+            stats.append.record(duration);
+            stats.record(bytes);
         }
     }
 
-    /// Records an append to the log.
-    pub(crate) fn record_append(&self, bytes: u64, duration: Duration) {
-        self.appends.record(duration);
-        self.record_followed(bytes);
-    }
-
-    /// Records a record that was read from the log or appended to it.
+    /// Records a record that was read from the log.
     pub(crate) fn record_followed(&self, bytes: u64) {
-        self.commits_behind.fetch_add(1, Ordering::Relaxed);
-        self.bytes_behind.fetch_add(bytes, Ordering::Relaxed);
+        self.stats().record(bytes);
     }
 
     /// Returns the commits and bytes since the last snapshot.
     pub(crate) fn behind_snapshot(&self) -> (u64, u64) {
-        (self.commits_behind.load(Ordering::Relaxed), self.bytes_behind.load(Ordering::Relaxed))
+        let stats = self.stats();
+        (stats.commits_behind_snapshot, stats.bytes_behind_snapshot)
     }
 
     /// Records the start of a snapshot: later commits count as after it. Returns the previous values.
     pub(crate) fn start_snapshot(&self) -> (u64, u64) {
-        (self.commits_behind.swap(0, Ordering::Relaxed), self.bytes_behind.swap(0, Ordering::Relaxed))
+        let mut stats = self.stats();
+        let commits = std::mem::take(&mut stats.commits_behind_snapshot);
+        (commits, std::mem::take(&mut stats.bytes_behind_snapshot))
     }
 
     /// Records the success or failure of a snapshot.
@@ -68,34 +60,30 @@ impl LogMetrics {
         duration: Duration,
         (commits, bytes): (u64, u64),
     ) {
+        let mut stats = self.stats();
         match result {
             Ok(position) => {
-                self.snapshots.record(duration);
-                self.snapshot_position.store(position, Ordering::Relaxed);
-                *lock(&self.snapshot_failure) = None;
+                stats.snapshots += 1;
+                (stats.last_snapshot, stats.snapshot_position) = (duration, position);
+                stats.snapshot_failure = None;
             }
             Err(reason) => {
-                self.commits_behind.fetch_add(commits, Ordering::Relaxed);
-                self.bytes_behind.fetch_add(bytes, Ordering::Relaxed);
-                *lock(&self.snapshot_failure) = Some(reason);
+                stats.commits_behind_snapshot += commits;
+                stats.bytes_behind_snapshot += bytes;
+                stats.snapshot_failure = Some(reason);
             }
         }
     }
 
     /// Returns the current values.
     pub(crate) fn read(&self) -> ReplicationStats {
-        let (snapshots, last_snapshot) = self.snapshots.read();
-        let (commits_behind_snapshot, bytes_behind_snapshot) = self.behind_snapshot();
-        ReplicationStats {
-            epoch: self.epoch.load(Ordering::Relaxed),
-            append: self.appends.read(),
-            unavailable: lock(&self.unavailable).clone(),
-            commits_behind_snapshot,
-            bytes_behind_snapshot,
-            snapshots,
-            last_snapshot,
-            snapshot_position: self.snapshot_position.load(Ordering::Relaxed),
-            snapshot_failure: lock(&self.snapshot_failure).clone(),
-        }
+        self.stats().clone()
+    }
+}
+
+impl ReplicationStats {
+    fn record(&mut self, bytes: u64) {
+        self.commits_behind_snapshot += 1;
+        self.bytes_behind_snapshot += bytes;
     }
 }

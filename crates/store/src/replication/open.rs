@@ -68,14 +68,14 @@ impl ReplicationOptions {
         dir: &Path,
         options: &Options,
         meter: &Arc<LogMetrics>,
-    ) -> Result<AcquiredShard, Error> {
+    ) -> Result<(MergedTables, LogWriter), Error> {
         drop_copies(dir)?;
         let identity = self.log.identity()?;
         let mut last_reason = String::new();
         for _ in 0..MAX_COPY_ATTEMPTS {
             let (disk, origin) = self.copy(dir, options, identity)?;
             match self.catch_up(&disk, options, meter) {
-                Ok((tables, replica)) => return Ok(AcquiredShard { disk, tables, replica }),
+                Ok(taken) => return Ok(taken),
                 Err(CopyError::Failed(error)) => return Err(error),
                 Err(CopyError::Diverged(reason)) => {
                     drop(disk);
@@ -151,10 +151,10 @@ impl ReplicationOptions {
         let mut damage = None;
         for log_position in snapshots {
             remove(&target_dir)?;
-            fs::create_dir_all(&target_dir).map_err(io_error("create the directory", &target_dir))?;
+            fs::create_dir_all(&target_dir).map_err(Error::io("create the directory", &target_dir))?;
             match self.log.load(log_position, &target_dir.join("mdbx.dat")) {
                 Ok(()) => {
-                    return fs::rename(&target_dir, tables(dir)).map_err(io_error("rename", &target_dir));
+                    return fs::rename(&target_dir, tables(dir)).map_err(Error::io("rename", &target_dir));
                 }
                 Err(CommitLogError::Damaged(reason)) => {
                     tracing::warn!(position = log_position.position, reason, "shard snapshot is unusable");
@@ -175,7 +175,7 @@ impl ReplicationOptions {
         meter: &Arc<LogMetrics>,
     ) -> Result<(MergedTables, LogWriter), CopyError> {
         let start = disk.log_position().copied().ok_or(Error::Closed)?;
-        let mut tables = MergedTables::new(Some(Arc::clone(disk)), *disk.flushed_state());
+        let mut tables = MergedTables::new(Arc::clone(disk));
         let mut follower = LogFollower::from(&start);
         let follow = || {
             self.follow(&mut follower, &mut |at, record| {
@@ -215,13 +215,6 @@ impl ReplicationOptions {
     }
 }
 
-/// Shard that was taken over.
-pub(crate) struct AcquiredShard {
-    pub(crate) disk: Arc<StoreDir>,
-    pub(crate) tables: MergedTables,
-    pub(crate) replica: LogWriter,
-}
-
 /// Origin of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CopyOrigin {
@@ -252,7 +245,7 @@ fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
     }
     let target_dir = |number: u32| dir.join(format!("aside-{number}"));
     let free = (1..=999).map(target_dir).find(|path| !path.exists()).unwrap_or_else(|| target_dir(0));
-    fs::rename(&tables, &free).map_err(io_error("move aside", &tables))?;
+    fs::rename(&tables, &free).map_err(Error::io("move aside", &tables))?;
     tracing::warn!(
         reason,
         path = %free.display(),
@@ -263,12 +256,12 @@ fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
 
 /// Deletes the temporary snapshot files of earlier runs.
 fn drop_copies(dir: &Path) -> Result<(), Error> {
-    fs::create_dir_all(dir).map_err(io_error("create the directory", dir))?;
-    for entry in fs::read_dir(dir).map_err(io_error("read", dir))? {
-        let entry = entry.map_err(io_error("read", dir))?;
+    fs::create_dir_all(dir).map_err(Error::io("create the directory", dir))?;
+    for entry in fs::read_dir(dir).map_err(Error::io("read", dir))? {
+        let entry = entry.map_err(Error::io("read", dir))?;
         if entry.file_name().to_string_lossy().starts_with(COPY_PREFIX) {
             // An earlier run that is still sending it deletes it too.
-            ignore_missing(fs::remove_file(entry.path())).map_err(io_error("remove", &entry.path()))?;
+            ignore_missing(fs::remove_file(entry.path())).map_err(Error::io("remove", &entry.path()))?;
         }
     }
     Ok(())
@@ -279,7 +272,7 @@ fn tables(dir: &Path) -> PathBuf {
 }
 
 fn remove(dir: &Path) -> Result<(), Error> {
-    ignore_missing(fs::remove_dir_all(dir)).map_err(io_error("remove", dir))
+    ignore_missing(fs::remove_dir_all(dir)).map_err(Error::io("remove", dir))
 }
 
 fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
@@ -287,8 +280,4 @@ fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
-    move |source| Error::Io { action, path: path.to_owned(), source }
 }

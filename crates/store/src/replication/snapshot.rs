@@ -32,8 +32,7 @@ impl Reader {
     /// See [`Reader`]; [`Error::Full`] if there is no space for the copy.
     pub fn copy_to(&self, dir: &Path) -> Result<u64, Error> {
         let tables = dir.join("tables");
-        let io_error = |source| Error::Io { action: "create the directory", path: tables.clone(), source };
-        fs::create_dir_all(&tables).map_err(io_error)?;
+        fs::create_dir_all(&tables).map_err(Error::io("create the directory", &tables))?;
         let copied = copy(&self.shared, &tables.join("mdbx.dat"))?;
         if copied.log_position.is_none() {
             let mut options = orlog_journal::Options::new(copied.identity);
@@ -57,7 +56,7 @@ fn copy(shared: &Shared, file: &Path) -> Result<TableCopy, Error> {
     shared.flush_all()?;
     // Not during a flush: closing waits for this lock while it holds the other one.
     let _not_closed = lock(&shared.copying);
-    let disk = shared.read(|tables| tables.disk().cloned().ok_or(Error::Closed))?;
+    let disk = shared.read(|tables| Ok(Arc::clone(tables.disk())))?;
     let (position, log_position) = disk.copy_tables(file)?;
     Ok(TableCopy { position, log_position, identity: disk.identity() })
 }

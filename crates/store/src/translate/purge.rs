@@ -2,30 +2,46 @@
 
 use std::ops::ControlFlow;
 
-use orlog_model::{InstanceKey, TaskRow, Timestamp};
+use orlog_model::{Instance, InstanceKey, TaskRow};
 use uuid::Uuid;
 
-use super::{ChangeTranslator, DedupePurge, PURGE_BATCH};
+use crate::encoding::keys::KeyEncoder;
 use crate::encoding::range::KeyRange;
+use crate::encoding::record::RecordWriter;
 use crate::encoding::value::decode;
 use crate::error::Error;
+use crate::merged::MergedTables;
 use crate::table::Table;
 
-impl ChangeTranslator<'_> {
-    /// Starts a purge of the keys before a time, or extends the current one.
-    pub(super) fn start_purge(&mut self, before: Timestamp) {
-        let end = self.keys.dedupe_before(before).end.unwrap_or_default();
-        match &mut self.purge {
-            Some(purge) => purge.end = end.max(std::mem::take(&mut purge.end)),
-            None => self.purge = Some(DedupePurge { from: Vec::new(), end }),
+/// Maximum number of rows that one change deletes.
+pub(crate) const PURGE_BATCH: usize = 1000;
+
+/// Purge of expired dedupe keys, continued by each group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DedupePurge {
+    /// Earlier keys are deleted. Their tombstones are not scanned again.
+    from: Vec<u8>,
+    end: Vec<u8>,
+}
+
+impl DedupePurge {
+    /// Returns a purge of the keys before `end` that continues the current one.
+    pub(super) fn extended(current: Option<Self>, end: Vec<u8>) -> Self {
+        match current {
+            Some(purge) => Self { end: end.max(purge.end), ..purge },
+            None => Self { from: Vec::new(), end },
         }
     }
 
-    /// Deletes at most `share` expired keys, oldest bucket first; returns their number.
-    pub(super) fn purge_dedupe(&mut self, share: usize) -> Result<usize, Error> {
-        let Some(DedupePurge { from, end }) = self.purge.take() else { return Ok(0) };
-        let (record, mut purged, mut next) = (&mut *self.record, 0, None);
-        self.tables.scan_keys(Table::Dedupe, &from, Some(&end), &mut |key, _| {
+    /// Deletes at most `share` expired keys, oldest bucket first; returns their number and the rest.
+    pub(super) fn run(
+        self,
+        tables: &MergedTables,
+        record: &mut RecordWriter,
+        share: usize,
+    ) -> Result<(usize, Option<Self>), Error> {
+        let (mut purged, mut next) = (0, None);
+        tables.scan_keys(Table::Dedupe, &self.from, Some(&self.end), &mut |key, _| {
             if purged == share {
                 next = Some(key.to_vec());
                 return Ok(ControlFlow::Break(()));
@@ -34,58 +50,83 @@ impl ChangeTranslator<'_> {
             record.delete(Table::Dedupe, key)?;
             Ok(ControlFlow::Continue(()))
         })?;
-        self.purge = next.map(|from| DedupePurge { from, end });
-        Ok(purged)
+        Ok((purged, next.map(|from| Self { from, end: self.end })))
     }
+}
 
-    /// Purges an instance. It remains if it has buffered or spilled inputs, because they are about to be applied.
-    pub(super) fn purge_instance(&mut self, key: &InstanceKey, version: u64) -> Result<(), Error> {
-        let row = self.keys.instance(key);
-        let is_unchanged =
-            self.stored(&row)?.is_some_and(|stored| stored.version == version && stored.is_finished());
-        if !is_unchanged || self.has_any(Table::BufferedInput, &row)? {
-            return Ok(());
-        }
-        let mut remaining = PURGE_BATCH;
-        self.delete_some(Table::History, &KeyRange::of_prefix(row.clone()), &mut remaining)?;
-        if remaining > 0 { self.record.delete(Table::Instance, &row) } else { Ok(()) }
+/// Purges an instance. It remains if it has buffered or spilled inputs, because they are about to be applied.
+pub(super) fn purge_instance(
+    tables: &MergedTables,
+    record: &mut RecordWriter,
+    row: &[u8],
+    version: u64,
+) -> Result<(), Error> {
+    let is_unchanged =
+        stored(tables, row)?.is_some_and(|stored| stored.version == version && stored.is_finished());
+    if !is_unchanged || has_any(tables, Table::BufferedInput, row)? {
+        return Ok(());
     }
+    let mut remaining = PURGE_BATCH;
+    delete_some(tables, record, Table::History, &KeyRange::of_prefix(row.to_vec()), &mut remaining)?;
+    if remaining > 0 { record.delete(Table::Instance, row) } else { Ok(()) }
+}
 
-    pub(super) fn purge_tasks(&mut self, instance: &InstanceKey, tasks: &[Uuid]) -> Result<(), Error> {
-        let stored = self.stored(&self.keys.instance(instance))?;
-        let mut remaining = PURGE_BATCH;
-        for id in tasks {
-            let key = self.keys.task(instance, *id);
-            let row = self.tables.get(Table::Task, &key, |bytes| decode::<TaskRow>(Table::Task, bytes))?;
-            let is_orphaned = |row: &TaskRow| stored.as_ref().is_none_or(|of| row.updated_at < of.created_at);
-            if row.transpose()?.is_some_and(|row| is_orphaned(&row)) {
-                self.delete_some(Table::TaskEvent, &KeyRange::of_prefix(key.clone()), &mut remaining)?;
-                if remaining == 0 {
-                    return Ok(());
-                }
-                self.record.delete(Table::Task, &key)?;
+/// Purges the tasks of an instance that was deleted or has been restarted since.
+pub(super) fn purge_tasks(
+    tables: &MergedTables,
+    record: &mut RecordWriter,
+    keys: &KeyEncoder,
+    instance: &InstanceKey,
+    tasks: &[Uuid],
+) -> Result<(), Error> {
+    let stored = stored(tables, &keys.instance(instance))?;
+    let mut remaining = PURGE_BATCH;
+    for id in tasks {
+        let key = keys.task(instance, *id);
+        let row = tables.get(Table::Task, &key, |bytes| decode::<TaskRow>(Table::Task, bytes))?;
+        let is_orphaned = |row: &TaskRow| stored.as_ref().is_none_or(|of| row.updated_at < of.created_at);
+        if row.transpose()?.is_some_and(|row| is_orphaned(&row)) {
+            let events = KeyRange::of_prefix(key.clone());
+            delete_some(tables, record, Table::TaskEvent, &events, &mut remaining)?;
+            if remaining == 0 {
+                return Ok(());
             }
+            record.delete(Table::Task, &key)?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Deletes the rows in a range, at most `remaining` of them.
-    pub(super) fn delete_some(
-        &mut self,
-        table: Table,
-        range: &KeyRange,
-        remaining: &mut usize,
-    ) -> Result<(), Error> {
-        let record = &mut *self.record;
-        self.tables.scan_keys(table, &range.start, range.end.as_deref(), &mut |key, _| {
-            if *remaining == 0 {
-                return Ok(ControlFlow::Break(()));
-            }
-            *remaining -= 1;
-            record.delete(table, key)?;
-            Ok(ControlFlow::Continue(()))
-        })
-    }
+/// Deletes the rows in a range, at most `remaining` of them.
+pub(super) fn delete_some(
+    tables: &MergedTables,
+    record: &mut RecordWriter,
+    table: Table,
+    range: &KeyRange,
+    remaining: &mut usize,
+) -> Result<(), Error> {
+    tables.scan_keys(table, &range.start, range.end.as_deref(), &mut |key, _| {
+        if *remaining == 0 {
+            return Ok(ControlFlow::Break(()));
+        }
+        *remaining -= 1;
+        record.delete(table, key)?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// Returns the stored instance of a row.
+pub(super) fn stored(tables: &MergedTables, row: &[u8]) -> Result<Option<Instance>, Error> {
+    tables.get(Table::Instance, row, |bytes| decode(Table::Instance, bytes))?.transpose()
+}
+
+fn has_any(tables: &MergedTables, table: Table, prefix: &[u8]) -> Result<bool, Error> {
+    let (range, mut any) = (KeyRange::of_prefix(prefix.to_vec()), false);
+    tables.scan_keys(table, &range.start, range.end.as_deref(), &mut |_, _| {
+        any = true;
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(any)
 }
 
 #[cfg(test)]

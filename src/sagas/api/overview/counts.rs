@@ -13,7 +13,7 @@ use orlog_store::{InstanceCounts, TaskQuery};
 use super::cache::{DeadLetterCount, TaskCount, TenantCounts, evict_oldest};
 use crate::api::context::ApiState;
 use crate::api::problem::Problem;
-use crate::app::App;
+use crate::api::read_scope::ReadScope;
 use crate::dead_letters::api::causes;
 
 /// Maximum time that the first request waits for the first count.
@@ -60,7 +60,7 @@ async fn count(api: ApiState, tenant: TenantId) {
     }
 }
 
-fn count_tenant(app: &App, tenant: &TenantId) -> Result<TenantCounts, Problem> {
+fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Problem> {
     let (began, at) = (Instant::now(), app.clock.now());
     let mut instance_counts = InstanceCounts { complete: true, ..InstanceCounts::default() };
     let query = TaskQuery {
@@ -71,7 +71,7 @@ fn count_tenant(app: &App, tenant: &TenantId) -> Result<TenantCounts, Problem> {
         ..TaskQuery::default()
     };
     let mut tasks = TaskCount { waiting: 0, overdue: 0, complete: true };
-    for reader in app.runtime.readers() {
+    for reader in app.readers() {
         instance_counts.add(reader.count_instances(tenant, MAX_INSTANCES)?);
         let page = reader.tasks(&query)?;
         let overdue = page.items.iter().filter(|row| row.task.spec.due.is_some_and(|due| due < at));

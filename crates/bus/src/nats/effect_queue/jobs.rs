@@ -10,15 +10,15 @@ use async_nats::jetstream::message::{AckKind, Acker};
 use async_nats::jetstream::stream::Stream as StreamHandle;
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
+use orlog_model::EffectName;
 use tokio::time::Instant;
 
-use super::consumer_name::{consumer_name, unavailable};
 use crate::Error;
 use crate::effect_queue::{Job, JobAck, JobStream, JobSubscription};
-use crate::nats::connection::chain;
+use crate::nats::connection::{chain, unavailable};
 use crate::nats::message::from_nats;
 use crate::signature::Signer;
-use crate::subject::{self, SubjectKind};
+use crate::subject::{self, SubjectKind, encode_token};
 
 /// Expiry of a fetch request for jobs, with or without jobs. No heartbeats: the client's `Batch` does
 /// not wake its waiting task after a heartbeat.
@@ -29,6 +29,12 @@ const EXPIRY_GRACE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of unacknowledged jobs of all workers together.
 const MAX_ACK_PENDING: i64 = 65_536;
+
+/// Returns the name of the durable consumer that all workers of an effect share.
+#[must_use]
+pub fn consumer_name(effect: &EffectName) -> String {
+    format!("effect-{}", encode_token(effect.as_str()))
+}
 
 pub(super) struct NatsJobStream {
     stream: StreamHandle<()>,
@@ -66,7 +72,7 @@ impl NatsJobStream {
             max_ack_pending: MAX_ACK_PENDING,
             ..Default::default()
         };
-        self.stream.create_consumer(config).await.map_err(|error| unavailable(&error))
+        self.stream.create_consumer(config).await.map_err(unavailable)
     }
 
     /// Returns the next authentic job of the current fetch; `None` if the fetch has ended.

@@ -1,126 +1,70 @@
-//! Stream of new results: a consumer without acknowledgements. It is recreated after the last received
-//! result if it is lost or if a gap appears.
+//! Stream of new results: a reader of the stream of events. It is restarted at the end of the stream if the stream was
+//! recreated or truncated.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::stream::Stream as StreamHandle;
 use async_trait::async_trait;
-use futures::{FutureExt, StreamExt};
+use uuid::Uuid;
 
-use super::consumer_name::unavailable;
 use crate::effect_queue::ResultStream;
-use crate::nats::connection::chain;
-use crate::nats::message::from_nats;
+use crate::nats::connection::unavailable;
+use crate::nats::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
+use crate::nats::{WORKFLOW_EVENTS, identity};
 use crate::signature::Signer;
 use crate::subject::{self, SubjectKind};
 use crate::{Error, Message};
 
-/// Maximum number of results returned at once.
-const PAGE: usize = 512;
-const HEARTBEAT: Duration = Duration::from_millis(500);
-const EXPIRES: Duration = Duration::from_secs(5);
-/// The server deletes a consumer that is inactive for this duration.
-const INACTIVE_THRESHOLD: Duration = Duration::from_secs(30);
-/// Delay between two attempts to create a consumer.
+/// Delay between two attempts to restart the reader.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct NatsResultStream {
     stream: StreamHandle<()>,
-    /// Sequence of the last received result.
-    last: u64,
-    open: Option<OpenConsumer>,
+    reader: StreamReader,
     signer: Arc<Signer>,
 }
 
-struct OpenConsumer {
-    messages: pull::Stream,
-    consumer_sequence: u64,
+impl NatsResultStream {
+    /// Opens the stream after its current last message.
+    pub(super) async fn open(stream: StreamHandle<()>, signer: Arc<Signer>) -> Result<Self, Error> {
+        let reader = start(&stream).await?;
+        Ok(Self { stream, reader, signer })
+    }
 }
 
-impl NatsResultStream {
-    /// Opens the stream after its current last message. The consumer exists before this returns, so that no
-    /// later result is missed, even if the stream drops old messages.
-    pub(super) async fn open(stream: StreamHandle<()>, signer: Arc<Signer>) -> Result<Self, Error> {
-        let info = stream.get_info().await.map_err(|error| unavailable(&error))?;
-        let mut results = Self { stream, last: info.state.last_sequence, open: None, signer };
-        results.open = Some(results.make().await.map_err(Error::Unavailable)?);
-        Ok(results)
-    }
-
-    async fn make(&self) -> Result<OpenConsumer, String> {
-        let config = pull::Config {
-            description: Some("Live effect results".to_owned()),
-            filter_subjects: subject::filters(None, SubjectKind::EffectResult, None),
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            inactive_threshold: INACTIVE_THRESHOLD,
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.last + 1 },
-            ..Default::default()
-        };
-        let consumer = self.stream.create_consumer(config).await.map_err(|error| chain(&error))?;
-        let messages = consumer.stream().max_messages_per_batch(PAGE).heartbeat(HEARTBEAT).expires(EXPIRES);
-        let messages = messages.messages().await.map_err(|error| chain(&error))?;
-        Ok(OpenConsumer { messages, consumer_sequence: 0 })
-    }
-
-    /// Returns the next authentic result; `None` if the consumer must be recreated.
-    async fn one(&mut self) -> Option<Message> {
-        loop {
-            let open = self.open.as_mut()?;
-            let message = open.messages.next().await?.ok()?;
-            let (sequence, consumer_sequence) =
-                message.info().map(|info| (info.stream_sequence, info.consumer_sequence)).ok()?;
-            if consumer_sequence != open.consumer_sequence + 1 {
-                return None;
-            }
-            open.consumer_sequence = consumer_sequence;
-            if sequence > self.last {
-                self.last = sequence;
-                let message = from_nats(message.message);
-                if self.signer.verify(&message).is_ok() {
-                    return Some(message.as_ref().clone());
-                }
-            }
-        }
-    }
-
-    async fn reopen(&mut self) {
-        self.open = None;
-        loop {
-            match self.make().await {
-                Ok(open) => {
-                    self.open = Some(open);
-                    return;
-                }
-                Err(error) => tracing::warn!(error, "effect result subscription failed; retrying"),
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
+async fn start(stream: &StreamHandle<()>) -> Result<StreamReader, Error> {
+    let info = stream.get_info().await.map_err(unavailable)?;
+    Ok(StreamReader::start(ReaderConfig {
+        stream: stream.clone(),
+        stream_name: WORKFLOW_EVENTS.to_owned(),
+        stream_id: identity(&info),
+        name: format!("results-{}", Uuid::new_v4().simple()),
+        filters: subject::filters(None, SubjectKind::EffectResult, None),
+        after: info.state.last_sequence,
+    }))
 }
 
 #[async_trait]
 impl ResultStream for NatsResultStream {
     async fn next(&mut self) -> Vec<Message> {
-        let mut received = Vec::new();
         loop {
-            if self.open.is_none() {
-                self.reopen().await;
-            }
-            match self.one().await {
-                Some(result) => received.push(result),
-                None => self.open = None,
-            }
-            while received.len() < PAGE
-                && let Some(Some(result)) = self.one().now_or_never()
-            {
-                received.push(result);
-            }
-            if !received.is_empty() {
-                return received;
+            match self.reader.next().await {
+                ReaderEvent::Messages { messages, .. } => {
+                    let authentic = messages.iter().filter(|s| self.signer.verify(&s.message).is_ok());
+                    let results: Vec<_> = authentic.map(|s| s.message.as_ref().clone()).collect();
+                    if !results.is_empty() {
+                        return results;
+                    }
+                }
+                ReaderEvent::CaughtUp(_) => {}
+                ReaderEvent::Broken(reason) => {
+                    tracing::warn!(error = reason, "effect result subscription failed; retrying");
+                    tokio::time::sleep(PAUSE).await;
+                    if let Ok(reader) = start(&self.stream).await {
+                        self.reader = reader;
+                    }
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Consumers on the server that leads their stream.
+//! Temporary consumers on the servers: ephemeral, in memory, without acknowledgements.
 //!
 //! A consumer with one replica runs on any server of the stream. A follower that has not received the
 //! last messages yet reports that no messages are pending. Only a consumer on the server that stated
@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{self, Consumer, pull};
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::{self, AckPolicy, Consumer, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Info, Stream};
+use orlog_model::Timestamp;
 
-use super::connection::chain;
+use super::connection::unavailable;
 use crate::Error;
 
 /// Maximum number of consumers that are created to get one on the leader. The servers choose at random:
@@ -17,6 +19,50 @@ use crate::Error;
 const ATTEMPTS: usize = 16;
 /// Delay after half of the attempts: the leader may have changed.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Returns the configuration of a consumer of these subjects (empty: all). The servers delete it when it is
+/// inactive for the duration `inactive`.
+pub(super) fn temporary(
+    filter_subjects: Vec<String>,
+    deliver_policy: DeliverPolicy,
+    inactive: Duration,
+) -> pull::Config {
+    pull::Config {
+        filter_subjects,
+        ack_policy: AckPolicy::None,
+        memory_storage: true,
+        num_replicas: 1,
+        inactive_threshold: inactive,
+        deliver_policy,
+        ..pull::Config::default()
+    }
+}
+
+/// Returns the policy that starts after a sequence.
+pub(super) fn after(sequence: u64) -> DeliverPolicy {
+    DeliverPolicy::ByStartSequence { start_sequence: sequence + 1 }
+}
+
+/// Returns the policy that starts at a time.
+pub(super) fn since(time: Timestamp) -> Result<DeliverPolicy, Error> {
+    let nanos = i128::from(time.as_millis()) * 1_000_000;
+    let start_time =
+        async_nats::datetime::from_nanos(nanos).map_err(|error| Error::Unavailable(error.to_string()))?;
+    Ok(DeliverPolicy::ByStartTime { start_time })
+}
+
+/// Returns the info of the next message; `None` if a message of the consumer before it is missing. `numbers` is
+/// the number of received messages.
+pub(super) fn next_info<'m>(
+    message: &'m Message,
+    numbers: &mut u64,
+) -> Option<async_nats::jetstream::message::Info<'m>> {
+    let info = message.info().ok()?;
+    (info.consumer_sequence == *numbers + 1).then(|| {
+        *numbers += 1;
+        info
+    })
+}
 
 /// Returns whether the consumer runs on the server that stated this info of its stream. If it was stated
 /// before the state of the consumer, the consumer knows all messages up to the stated end.
@@ -40,9 +86,8 @@ pub(super) async fn create_on_leader(
         if attempt == ATTEMPTS / 2 {
             tokio::time::sleep(PAUSE).await;
         }
-        let info = stream.get_info().await.map_err(|error| Error::Unavailable(chain(&error)))?;
-        let consumer = stream.create_consumer(config(attempt)).await;
-        let consumer = consumer.map_err(|error| Error::Unavailable(chain(&error)))?;
+        let info = stream.get_info().await.map_err(unavailable)?;
+        let consumer = stream.create_consumer(config(attempt)).await.map_err(unavailable)?;
         if is_on_leader(&info, consumer.cached_info()) {
             return Ok((info, consumer));
         }

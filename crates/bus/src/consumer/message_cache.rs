@@ -1,24 +1,22 @@
-//! In-memory cache of the most recent messages of the shared reader, for all subscriptions.
+//! Cache of the most recent messages of a stream, for all subscriptions of a process.
 
 use std::collections::VecDeque;
 
+use super::{ReadBatch, StoredMessage};
 use crate::checkpoint::AckPosition;
-use crate::in_flight::StoredMessage;
+use crate::codec::MAX_MESSAGE_BYTES;
 use crate::subject_matcher::SubjectMatcher;
 
-/// Maximum number of messages.
-const MESSAGES: usize = 16_384;
-/// Maximum number of bytes, unless a single message is larger.
-const BYTES: usize = 32 << 20;
-/// Memory overhead of a message besides its own bytes.
+/// Memory overhead of a message besides its own bytes: strings, counters and entry.
 const OVERHEAD_BYTES: usize = 256;
 /// Distance in stream sequences; a subscription further ahead of the cache does not wait for it.
 const JOIN_DISTANCE: u64 = 8192;
 
-/// Range of the stream: all messages after `from` and up to `end` that match the filters of the shared
-/// reader.
-#[derive(Debug, Default)]
-pub(super) struct MessageCache {
+/// Range of the stream: all messages after `from` and up to `to` that match the filters of the cache, within its limits.
+#[derive(Debug)]
+pub(crate) struct MessageCache {
+    max_messages: usize,
+    max_bytes: usize,
     from: u64,
     to: AckPosition,
     messages: VecDeque<StoredMessage>,
@@ -27,59 +25,59 @@ pub(super) struct MessageCache {
 
 /// Result of a lookup.
 #[derive(Debug)]
-pub(super) enum CacheLookup {
+pub(crate) enum CacheLookup {
     /// The cache contains the position.
-    Hit(CachedBatch),
+    Hit(ReadBatch),
     /// The messages after the position were evicted.
     Evicted,
     /// The cache is far behind the position.
     NotRead,
 }
 
-/// Matching messages of a lookup.
-#[derive(Debug)]
-pub(super) struct CachedBatch {
-    pub(super) messages: Vec<StoredMessage>,
-    /// Position up to which messages were examined.
-    pub(super) read_to: AckPosition,
-}
-
 impl MessageCache {
-    /// Restarts empty.
-    pub(super) fn reset(&mut self, after: AckPosition) {
-        *self = Self { from: after.sequence, to: after, ..Self::default() };
+    /// Creates an empty cache that continues after `after`.
+    pub(crate) fn new(max_messages: usize, max_bytes: usize, after: AckPosition) -> Self {
+        let (messages, bytes) = (VecDeque::new(), 0);
+        Self { max_messages, max_bytes, from: after.sequence, to: after, messages, bytes }
     }
 
-    pub(super) fn end(&self) -> AckPosition {
+    /// Restarts empty.
+    pub(crate) fn reset(&mut self, after: AckPosition) {
+        *self = Self::new(self.max_messages, self.max_bytes, after);
+    }
+
+    pub(crate) fn end(&self) -> AckPosition {
         self.to
     }
 
-    /// Returns the oldest message if the next message evicts it.
-    pub(super) fn next_eviction(&self) -> Option<u64> {
-        let full = self.messages.len() >= MESSAGES || self.bytes >= BYTES;
-        self.messages.front().filter(|_| full).map(|oldest| oldest.sequence)
+    /// Returns the oldest message if the next message may evict it.
+    pub(crate) fn next_eviction(&self) -> Option<u64> {
+        let is_full =
+            self.messages.len() >= self.max_messages || self.bytes + MAX_MESSAGE_BYTES > self.max_bytes;
+        self.messages.front().filter(|_| is_full).map(|oldest| oldest.sequence)
     }
 
-    pub(super) fn push(&mut self, stored: StoredMessage) {
-        while self.next_eviction().is_some() {
+    /// Adds the next message and evicts the oldest ones above the limits.
+    pub(crate) fn push(&mut self, stored: StoredMessage) {
+        self.bytes += cost(&stored);
+        self.to = AckPosition { sequence: stored.sequence, at: Some(stored.published_at) };
+        self.messages.push_back(stored);
+        while self.messages.len() > self.max_messages || self.bytes > self.max_bytes {
             let Some(oldest) = self.messages.pop_front() else { break };
             self.bytes -= cost(&oldest);
             self.from = oldest.sequence;
         }
-        self.bytes += cost(&stored);
-        self.to = AckPosition { sequence: stored.sequence, at: Some(stored.published_at) };
-        self.messages.push_back(stored);
     }
 
     /// Records that there are no more messages up to this position.
-    pub(super) fn mark_caught_up(&mut self, position: AckPosition) {
+    pub(crate) fn mark_caught_up(&mut self, position: AckPosition) {
         if position.sequence > self.to.sequence {
             self.to = position;
         }
     }
 
     /// Returns the matching messages after a sequence; examines at most `max` messages.
-    pub(super) fn read_after(&self, sequence: u64, max: usize, interest: &SubjectMatcher) -> CacheLookup {
+    pub(crate) fn read_after(&self, sequence: u64, max: usize, interest: &SubjectMatcher) -> CacheLookup {
         if sequence < self.from {
             return CacheLookup::Evicted;
         }
@@ -94,7 +92,7 @@ impl MessageCache {
         };
         let messages =
             candidates.filter(|stored| interest.matches(&stored.message.subject)).cloned().collect();
-        CacheLookup::Hit(CachedBatch { messages, read_to })
+        CacheLookup::Hit(ReadBatch { messages, read_to })
     }
 }
 
@@ -139,8 +137,7 @@ mod tests {
 
     #[test]
     fn cache_reports_its_range() {
-        let mut window = MessageCache::default();
-        window.reset(AckPosition { sequence: 10, at: None });
+        let mut window = MessageCache::new(100, 32 << 20, AckPosition { sequence: 10, at: None });
         for sequence in [12, 15, 20] {
             window.push(stored(sequence, 1));
         }
@@ -156,14 +153,20 @@ mod tests {
 
     #[test]
     fn cache_evicts_the_oldest() {
-        let mut window = MessageCache::default();
-        window.reset(AckPosition::default());
+        let mut window = MessageCache::new(100, 32 << 20, AckPosition::default());
         for sequence in 1..=40 {
             window.push(stored(sequence, 1 << 20));
         }
-        assert!(window.next_eviction().is_some() && window.bytes <= BYTES + (2 << 20));
+        assert!(window.next_eviction().is_some() && window.bytes <= 32 << 20);
         let oldest = window.messages[0].sequence;
         assert!(after(&window, oldest - 2, 100).is_none());
         assert_eq!(after(&window, oldest - 1, 100).unwrap().0.len(), window.messages.len());
+    }
+
+    #[test]
+    fn cache_without_space_is_empty() {
+        let mut window = MessageCache::new(usize::MAX, 0, AckPosition::default());
+        window.push(stored(1, 1));
+        assert_eq!((after(&window, 0, 9), after(&window, 1, 9)), (None, Some((vec![], 1))));
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use super::in_flight::{AckUpdate, InFlight};
 use crate::checkpoint::AckPosition;
-use crate::in_flight::{AckUpdate, InFlight};
 use crate::{Acker, MaxInFlight};
 
 /// Shared handle that acknowledges the messages of a consumer.

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use orlog_model::Timestamp;
 
+use super::tenant_queues::TenantQueues;
 use crate::checkpoint::AckPosition;
-use crate::tenant_queues::TenantQueues;
 use crate::{Delivery, MaxInFlight, Message};
 
 /// Maximum size of the in-flight messages of a consumer, in bytes. One message is always admitted.
@@ -40,11 +40,11 @@ pub(crate) struct StoredMessage {
     pub(crate) message: Arc<Message>,
 }
 
-impl Delivery {
-    /// Creates a first delivery.
-    pub(crate) fn new(stored: StoredMessage) -> Self {
-        let StoredMessage { sequence, published_at, message } = stored;
-        Self { sequence, attempt: 1, published_at, message }
+impl StoredMessage {
+    /// Returns a delivery of the message.
+    pub(crate) fn delivery(&self, attempt: u32) -> Delivery {
+        let Self { sequence, published_at, ref message } = *self;
+        Delivery { sequence, attempt, published_at, message: Arc::clone(message) }
     }
 }
 
@@ -200,7 +200,7 @@ impl InFlight {
         };
         let slot = self.find(sequence).expect("a waiting message has a slot");
         (slot.state, slot.attempt) = (SlotState::Pending, 1);
-        let (bytes, delivery) = (slot.bytes, slot.stored.as_ref().map(|stored| delivery(stored, 1)));
+        let (bytes, delivery) = (slot.bytes, slot.stored.as_ref().map(|stored| stored.delivery(1)));
         self.open += 1;
         self.open_bytes += bytes;
         self.waiting_bytes -= bytes;
@@ -215,7 +215,7 @@ impl InFlight {
             };
             slot.state = SlotState::Pending;
             slot.attempt = slot.attempt.saturating_add(1);
-            return slot.stored.as_ref().map(|stored| delivery(stored, slot.attempt));
+            return slot.stored.as_ref().map(|stored| stored.delivery(slot.attempt));
         }
         None
     }
@@ -269,11 +269,6 @@ impl InFlight {
     fn has_sequence_at(&self, index: usize, sequence: u64) -> bool {
         self.slots.get(index).is_some_and(|slot| slot.sequence == sequence)
     }
-}
-
-fn delivery(stored: &StoredMessage, attempt: u32) -> Delivery {
-    let StoredMessage { sequence, published_at, ref message } = *stored;
-    Delivery { sequence, attempt, published_at, message: Arc::clone(message) }
 }
 
 #[cfg(test)]

@@ -1,0 +1,110 @@
+//! Source of a subscription. It reads from the shared reader, or by itself until it has caught up.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::shared_reader::SharedReaderMember;
+use super::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
+use crate::Error;
+use crate::checkpoint::AckPosition;
+use crate::consumer::{CacheLookup, PREFETCH, ReadBatch, Source};
+use crate::subject_matcher::SubjectMatcher;
+
+/// Interval after which an idle reader restarts if the cache starts at a later sequence. The restart
+/// determines how far the stream has no matching messages.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reads the messages of one subscription.
+pub(super) struct NatsSource {
+    interest: SubjectMatcher,
+    member: SharedReaderMember,
+    changes: watch::Receiver<u64>,
+    /// Its own reader, if one is active.
+    own: Option<StreamReader>,
+    /// Messages of its own reader.
+    received: Option<ReadBatch>,
+    /// Whether a new own reader may detect that it has caught up with the shared reader.
+    may_join: bool,
+    requested: ReaderConfig,
+    serial: u64,
+}
+
+impl NatsSource {
+    /// Creates a source; `requested` configures its own reader.
+    pub(super) fn new(interest: SubjectMatcher, member: SharedReaderMember, requested: ReaderConfig) -> Self {
+        let (changes, own, received) = (member.watch(), None, None);
+        Self { interest, member, changes, own, received, may_join: false, requested, serial: 0 }
+    }
+
+    fn read_by_itself(&mut self, after: u64) {
+        self.serial += 1;
+        let name = format!("{}-{}", self.requested.name, self.serial);
+        self.own = Some(StreamReader::start(ReaderConfig { name, after, ..self.requested.clone() }));
+    }
+
+    fn receive(&mut self, event: ReaderEvent) -> Result<(), Error> {
+        let (mut messages, read_to) = match event {
+            ReaderEvent::Messages { messages, .. } => {
+                let Some(last) = messages.last() else { return Ok(()) };
+                let read_to = AckPosition { sequence: last.sequence, at: Some(last.published_at) };
+                (messages, read_to)
+            }
+            ReaderEvent::CaughtUp(position) => (Vec::new(), position),
+            ReaderEvent::Broken(reason) => return Err(Error::Unavailable(reason)),
+        };
+        messages.retain(|stored| self.interest.matches(&stored.message.subject));
+        self.received = Some(ReadBatch { messages, read_to });
+        Ok(())
+    }
+
+    fn lookup(&mut self, after: u64) -> Result<Option<ReadBatch>, Error> {
+        if let Some(received) = self.received.take() {
+            return Ok(Some(received));
+        }
+        match self.member.read_after(after, PREFETCH, &self.interest).map_err(Error::Unavailable)? {
+            CacheLookup::Hit(batch) => {
+                self.own = None;
+                Ok(Some(batch))
+            }
+            found @ (CacheLookup::Evicted | CacheLookup::NotRead) => {
+                self.may_join = matches!(found, CacheLookup::Evicted);
+                if self.own.is_none() {
+                    self.read_by_itself(after);
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Source for NatsSource {
+    fn start_round(&mut self) -> Result<(), Error> {
+        self.changes.borrow_and_update();
+        Ok(())
+    }
+
+    async fn read(&mut self, after: u64) -> Result<Option<ReadBatch>, Error> {
+        let batch = self.lookup(after)?.filter(|batch| batch.read_to.sequence > after);
+        if let Some(batch) = &batch {
+            self.member.advance(batch.read_to.sequence);
+        }
+        Ok(batch)
+    }
+
+    async fn changed(&mut self, is_full: bool) -> Result<(), Error> {
+        let Some(own) = self.own.as_mut().filter(|_| !is_full) else {
+            drop(self.changes.changed().await);
+            return Ok(());
+        };
+        tokio::select! {
+            event = own.next() => self.receive(event)?,
+            () = tokio::time::sleep(RECHECK_INTERVAL) => {
+                if self.may_join {
+                    self.own = None;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Table engine: sorted tables below the memtable, behind the few operations that a store requires.
+//!
+//! `mdbx.rs` stores them on disk, `memory.rs` in memory. One suite, below, verifies both.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use crate::encoding::range::RowVisitor;
+use crate::error::Error;
+use crate::memtable::Memtable;
+use crate::stats::{PageStats, TableStats};
+use crate::table::Table;
+
+/// Tables of one store. A write is atomic and durable when it returns, and every later read sees it.
+pub(crate) trait Tables: fmt::Debug + Send + Sync {
+    /// Passes the value of the row with this key to `read`, if there is one. A damaged row is an error.
+    fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error>;
+
+    /// Returns whether a row has this key, also if the row is damaged.
+    fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error>;
+
+    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks; returns
+    /// whether it did. A damaged row is skipped or fails the scan, depending on its table and on `access`.
+    fn scan(
+        &self,
+        rows: (Table, RowAccess),
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut RowVisitor<'_>,
+    ) -> Result<ControlFlow<()>, Error>;
+
+    /// Writes the rows and tombstones of a memtable, in key order, and rows of the table `meta`.
+    fn write(&self, memtable: Option<&Memtable>, meta: &[(&[u8], &[u8])]) -> Result<(), Error>;
+
+    /// Returns a snapshot of the current state, unaffected by later writes. While it exists, the space of
+    /// replaced rows is not reused.
+    fn snapshot(&self) -> Result<Box<dyn TableSnapshot + '_>, Error>;
+
+    /// Returns the size of each table, without a scan.
+    fn stats(&self) -> Result<Vec<TableStats>, Error>;
+
+    /// Returns the size and the maximum size on disk, in bytes.
+    fn bytes(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// Returns the page statistics on disk.
+    fn pages(&self) -> Result<PageStats, Error> {
+        Ok(PageStats::default())
+    }
+
+    /// Returns the number of reads of damaged rows.
+    fn damaged_reads(&self) -> u64 {
+        0
+    }
+}
+
+/// Tables as of one moment.
+pub(crate) trait TableSnapshot {
+    /// Returns a row of the table `meta`.
+    fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
+
+    /// Copies all tables into the new file `path`, compacted.
+    fn copy(&self, path: &Path) -> Result<(), Error>;
+}
+
+/// Part of the rows that a scan requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowAccess {
+    /// Keys and values: damaged rows are not passed.
+    Values,
+    /// Keys: damaged rows are passed too, so that they can be deleted.
+    Keys,
+}
+
+impl dyn Tables + '_ {
+    /// Passes the row with this key to `read`; returns `None` if there is none.
+    pub(crate) fn row<R>(
+        &self,
+        table: Table,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, Error> {
+        let (mut read, mut found) = (Some(read), None);
+        self.get(table, key, &mut |value| found = read.take().map(|read| read(value)))?;
+        Ok(found)
+    }
+}
