@@ -19,9 +19,10 @@ mod roles;
 mod sections;
 mod units;
 mod validate;
+mod violations;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use orlog_effect::providers::gateway::GatewayConfig;
@@ -52,7 +53,7 @@ pub const DEFAULT: &str = include_str!("../config/default.toml");
 
 /// Configuration of a node. `config/default.toml` describes every key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Name of this node; the host name if empty.
     pub node_name: String,
@@ -105,43 +106,11 @@ pub struct Config {
     /// Redaction of values.
     pub redact: Redaction,
     /// Upstreams that execute effects, by name.
+    #[serde(default)]
     pub upstreams: BTreeMap<String, HttpConfig>,
     /// Gateway that accepts commands.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<GatewayConfig>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            node_name: String::new(),
-            role: Role::default(),
-            data_dir: PathBuf::from("data"),
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
-            definitions_dir: None,
-            upstreams_dir: None,
-            shards: 1,
-            tenants: TenantsConfig::default(),
-            store: StoreConfig::default(),
-            bus: BusConfig::default(),
-            nats: NatsConfig::default(),
-            queue: QueueConfig::default(),
-            cluster: ClusterConfig::default(),
-            limits: LimitsConfig::default(),
-            retention: RetentionConfig::default(),
-            export: ExportConfig::default(),
-            http: HttpServerConfig::default(),
-            auth: AuthConfig::default(),
-            audit: AuditConfig::default(),
-            backup: BackupConfig::default(),
-            drain: DrainConfig::default(),
-            log: LogConfig::default(),
-            telemetry: TelemetryConfig::default(),
-            redact: Redaction::default(),
-            upstreams: BTreeMap::new(),
-            gateway: None,
-        }
-    }
 }
 
 /// Error in a configuration.
@@ -182,24 +151,6 @@ impl Config {
         orlog_effect::EffectsConfig { upstreams: self.upstreams.clone(), gateway: self.gateway.clone() }
     }
 
-    /// Returns why the gateway configuration is invalid.
-    fn gateway_error(&self) -> Option<&'static str> {
-        let gateway = self.gateway.as_ref()?;
-        match (&gateway.base_url, &gateway.subject) {
-            (None, None) => Some("base_url and subject are missing; set one of them"),
-            (Some(_), Some(_)) => Some("base_url and subject are both set; keep one of them"),
-            (None, Some(_)) if self.bus.kind != BusKind::Nats => {
-                Some("the subject requires NATS; set bus.kind = \"nats\" and [nats]")
-            }
-            (Some(_), None) | (None, Some(_)) => None,
-        }
-    }
-
-    /// Validates rules that involve several keys.
-    fn check(&self) -> Result<(), Error> {
-        self.validate().into_iter().next().map_or(Ok(()), Err)
-    }
-
     /// Returns whether commits are replicated to NATS.
     #[must_use]
     pub fn replicated(&self) -> bool {
@@ -224,11 +175,16 @@ mod tests {
         nested.collect()
     }
 
+    fn with_defaults(text: &str) -> Config {
+        let mut table = defaults::TABLE.clone();
+        layers::merge(&mut table, text.parse().unwrap());
+        table.try_into().unwrap()
+    }
+
     #[test]
-    fn default_file_matches_code_defaults() {
-        let read: Config = toml::from_str(DEFAULT).unwrap();
-        assert_eq!(table(&read), table(&Config::default()));
-        assert!(read.check().is_ok());
+    fn default_file_is_valid_and_keeps_its_values() {
+        assert_eq!(table(&Config::default()), table(&toml::from_str(DEFAULT).unwrap()));
+        assert!(Config::default().validate().is_empty());
     }
 
     #[test]
@@ -248,7 +204,7 @@ mod tests {
         ];
         let known = keys(&DEFAULT.parse().unwrap());
         for text in invalid {
-            let config: Config = toml::from_str(text).unwrap();
+            let config = with_defaults(text);
             let errors = config.validate();
             assert!(!errors.is_empty(), "{text}");
             for error in errors {
@@ -264,7 +220,7 @@ mod tests {
         let (_, examples) = DEFAULT.split_once("one table for each upstream:").unwrap();
         let is_key = |line: &&str| line.starts_with('[') || line.contains(" = ");
         let lines: Vec<_> = examples.lines().filter_map(|l| l.strip_prefix("# ")).filter(is_key).collect();
-        let config: Config = toml::from_str(&lines.join("\n")).unwrap();
+        let config = with_defaults(&lines.join("\n"));
         assert!(config.gateway.is_some());
         assert_eq!(config.upstreams().upstreams().unwrap().len(), 2);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::units;
+use super::violations::Violations;
 
 /// Minimum of `audit.max_file_size`: a file contains several records.
 const MIN_FILE_BYTES: u64 = 4096;
@@ -14,19 +15,19 @@ const MIN_RETENTION: Duration = Duration::from_hours(24);
 
 /// Configuration of `[audit]`: the audit trail of API calls that change state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct AuditConfig {
     /// Directory of the audit files; `audit` in the data directory if empty.
     #[serde(with = "units::optional")]
     pub dir: Option<PathBuf>,
     /// Size at which a file is rotated, in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub max_file_size: u64,
     /// Minimum age of deleted records.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub retention: Duration,
     /// Size of the trail above which the alert fires, in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub alarm_size: u64,
     /// Whether requests that change state are rejected while the trail cannot be written.
     pub required: bool,
@@ -38,50 +39,32 @@ pub struct AuditConfig {
     pub nats_subject: String,
 }
 
-impl Default for AuditConfig {
-    fn default() -> Self {
-        Self {
-            dir: None,
-            max_file_size: 16 << 20,
-            retention: Duration::from_hours(9600),
-            alarm_size: 1 << 30,
-            required: false,
-            exclude_routes: Vec::new(),
-            also_log: false,
-            nats_subject: String::new(),
-        }
-    }
-}
-
 impl AuditConfig {
-    /// Validates the keys. Returns each invalid key and the reason. `has_dir`: the node has a data directory.
-    pub(super) fn validate(&self, has_dir: bool, on_nats: bool) -> Vec<(&'static str, String)> {
-        let mut found = Vec::new();
+    /// Validates the keys. `has_dir`: the node has a data directory.
+    pub(super) fn validate(&self, has_dir: bool, on_nats: bool, found: &mut Violations) {
         let is_route = |text: &&String| text.split_once(' ').is_some_and(|(_, path)| path.starts_with('/'));
         if let Some(other) = self.exclude_routes.iter().find(|text| !is_route(text)) {
-            let message = format!("invalid route {other:?}; expected for example \"POST /v1/work/claim\"");
-            found.push(("audit.exclude_routes", message));
+            let message =
+                format_args!("invalid route {other:?}; expected for example \"POST /v1/work/claim\"");
+            found.report("audit.exclude_routes", message);
         }
-        if self.max_file_size < MIN_FILE_BYTES {
-            found.push(("audit.max_file_size", "must be at least 4KiB".to_owned()));
-        }
-        if self.retention < MIN_RETENTION {
-            found.push(("audit.retention", "must be at least 24h".to_owned()));
-        }
+        found.require(self.max_file_size >= MIN_FILE_BYTES, "audit.max_file_size", "must be at least 4KiB");
+        found.require(self.retention >= MIN_RETENTION, "audit.retention", "must be at least 24h");
         let has_files = has_dir || self.dir.is_some();
-        if self.required && !has_files {
-            let message = "this node has no data directory; set the directory of the audit trail";
-            found.push(("audit.dir", message.to_owned()));
-        }
+        found.require(
+            has_files || !self.required,
+            "audit.dir",
+            "this node has no data directory; set the directory of the audit trail",
+        );
         let publishes = !self.nats_subject.is_empty();
-        if publishes && (!on_nats || !has_files) {
-            let message = "requires bus.kind = \"nats\", and audit.dir on a node without a data directory";
-            found.push(("audit.nats_subject", message.to_owned()));
-        }
+        found.require(
+            !publishes || (on_nats && has_files),
+            "audit.nats_subject",
+            "requires bus.kind = \"nats\", and audit.dir on a node without a data directory",
+        );
         if publishes && let Err(error) = orlog_bus::subject::check_subject(&self.nats_subject) {
-            found.push(("audit.nats_subject", error.to_string()));
+            found.report("audit.nats_subject", error);
         }
-        found
     }
 }
 
@@ -93,8 +76,7 @@ mod tests {
     fn check(change: impl FnOnce(&mut AuditConfig), expected: &[&str]) {
         let mut audit = AuditConfig::default();
         change(&mut audit);
-        let found = audit.validate(false, false);
-        assert_eq!(found.iter().map(|(key, _)| *key).collect::<Vec<_>>(), expected, "{found:?}");
+        assert_eq!(Violations::keys(|found| audit.validate(false, false, found)), expected);
     }
 
     #[test]
@@ -106,6 +88,7 @@ mod tests {
         check(|audit| audit.required = true, &["audit.dir"]);
         check(|audit| audit.nats_subject = "audit".to_owned(), &["audit.nats_subject"]);
         let wildcard = AuditConfig { nats_subject: "audit.*".to_owned(), ..AuditConfig::default() };
-        assert_eq!(wildcard.validate(true, true).len(), 1);
+        let keys = Violations::keys(|found| wildcard.validate(true, true, found));
+        assert_eq!(keys, ["audit.nats_subject"]);
     }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::loopback::is_protected;
 use super::oidc::OidcConfig;
 use super::units;
+use super::violations::Violations;
 
 /// Maximum clock difference between issuer and node.
 const MAX_LEEWAY: Duration = Duration::from_mins(5);
@@ -20,7 +21,7 @@ const CAN_BE_PUBLIC: [&str; 2] = ["/metrics", "/info"];
 
 /// Configuration of `[auth]`: authentication of API callers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct AuthConfig {
     /// Authentication mode.
     pub mode: AuthMode,
@@ -29,7 +30,7 @@ pub struct AuthConfig {
     /// Routes without authentication.
     pub public_routes: Vec<String>,
     /// Token that grants access to the metrics only.
-    #[serde(with = "units::secret")]
+    #[serde(with = "units::optional")]
     pub metrics_token: Option<SecretRef>,
     /// Token of the administrator.
     pub token: AdminTokenConfig,
@@ -80,7 +81,7 @@ pub struct AdminTokenConfig {
 
 /// Configuration of `[auth.jwt]`: tokens and the keys that sign them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct JwtConfig {
     /// URL of the key set of the issuer; empty: none.
     pub jwks_url: String,
@@ -94,10 +95,10 @@ pub struct JwtConfig {
     /// Accepted audiences; a token requires one of them.
     pub audience: Vec<String>,
     /// Allowed clock skew.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub leeway: Duration,
     /// Maximum age of a token since `iat`; none: only `exp` limits it.
-    #[serde(with = "units::optional_duration")]
+    #[serde(with = "units::optional")]
     pub max_age: Option<Duration>,
     /// Accepted types (`typ`) of tokens that state one.
     pub types: Vec<String>,
@@ -105,10 +106,10 @@ pub struct JwtConfig {
     #[serde(with = "units::optional")]
     pub denied_file: Option<PathBuf>,
     /// Interval between key refreshes.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub refresh_interval: Duration,
     /// Minimum interval between attempts to fetch keys.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub min_refresh_interval: Duration,
     /// Claim with the tenant, or the list of tenants.
     pub tenant_claim: String,
@@ -118,35 +119,14 @@ pub struct JwtConfig {
     pub groups_claim: String,
 }
 
-impl Default for JwtConfig {
-    fn default() -> Self {
-        Self {
-            jwks_url: String::new(),
-            jwks_file: None,
-            keys: Vec::new(),
-            issuer: String::new(),
-            audience: Vec::new(),
-            leeway: Duration::from_secs(30),
-            max_age: None,
-            types: vec!["JWT".to_owned(), "at+jwt".to_owned()],
-            denied_file: None,
-            refresh_interval: Duration::from_mins(10),
-            min_refresh_interval: Duration::from_secs(10),
-            tenant_claim: "tenant".to_owned(),
-            role_claim: "role".to_owned(),
-            groups_claim: "groups".to_owned(),
-        }
-    }
-}
-
 /// Configuration of `[auth.gateway]`: the trusted gateway and its headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct TrustedGatewayConfig {
     /// Source addresses and networks of the gateway.
     pub sources: Vec<String>,
     /// Secret that the gateway sends in `secret_header`.
-    #[serde(with = "units::secret")]
+    #[serde(with = "units::optional")]
     pub secret: Option<SecretRef>,
     /// Header with the secret.
     pub secret_header: String,
@@ -158,20 +138,6 @@ pub struct TrustedGatewayConfig {
     pub tenants_header: String,
     /// Header with the roles for human tasks.
     pub groups_header: String,
-}
-
-impl Default for TrustedGatewayConfig {
-    fn default() -> Self {
-        Self {
-            sources: Vec::new(),
-            secret: None,
-            secret_header: "x-orlog-gateway-secret".to_owned(),
-            user_header: "x-orlog-user".to_owned(),
-            role_header: "x-orlog-role".to_owned(),
-            tenants_header: "x-orlog-tenants".to_owned(),
-            groups_header: "x-orlog-groups".to_owned(),
-        }
-    }
 }
 
 impl TrustedGatewayConfig {
@@ -190,116 +156,93 @@ impl TrustedGatewayConfig {
     }
 }
 
-impl Default for AuthConfig {
-    fn default() -> Self {
-        Self {
-            mode: AuthMode::Off,
-            allow_unauthenticated: false,
-            public_routes: Vec::new(),
-            metrics_token: None,
-            token: AdminTokenConfig::default(),
-            jwt: JwtConfig::default(),
-            gateway: TrustedGatewayConfig::default(),
-            oidc: OidcConfig::default(),
-        }
-    }
-}
-
 impl AuthConfig {
-    /// Validates rules that involve several keys. Returns each key and the reason.
-    pub(super) fn validate(&self, listen: SocketAddr, many_pods: bool) -> Vec<(&'static str, String)> {
-        let mut found = Vec::new();
+    /// Validates rules that involve several keys.
+    pub(super) fn validate(&self, listen: SocketAddr, many_pods: bool, found: &mut Violations) {
         if let Some(other) = self.public_routes.iter().find(|route| !CAN_BE_PUBLIC.contains(&route.as_str()))
         {
-            let message = format!("{other:?} cannot be public; only {} can", CAN_BE_PUBLIC.join(" and "));
-            found.push(("auth.public_routes", message));
+            let can = CAN_BE_PUBLIC.join(" and ");
+            found.report("auth.public_routes", format_args!("{other:?} cannot be public; only {can} can"));
         }
         match self.mode {
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
-                let message = format!(
+                let message = format_args!(
                     "{listen} is reachable without authentication; set auth.mode = \"token\", \"jwt\" or \"gateway\", listen on \
                      127.0.0.1, or set auth.allow_unauthenticated = true inside a trusted network"
                 );
-                found.push(("auth.mode", message));
+                found.report("auth.mode", message);
             }
             AuthMode::Token if many_pods && self.token.file.is_none() => {
                 let message =
                     "pods forward requests to each other, so all of them need the same token; set a file";
-                found.push(("auth.token.file", message.to_owned()));
+                found.report("auth.token.file", message);
             }
             AuthMode::Off | AuthMode::Token => {}
-            AuthMode::Jwt => found.extend(self.jwt.errors()),
-            AuthMode::Gateway => found.extend(self.gateway.error(many_pods)),
+            AuthMode::Jwt => self.jwt.validate(found),
+            AuthMode::Gateway => self.gateway.validate(many_pods, found),
         }
-        found.extend(self.oidc.errors(self.mode == AuthMode::Jwt, &self.jwt.issuer, many_pods));
-        found
+        self.oidc.validate(self.mode == AuthMode::Jwt, &self.jwt.issuer, many_pods, found);
     }
 }
 
 impl JwtConfig {
-    fn errors(&self) -> Vec<(&'static str, String)> {
-        let checks = [
-            (
-                self.jwks_url.is_empty() && self.jwks_file.is_none() && self.keys.is_empty(),
-                "auth.jwt.jwks_url",
-                "no keys are configured; set jwks_url, jwks_file or keys",
-            ),
-            (
-                !self.jwks_url.is_empty() && !is_protected(&self.jwks_url),
-                "auth.jwt.jwks_url",
-                "the URL does not start with https://, so a changed response could add keys; set an https URL or \
-                 jwks_file. A loopback address may use http",
-            ),
-            (
-                self.issuer.is_empty(),
-                "auth.jwt.issuer",
-                "the issuer is missing; set the expected iss claim of tokens",
-            ),
-            (
-                self.audience.is_empty(),
-                "auth.jwt.audience",
-                "the audience is missing; set the expected aud claim, otherwise tokens of other services are accepted",
-            ),
-            (
-                self.leeway > MAX_LEEWAY,
-                "auth.jwt.leeway",
-                "the leeway is longer than 5m, so expired tokens would stay valid; synchronize the clocks",
-            ),
-            (self.types.is_empty(), "auth.jwt.types", "no token type is accepted; set for example [\"JWT\"]"),
-            (self.tenant_claim.is_empty(), "auth.jwt.tenant_claim", "the claim name is missing"),
-            (self.role_claim.is_empty(), "auth.jwt.role_claim", "the claim name is missing"),
-            (self.groups_claim.is_empty(), "auth.jwt.groups_claim", "the claim name is missing"),
-        ];
-        let invalid = checks.into_iter().filter(|(invalid, ..)| *invalid);
-        invalid.map(|(_, key, message)| (key, message.to_owned())).collect()
+    fn validate(&self, found: &mut Violations) {
+        found.require(
+            !self.jwks_url.is_empty() || self.jwks_file.is_some() || !self.keys.is_empty(),
+            "auth.jwt.jwks_url",
+            "no keys are configured; set jwks_url, jwks_file or keys",
+        );
+        found.require(
+            self.jwks_url.is_empty() || is_protected(&self.jwks_url),
+            "auth.jwt.jwks_url",
+            "the URL does not start with https://, so a changed response could add keys; set an https URL or \
+             jwks_file. A loopback address may use http",
+        );
+        let message = "the issuer is missing; set the expected iss claim of tokens";
+        found.require(!self.issuer.is_empty(), "auth.jwt.issuer", message);
+        found.require(
+            !self.audience.is_empty(),
+            "auth.jwt.audience",
+            "the audience is missing; set the expected aud claim, otherwise tokens of other services are accepted",
+        );
+        found.require(
+            self.leeway <= MAX_LEEWAY,
+            "auth.jwt.leeway",
+            "the leeway is longer than 5m, so expired tokens would stay valid; synchronize the clocks",
+        );
+        let message = "no token type is accepted; set for example [\"JWT\"]";
+        found.require(!self.types.is_empty(), "auth.jwt.types", message);
+        let (tenant, role, groups) = (&self.tenant_claim, &self.role_claim, &self.groups_claim);
+        for (key, claim) in [("tenant_claim", tenant), ("role_claim", role), ("groups_claim", groups)] {
+            found.require(!claim.is_empty(), format_args!("auth.jwt.{key}"), "the claim name is missing");
+        }
     }
 }
 
 impl TrustedGatewayConfig {
-    fn error(&self, many_pods: bool) -> Option<(&'static str, String)> {
+    fn validate(&self, many_pods: bool, found: &mut Violations) {
         if let Err(message) = self.networks() {
-            return Some(("auth.gateway.sources", message));
+            found.report("auth.gateway.sources", message);
         }
-        if self.sources.is_empty() && self.secret.is_none() {
-            let message =
-                "any client can send the gateway headers; set sources, a secret, or both".to_owned();
-            return Some(("auth.gateway.sources", message));
-        }
+        let message = "any client can send the gateway headers; set sources, a secret, or both";
+        found.require(!self.sources.is_empty() || self.secret.is_some(), "auth.gateway.sources", message);
         let Self { secret_header, user_header, role_header, tenants_header, groups_header, .. } = self;
         let headers = [secret_header, user_header, role_header, tenants_header, groups_header];
         let is_name = |name: &str| {
             !name.is_empty()
                 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         };
-        if let Some(name) = headers.into_iter().find(|name| !is_name(name)) {
-            let message = format!("invalid header name {name:?}; use only lowercase letters, digits and -");
-            return Some(("auth.gateway", message));
+        for name in headers.into_iter().filter(|name| !is_name(name)) {
+            let message =
+                format_args!("invalid header name {name:?}; use only lowercase letters, digits and -");
+            found.report("auth.gateway", message);
         }
-        (many_pods && self.secret.is_none()).then(|| {
-            let message = "pods forward requests to each other from addresses other than the gateway's; set a secret to \
-                        authenticate them";
-            ("auth.gateway.secret", message.to_owned())
-        })
+        found.require(
+            !many_pods || self.secret.is_some(),
+            "auth.gateway.secret",
+            "pods forward requests to each other from addresses other than the gateway's; set a secret to \
+             authenticate them",
+        );
     }
 }
 
@@ -309,8 +252,7 @@ mod tests {
 
     #[track_caller]
     fn check(auth: &AuthConfig, listen: &str, many: bool, expected: &[&str]) {
-        let found = auth.validate(listen.parse().unwrap(), many);
-        assert_eq!(found.iter().map(|(key, _)| *key).collect::<Vec<_>>(), expected, "{found:?}");
+        assert_eq!(Violations::keys(|found| auth.validate(listen.parse().unwrap(), many, found)), expected);
     }
 
     #[test]

@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::loopback::is_loopback_url;
 use super::units;
+use super::violations::Violations;
 
 /// Configuration of `[cluster]`: one pod or many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct ClusterConfig {
     /// Mode of shard assignment.
     pub mode: ClusterMode,
@@ -21,10 +22,10 @@ pub struct ClusterConfig {
     /// Number of pods, with [`ClusterMode::Static`].
     pub pod_count: u16,
     /// Time after the last lease renewal until a pod counts as failed.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub lease_ttl: Duration,
     /// Maximum time to finish in-flight work when a shard is handed over.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub handover_timeout: Duration,
     /// URL at which other pods reach the HTTP API; the listen address if empty.
     pub advertise_url: String,
@@ -36,19 +37,13 @@ pub struct ClusterConfig {
 
 /// Configuration of `[cluster.tls]`: identity of other pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct ClusterTlsConfig {
     /// CA certificates of the pods; PEM.
     #[serde(with = "units::optional")]
     pub ca: Option<PathBuf>,
     /// Name in the certificate of a pod; `{pod}` is replaced with the name of the pod.
     pub peer_name: String,
-}
-
-impl Default for ClusterTlsConfig {
-    fn default() -> Self {
-        Self { ca: None, peer_name: "{pod}".to_owned() }
-    }
 }
 
 /// Mode of shard assignment.
@@ -64,21 +59,6 @@ pub enum ClusterMode {
     Static,
 }
 
-impl Default for ClusterConfig {
-    fn default() -> Self {
-        Self {
-            mode: ClusterMode::Standalone,
-            name: "orlog".to_owned(),
-            pod_count: 1,
-            lease_ttl: Duration::from_secs(3),
-            handover_timeout: Duration::from_millis(500),
-            advertise_url: String::new(),
-            allow_plaintext: false,
-            tls: ClusterTlsConfig::default(),
-        }
-    }
-}
-
 /// Returns the ordinal at the end of a pod name, as in a StatefulSet.
 #[must_use]
 pub fn ordinal(pod: &str) -> Option<u16> {
@@ -86,37 +66,26 @@ pub fn ordinal(pod: &str) -> Option<u16> {
 }
 
 impl ClusterConfig {
-    /// Validates rules that involve several keys. Returns the key and the reason.
-    pub(super) fn validate(&self, node: &str, nats: bool) -> Option<(&'static str, String)> {
+    /// Validates rules that involve several keys.
+    pub(super) fn validate(&self, node: &str, nats: bool, found: &mut Violations) {
         if self.mode == ClusterMode::Standalone {
-            return None;
+            return;
         }
-        if !nats {
-            return Some(("cluster.mode", "several pods require `bus.kind = \"nats\"`".to_owned()));
-        }
+        found.require(nats, "cluster.mode", "several pods require `bus.kind = \"nats\"`");
         let is_valid_name =
             |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-        if self.name.is_empty() || !is_valid_name(&self.name) {
-            return Some((
-                "cluster.name",
-                format!("{:?} contains characters other than letters, digits, - and _", self.name),
-            ));
-        }
-        if self.lease_ttl < Duration::from_secs(1) {
-            return Some(("cluster.lease_ttl", "must be at least 1s".to_owned()));
-        }
-        if self.mode == ClusterMode::Static && ordinal(node).is_none_or(|ordinal| ordinal >= self.pod_count) {
-            let message = format!(
-                "with `static`, the node name must end in a number below {}, as in orlog-0; it is {node:?}",
-                self.pod_count
-            );
-            return Some(("cluster.mode", message));
-        }
-        None
+        let name = &self.name;
+        let message = format_args!("{name:?} contains characters other than letters, digits, - and _");
+        found.require(!name.is_empty() && is_valid_name(name), "cluster.name", message);
+        found.require(self.lease_ttl >= Duration::from_secs(1), "cluster.lease_ttl", "must be at least 1s");
+        let count = self.pod_count;
+        let message = format_args!(
+            "with `static`, the node name must end in a number below {count}, as in orlog-0; it is {node:?}"
+        );
+        let is_pod = ordinal(node).is_some_and(|ordinal| ordinal < count);
+        found.require(self.mode != ClusterMode::Static || is_pod, "cluster.mode", message);
     }
-}
 
-impl ClusterConfig {
     /// Returns the URL at which other pods reach the HTTP API of this pod.
     #[must_use]
     pub fn url(&self, listen: SocketAddr, https: bool) -> String {
@@ -126,36 +95,33 @@ impl ClusterConfig {
         }
     }
 
-    /// Validates the transport of requests between pods. Returns the key and the reason.
-    pub(super) fn validate_transport(
-        &self,
-        listen: SocketAddr,
-        https: bool,
-    ) -> Option<(&'static str, String)> {
+    /// Validates the transport of requests between pods.
+    pub(super) fn validate_transport(&self, listen: SocketAddr, https: bool, found: &mut Violations) {
         if self.mode == ClusterMode::Standalone {
-            return None;
+            return;
         }
         let url = self.url(listen, https);
         let scheme = if https { "https://" } else { "http://" };
         if !url.starts_with(scheme) {
             let state = if https { "is set" } else { "is not set" };
-            let message = format!("{url:?} must start with {scheme}, because http.tls.certificate {state}");
-            return Some(("cluster.advertise_url", message));
+            let message =
+                format_args!("{url:?} must start with {scheme}, because http.tls.certificate {state}");
+            return found.report("cluster.advertise_url", message);
         }
         match (https, self.tls.ca.is_some()) {
             (true, false) => {
                 let message = "pods verify each other; set the CA that issues their certificates";
-                Some(("cluster.tls.ca", message.to_owned()))
+                found.report("cluster.tls.ca", message);
             }
-            (false, true) => Some(("cluster.tls.ca", "requires http.tls.certificate".to_owned())),
+            (false, true) => found.report("cluster.tls.ca", "requires http.tls.certificate"),
             (false, false) if !self.allow_plaintext && !is_loopback_url(&url) => {
-                let message = format!(
+                let message = format_args!(
                     "pods would forward requests, with the credentials of their callers, over HTTP ({url}); set [http.tls] \
                      and [cluster.tls], or set cluster.allow_plaintext = true inside an encrypted pod network"
                 );
-                Some(("cluster.allow_plaintext", message))
+                found.report("cluster.allow_plaintext", message);
             }
-            (true, true) | (false, false) => None,
+            (true, true) | (false, false) => {}
         }
     }
 }
@@ -166,7 +132,8 @@ mod tests {
 
     #[track_caller]
     fn check(cluster: &ClusterConfig, node: &str, nats: bool, key: Option<&str>) {
-        assert_eq!(cluster.validate(node, nats).map(|(key, _)| key), key);
+        let keys = Violations::keys(|found| cluster.validate(node, nats, found));
+        assert_eq!(keys, key.into_iter().collect::<Vec<_>>());
     }
 
     #[test]
@@ -198,22 +165,35 @@ mod tests {
             ..ClusterConfig::default()
         };
         let error = |config: &ClusterConfig, listen: &str, https: bool| {
-            config.validate_transport(listen.parse().unwrap(), https).map(|(key, _)| key)
+            let listen = listen.parse().unwrap();
+            Violations::keys(|found| config.validate_transport(listen, https, found)).pop()
         };
         let (local, any, pod) = ("127.0.0.1:7070", "0.0.0.0:7070", "http://10.0.0.7:7070");
         assert_eq!(error(&ClusterConfig::default(), any, false), None);
         assert_eq!(error(&config("", false, None), local, false), None);
         assert_eq!(error(&config("http://localhost:1", false, None), any, false), None);
-        assert_eq!(error(&config("", false, None), "10.0.0.7:7070", false), Some("cluster.allow_plaintext"));
-        assert_eq!(error(&config(pod, false, None), any, false), Some("cluster.allow_plaintext"));
+        assert_eq!(
+            error(&config("", false, None), "10.0.0.7:7070", false).as_deref(),
+            Some("cluster.allow_plaintext")
+        );
+        assert_eq!(error(&config(pod, false, None), any, false).as_deref(), Some("cluster.allow_plaintext"));
         let disguised = "http://127.0.0.1.example.com:7070";
-        assert_eq!(error(&config(disguised, false, None), any, false), Some("cluster.allow_plaintext"));
+        assert_eq!(
+            error(&config(disguised, false, None), any, false).as_deref(),
+            Some("cluster.allow_plaintext")
+        );
         assert_eq!(error(&config(pod, true, None), any, false), None);
-        assert_eq!(error(&config(pod, true, Some("ca")), any, true), Some("cluster.advertise_url"));
-        assert_eq!(error(&config("https://a:1", false, None), any, false), Some("cluster.advertise_url"));
-        assert_eq!(error(&config("https://a:1", false, None), any, true), Some("cluster.tls.ca"));
+        assert_eq!(
+            error(&config(pod, true, Some("ca")), any, true).as_deref(),
+            Some("cluster.advertise_url")
+        );
+        assert_eq!(
+            error(&config("https://a:1", false, None), any, false).as_deref(),
+            Some("cluster.advertise_url")
+        );
+        assert_eq!(error(&config("https://a:1", false, None), any, true).as_deref(), Some("cluster.tls.ca"));
         assert_eq!(error(&config("https://a:1", false, Some("ca")), any, true), None);
-        assert_eq!(error(&config("", false, Some("ca")), local, false), Some("cluster.tls.ca"));
+        assert_eq!(error(&config("", false, Some("ca")), local, false).as_deref(), Some("cluster.tls.ca"));
         assert_eq!(config("", false, None).url(local.parse().unwrap(), true), "https://127.0.0.1:7070");
     }
 }

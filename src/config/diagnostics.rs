@@ -1,15 +1,13 @@
-//! Diagnostics of an invalid configuration: the layer, the line, and a suggestion.
+//! Diagnostics of an invalid configuration: the key, its place in a text, and a suggestion.
 
-use std::path::Path;
-
-use serde::Deserialize;
+use serde_path_to_error::Segment;
+use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::{Config, Error, defaults};
+use super::{Config, defaults};
 
 /// Minimum similarity of two names for a suggestion, from 0 to 1.
 const LIKENESS: f64 = 0.8;
-const MISSING: &str = "missing field";
 
 /// Diagnostic in a TOML text: location, reason and suggestion.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,50 +24,63 @@ impl ConfigDiagnostic {
     /// Converts a TOML error in this text to a diagnostic.
     #[must_use]
     pub fn of(text: &str, error: &toml::de::Error) -> Self {
-        let offset = error.span().map_or(0, |span| span.start);
-        let before = &text[..offset.min(text.len())];
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let (line, column) = line_and_column(text, error.span().map_or(0, |span| span.start));
         Self { line, column, message: explain(error.message()) }
     }
 }
 
-/// Creates an error in the text of the configuration file.
-pub(super) fn file(path: &Path, text: &str, error: &toml::de::Error) -> Error {
-    let ConfigDiagnostic { line, column, message: what } = ConfigDiagnostic::of(text, error);
-    Error::Invalid { location: format!("{}:{line}:{column}", path.display()), message: what }
+/// Returns line and column of a byte offset, both from 1.
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = &text[..offset.min(text.len())];
+    let line = before.matches('\n').count() + 1;
+    (line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1)
 }
 
-/// Returns the layer that causes the error: the first layer that is invalid on its own, else no layer.
-/// A key that a layer lacks is not an error if another layer has it.
-pub(super) fn layer<'a>(
-    from_file: Option<(&Path, &str)>,
-    mut settings: impl Iterator<Item = (&'a str, Table)>,
-    whole: &toml::de::Error,
-) -> Error {
-    let counts = |error: &toml::de::Error| {
-        !error.message().starts_with(MISSING) || whole.message().starts_with(MISSING)
-    };
-    if let Some((path, text)) = from_file
-        && let Some(error) = toml::from_str::<Config>(text).err().filter(counts)
-    {
-        return file(path, text, &error);
+/// Key that is unknown, missing or has an invalid value.
+pub(super) struct KeyError {
+    /// Path of the key; of the table if a key is missing.
+    pub(super) path: Vec<String>,
+    pub(super) message: String,
+    is_unknown: bool,
+    /// Whether a required key is missing.
+    pub(super) is_missing: bool,
+}
+
+impl KeyError {
+    /// Returns line and column of the key in a TOML text; `None` if the text does not contain it.
+    pub(super) fn find_in(&self, text: &str) -> Option<(usize, usize)> {
+        let document = DeTable::parse(text).ok()?;
+        let mut table = Some(document.get_ref());
+        let mut place = None;
+        for (depth, name) in self.path.iter().enumerate() {
+            let found = table.and_then(|table| table.iter().find(|(key, _)| key.get_ref() == name));
+            let Some((key, value)) = found else { break };
+            let is_key = self.is_unknown && depth + 1 == self.path.len();
+            place = Some(if is_key { key.span().start } else { value.span().start });
+            table = match value.get_ref() {
+                DeValue::Table(inner) => Some(inner),
+                _ => None,
+            };
+        }
+        place.map(|offset| line_and_column(text, offset))
     }
-    let invalid = settings.find_map(|(location, table)| {
-        let error = Config::deserialize(Value::Table(table)).err().filter(counts)?;
-        Some(Error::Invalid { location: location.to_owned(), message: explain(error.message()) })
-    });
-    invalid.unwrap_or_else(|| Error::Invalid {
-        location: "the configuration".to_owned(),
-        message: whole.to_string().trim_end().replace('\n', " "),
-    })
 }
 
-/// Returns the error of a single key; `None` if only other keys are missing.
-pub(super) fn diagnose_key(location: &str, table: Table) -> Option<Error> {
-    let error = Config::deserialize(Value::Table(table)).err()?;
-    let counts = !error.message().starts_with(MISSING);
-    counts.then(|| Error::Invalid { location: location.to_owned(), message: explain(error.message()) })
+/// Reads a table with every key.
+pub(super) fn read(table: Table) -> Result<Config, KeyError> {
+    serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
+        let name = |segment: &Segment| match segment {
+            Segment::Map { key } => Some(key.clone()),
+            Segment::Seq { .. } | Segment::Enum { .. } | Segment::Unknown => None,
+        };
+        let message = error.inner().message();
+        KeyError {
+            path: error.path().iter().filter_map(name).collect(),
+            message: explain(message),
+            is_unknown: message.starts_with("unknown field"),
+            is_missing: message.starts_with("missing field"),
+        }
+    })
 }
 
 /// Shortens the message of serde: suggests the most similar name in place of the list of all names.
@@ -81,21 +92,26 @@ fn explain(message: &str) -> String {
     let has_suffix = |name: &str| name.rsplit('_').next() == Some(found);
     let likeness = |name: &str| if has_suffix(name) { 1.0 } else { strsim::jaro_winkler(found, name) };
     let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let nearest = nearest.filter(|name| likeness(name) > LIKENESS).map(|name| (*name).to_owned());
     let elsewhere =
-        || paths(&defaults::table()).into_iter().find(|path| path.rsplit('.').next() == Some(found));
-    match nearest.filter(|name| likeness(name) > LIKENESS) {
+        || leaves(&defaults::TABLE).into_iter().find(|(path, _)| path.last().is_some_and(|key| key == found));
+    match nearest.or_else(|| Some(elsewhere()?.0.join("."))) {
         Some(name) => format!("unknown key `{found}`; did you mean `{name}`?"),
-        None => match elsewhere() {
-            Some(path) => format!("unknown key `{found}`; did you mean `{path}`?"),
-            None => format!("unknown key `{found}`; known keys: {}", known.join(", ")),
-        },
+        None => format!("unknown key `{found}`; known keys: {}", known.join(", ")),
     }
 }
 
-fn paths(table: &Table) -> Vec<String> {
-    let nested = table.iter().flat_map(|(key, value)| match value {
-        Value::Table(inner) => paths(inner).into_iter().map(|path| format!("{key}.{path}")).collect(),
-        _ => vec![key.clone()],
-    });
-    nested.collect()
+/// Returns the keys of a table that are no tables themselves, each with its path and value.
+pub(super) fn leaves(table: &Table) -> Vec<(Vec<String>, Value)> {
+    let mut found = Vec::new();
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) if !inner.is_empty() => {
+                let below = leaves(inner).into_iter();
+                found.extend(below.map(|(path, value)| ([vec![key.clone()], path].concat(), value)));
+            }
+            _ => found.push((vec![key.clone()], value.clone())),
+        }
+    }
+    found
 }

@@ -7,23 +7,23 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::units;
+use super::violations::Violations;
 
-const MIB: u64 = 1 << 20;
 /// Minimum of `http.max_connections`.
 pub(crate) const MIN_CONNECTIONS: usize = 16;
 
 /// Configuration of `[http]`: limits of the HTTP API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct HttpServerConfig {
     /// Maximum body size with one event or control request, in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub max_body_size: u64,
     /// Maximum body size with a batch of events, in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub max_batch_size: u64,
     /// Maximum size of all request bodies in memory, in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub max_bytes_in_flight: u64,
     /// Maximum page size of a list.
     pub max_page_size: usize,
@@ -34,7 +34,7 @@ pub struct HttpServerConfig {
     /// Maximum number of queries with a condition that one tenant runs at the same time.
     pub max_concurrent_queries: usize,
     /// Timeout of a request.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub request_timeout: Duration,
     /// Names of this node in the `Host` header.
     pub allowed_hosts: Vec<HostPattern>,
@@ -72,43 +72,29 @@ impl HttpTlsConfig {
         self.certificate.is_some()
     }
 
-    /// Validates rules that involve several keys. Returns the key and the reason.
-    pub(super) fn validate(&self, cluster_ca: bool) -> Option<(&'static str, &'static str)> {
-        if self.certificate.is_some() != self.key.is_some() {
-            return Some(("http.tls.certificate", "certificate and key must be set together"));
-        }
-        if self.client_ca.is_some() && !self.is_enabled() {
-            return Some(("http.tls.client_ca", "requires http.tls.certificate"));
-        }
-        let has_ca = self.client_ca.is_some() || cluster_ca;
-        (self.require_client_certificate && !has_ca)
-            .then_some(("http.tls.require_client_certificate", "requires http.tls.client_ca"))
-    }
-}
-
-impl Default for HttpServerConfig {
-    fn default() -> Self {
-        Self {
-            max_body_size: MIB,
-            max_batch_size: 8 * MIB,
-            max_bytes_in_flight: 256 * MIB,
-            max_page_size: 1000,
-            scan_limit: 20_000,
-            max_concurrent_reads: 64,
-            max_concurrent_queries: 4,
-            request_timeout: Duration::from_secs(30),
-            allowed_hosts: Vec::new(),
-            max_connections: 4096,
-            max_connections_per_address: 1024,
-            tls: HttpTlsConfig::default(),
-            per_caller: CallerQuotaConfig::default(),
-        }
+    /// Validates rules that involve several keys.
+    pub(super) fn validate(&self, cluster_ca: bool, found: &mut Violations) {
+        found.require(
+            self.certificate.is_some() == self.key.is_some(),
+            "http.tls.certificate",
+            "certificate and key must be set together",
+        );
+        found.require(
+            self.client_ca.is_none() || self.is_enabled(),
+            "http.tls.client_ca",
+            "requires http.tls.certificate",
+        );
+        found.require(
+            !self.require_client_certificate || self.client_ca.is_some() || cluster_ca,
+            "http.tls.require_client_certificate",
+            "requires http.tls.client_ca",
+        );
     }
 }
 
 /// Configuration of `[http.per_caller]`: quotas of one caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct CallerQuotaConfig {
     /// Maximum rate of requests; zero: no limit.
     pub max_requests_per_second: u32,
@@ -119,42 +105,24 @@ pub struct CallerQuotaConfig {
     /// Maximum number of requests that wait for jobs or changes.
     pub max_long_polls: usize,
     /// Maximum CPU time of queries with a condition; zero: no limit.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub max_query_time_per_minute: Duration,
     /// Maximum share of `max_bytes_in_flight` and `max_concurrent_reads`.
     pub max_share: f64,
 }
 
-impl Default for CallerQuotaConfig {
-    fn default() -> Self {
-        Self {
-            max_requests_per_second: 0,
-            request_burst: 1000,
-            max_concurrent_requests: 2048,
-            max_long_polls: 1024,
-            max_query_time_per_minute: Duration::from_secs(30),
-            max_share: 0.5,
-        }
-    }
-}
-
 impl HttpServerConfig {
-    /// Validates the keys of this table. Returns the invalid keys and the reasons.
-    pub(super) fn validate(&self) -> Vec<(&'static str, String)> {
-        let mut errors = Vec::new();
-        let mut check = |is_valid: bool, key: &'static str, message: String| {
-            if !is_valid {
-                errors.push((key, message));
-            }
-        };
+    /// Validates the keys of this table.
+    pub(super) fn validate(&self, found: &mut Violations) {
         let (page, scan) = (self.max_page_size, self.scan_limit);
-        let message = format!("must be between 1 and http.scan_limit: {page}, {scan}");
-        check(page > 0 && scan >= page, "http.max_page_size", message);
+        let message = format_args!("must be between 1 and http.scan_limit: {page}, {scan}");
+        found.require(page > 0 && scan >= page, "http.max_page_size", message);
         let largest = self.max_batch_size.max(self.max_body_size);
-        let message = format!("must be at least http.max_batch_size and http.max_body_size: {largest} bytes");
-        check(self.max_bytes_in_flight >= largest, "http.max_bytes_in_flight", message);
-        let message = format!("must be at least {MIN_CONNECTIONS}");
-        check(self.max_connections >= MIN_CONNECTIONS, "http.max_connections", message);
+        let message =
+            format_args!("must be at least http.max_batch_size and http.max_body_size: {largest} bytes");
+        found.require(self.max_bytes_in_flight >= largest, "http.max_bytes_in_flight", message);
+        let message = format_args!("must be at least {MIN_CONNECTIONS}");
+        found.require(self.max_connections >= MIN_CONNECTIONS, "http.max_connections", message);
         let quotas = &self.per_caller;
         for (key, value) in [
             ("http.max_concurrent_reads", self.max_concurrent_reads),
@@ -164,12 +132,11 @@ impl HttpServerConfig {
             ("http.per_caller.max_concurrent_requests", quotas.max_concurrent_requests),
             ("http.per_caller.max_long_polls", quotas.max_long_polls),
         ] {
-            check(value > 0, key, "must be at least 1".to_owned());
+            found.require(value > 0, key, "must be at least 1");
         }
         let share = quotas.max_share;
-        let message = format!("{share} is not above 0.0 and at most 1.0");
-        check(share > 0.0 && share <= 1.0, "http.per_caller.max_share", message);
-        errors
+        let message = format_args!("{share} is not above 0.0 and at most 1.0");
+        found.require(share > 0.0 && share <= 1.0, "http.per_caller.max_share", message);
     }
 }
 

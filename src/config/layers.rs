@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::{Config, Error, defaults, diagnostics};
+use super::diagnostics::{ConfigDiagnostic, KeyError, leaves, read};
+use super::{Config, Error, defaults};
 
 const PREFIX: &str = "ORLOG_";
 /// Environment variables that the command line reads itself.
@@ -50,7 +51,7 @@ impl Setting {
             return None;
         }
         let path: Vec<String> = key.split("__").map(str::to_ascii_lowercase).collect();
-        let value = typed(default_of(&path).as_ref(), text);
+        let value = typed(default_of(&path), text);
         Some(Self { origin: format!("environment variable {name}"), path, value })
     }
 
@@ -62,6 +63,14 @@ impl Setting {
             .iter()
             .rev()
             .fold(innermost, |inner, key| Table::from_iter([(key.clone(), Value::Table(inner))]))
+    }
+
+    /// Returns the error of this key; `None` if only other keys are missing.
+    fn error(&self) -> Option<Error> {
+        let mut table = defaults::TABLE.clone();
+        merge(&mut table, self.alone());
+        let error = read(table).err().filter(|error| !error.is_missing)?;
+        Some(Error::Invalid { location: self.origin.clone(), message: error.message })
     }
 }
 
@@ -114,20 +123,19 @@ impl Layers {
     /// If a layer contains an unknown key or an invalid value; the text names the location.
     pub fn load(&self) -> Result<Config, Error> {
         let config = self.merged()?;
-        config.check()?;
-        Ok(config)
+        config.validate().into_iter().next().map_or(Ok(config), Err)
     }
 
     fn merged(&self) -> Result<Config, Error> {
-        let mut merged = defaults::table();
+        let mut merged = defaults::TABLE.clone();
         if let Some((path, text)) = &self.file {
-            let file = text.parse::<Table>().map_err(|error| diagnostics::file(path, text, &error))?;
-            merge(&mut merged, file);
+            merge(&mut merged, parse(path, text)?);
         }
         for setting in &self.settings {
             merge(&mut merged, setting.alone());
         }
-        Value::Table(merged).try_into().map_err(|error| self.blame(&error))
+        read(merged)
+            .map_err(|error| Error::Invalid { location: self.location_of(&error), message: error.message })
     }
 
     /// Returns all errors, by layer and key. Rules that involve several keys are validated only if each key
@@ -135,62 +143,53 @@ impl Layers {
     #[must_use]
     pub fn errors(&self) -> Vec<Error> {
         let mut found = Vec::new();
-        if let Some((path, text)) = &self.file {
-            match text.parse::<Table>() {
+        if let Some((file, text)) = &self.file {
+            let setting = |(path, value): (Vec<String>, Value)| Setting {
+                origin: format!("{}: {}", file.display(), path.join(".")),
+                path,
+                value,
+            };
+            match parse(file, text) {
                 Ok(table) => {
-                    let origin = |key: &str| format!("{}: {key}", path.display());
-                    found.extend(leaves(&table).into_iter().filter_map(|leaf| {
-                        diagnostics::diagnose_key(&origin(&leaf.path.join(".")), leaf.alone())
-                    }));
+                    found.extend(leaves(&table).into_iter().filter_map(|leaf| setting(leaf).error()));
                 }
-                Err(error) => found.push(diagnostics::file(path, text, &error)),
+                Err(error) => found.push(error),
             }
         }
-        found.extend(
-            self.settings
-                .iter()
-                .filter_map(|setting| diagnostics::diagnose_key(&setting.origin, setting.alone())),
-        );
-        if found.is_empty()
-            && let Ok(config) = self.merged()
-        {
-            return config.validate();
-        }
+        found.extend(self.settings.iter().filter_map(Setting::error));
         if found.is_empty() {
-            found.extend(self.load().err());
+            return self.merged().map_or_else(|error| vec![error], |config| config.validate());
         }
         found
     }
 
-    fn blame(&self, error: &toml::de::Error) -> Error {
-        let file = self.file.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
-        let settings = self.settings.iter().map(|setting| (setting.origin.as_str(), setting.alone()));
-        diagnostics::layer(file, settings, error)
-    }
-}
-
-/// Returns the leaf keys of a table, each with its path.
-fn leaves(table: &Table) -> Vec<Setting> {
-    let mut found = Vec::new();
-    for (key, value) in table {
-        match value {
-            Value::Table(inner) if !inner.is_empty() => {
-                found.extend(leaves(inner).into_iter().map(|mut leaf| {
-                    leaf.path.insert(0, key.clone());
-                    leaf
-                }));
-            }
-            _ => found.push(Setting { origin: String::new(), path: vec![key.clone()], value: value.clone() }),
+    /// Returns the layer that sets a key: a flag or variable, or the place in the file.
+    fn location_of(&self, error: &KeyError) -> String {
+        let sets = |setting: &&Setting| error.path.starts_with(&setting.path);
+        if let Some(setting) = self.settings.iter().rfind(sets) {
+            return setting.origin.clone();
         }
+        if let Some((path, text)) = &self.file
+            && let Some((line, column)) = error.find_in(text)
+        {
+            return format!("{}:{line}:{column}", path.display());
+        }
+        let is_below = |setting: &&Setting| setting.path.starts_with(&error.path);
+        let below = self.settings.iter().find(is_below);
+        below.map_or_else(|| "the configuration".to_owned(), |setting| setting.origin.clone())
     }
-    found
 }
 
-fn default_of(path: &[String]) -> Option<Value> {
+fn parse(path: &Path, text: &str) -> Result<Table, Error> {
+    text.parse().map_err(|error| {
+        let ConfigDiagnostic { line, column, message } = ConfigDiagnostic::of(text, &error);
+        Error::Invalid { location: format!("{}:{line}:{column}", path.display()), message }
+    })
+}
+
+fn default_of(path: &[String]) -> Option<&'static Value> {
     let (first, rest) = path.split_first()?;
-    let mut defaults = defaults::table();
-    let value = defaults.remove(first)?;
-    rest.iter().try_fold(value, |value, key| value.get(key).cloned())
+    rest.iter().try_fold(defaults::TABLE.get(first)?, |value, key| value.get(key))
 }
 
 /// Converts the text of a variable to the type of the key. If that fails, or the key has no default,
@@ -208,7 +207,8 @@ fn typed(default: Option<&Value>, text: &str) -> Value {
     }
 }
 
-fn merge(below: &mut Table, above: Table) {
+/// Sets the keys of the table above in the table below.
+pub(super) fn merge(below: &mut Table, above: Table) {
     for (key, value) in above {
         match (below.get_mut(&key), value) {
             (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),

@@ -8,7 +8,7 @@ use super::units;
 
 /// Configuration of `[limits]`: limits of one shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct LimitsConfig {
     /// Maximum consumed messages whose transitions are not durable yet.
     pub max_in_flight_per_ingester: usize,
@@ -23,34 +23,16 @@ pub struct LimitsConfig {
     /// Maximum number of instances in memory.
     pub max_live_instances: usize,
     /// Idle time after which an instance is passivated.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub idle_timeout: Duration,
     /// Maximum size of the state of an instance.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub max_state_size: u64,
     /// Maximum attempts to apply an input that crashes its instance.
     pub max_attempts_per_input: u32,
     /// Maximum restarts within the period before the process stops.
     pub max_restarts: usize,
     /// Period of the restart limit.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub restart_period: Duration,
-}
-
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        Self {
-            max_in_flight_per_ingester: 8192,
-            max_in_flight_per_tenant: 128,
-            max_in_flight_per_instance: 32,
-            max_in_flight_per_window: 1024,
-            max_group_commit: 1024,
-            max_live_instances: 50_000,
-            idle_timeout: Duration::from_secs(30),
-            max_state_size: 1 << 20,
-            max_attempts_per_input: 3,
-            max_restarts: 10,
-            restart_period: Duration::from_mins(1),
-        }
-    }
 }

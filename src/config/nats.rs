@@ -9,26 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use super::loopback::is_loopback_url;
 use super::units;
+use super::violations::Violations;
 
 /// Configuration of `[nats]`: JetStream for one or more pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct NatsConfig {
     /// Server URLs; any servers of the cluster.
     pub servers: Vec<String>,
     /// User name, used with `password`.
     pub user: String,
     /// Password of the user.
-    #[serde(with = "units::secret")]
+    #[serde(with = "units::optional")]
     pub password: Option<SecretRef>,
     /// Access token.
-    #[serde(with = "units::secret")]
+    #[serde(with = "units::optional")]
     pub token: Option<SecretRef>,
     /// Seed of an nkey.
-    #[serde(with = "units::secret")]
+    #[serde(with = "units::optional")]
     pub nkey: Option<SecretRef>,
     /// Content of a `.creds` file.
-    #[serde(with = "units::secret")]
+    #[serde(with = "units::optional")]
     pub creds: Option<SecretRef>,
     /// Whether missing streams are created at startup.
     pub provision: bool,
@@ -37,7 +38,7 @@ pub struct NatsConfig {
     /// Replicas of each stream.
     pub replicas: usize,
     /// Time for which a message id is deduplicated.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub duplicate_window: Duration,
     /// TLS of the connection.
     pub tls: NatsTlsConfig,
@@ -74,7 +75,7 @@ pub struct NatsTlsConfig {
 
 /// Configuration of `[nats.signing]`: signatures of effect commands, effect results and workflow commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct SigningConfig {
     /// Shared keys: the first one signs, all verify.
     pub keys: Vec<SecretRef>,
@@ -84,52 +85,16 @@ pub struct SigningConfig {
     pub allow_unsigned_scripts: bool,
 }
 
-impl Default for SigningConfig {
-    fn default() -> Self {
-        Self { keys: Vec::new(), required: true, allow_unsigned_scripts: false }
-    }
-}
-
 /// Limits of a stream. Messages beyond the limits are dropped, even if they are unread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct StreamLimits {
     /// Maximum age of a message; unlimited if empty.
-    #[serde(with = "units::optional_duration")]
+    #[serde(with = "units::optional")]
     pub max_age: Option<Duration>,
     /// Maximum size in bytes; the limit of the server if empty.
-    #[serde(with = "units::optional_size")]
+    #[serde(with = "units::optional")]
     pub max_size: Option<u64>,
-}
-
-impl Default for StreamLimits {
-    fn default() -> Self {
-        Self { max_age: Some(Duration::from_hours(7 * 24)), max_size: None }
-    }
-}
-
-impl Default for NatsConfig {
-    fn default() -> Self {
-        let month = || StreamLimits { max_age: Some(Duration::from_hours(30 * 24)), max_size: None };
-        Self {
-            servers: vec!["nats://127.0.0.1:4222".to_owned()],
-            user: String::new(),
-            password: None,
-            token: None,
-            nkey: None,
-            creds: None,
-            provision: true,
-            manage_aggregate_stream: false,
-            replicas: 1,
-            duplicate_window: Duration::from_mins(2),
-            tls: NatsTlsConfig::default(),
-            signing: SigningConfig::default(),
-            aggregates: month(),
-            commands: StreamLimits::default(),
-            events: StreamLimits::default(),
-            dead_letters: month(),
-        }
-    }
 }
 
 impl NatsConfig {
@@ -158,33 +123,31 @@ impl NatsConfig {
         self.servers.iter().all(is_local)
     }
 
-    /// Validates rules that involve several keys. Returns the key and the reason.
-    pub(super) fn validate(&self) -> Option<(&'static str, String)> {
-        let provided = [
+    /// Validates rules that involve several keys.
+    pub(super) fn validate(&self, found: &mut Violations) {
+        let credentials = [
             ("nats.user", !self.user.is_empty()),
             ("nats.token", self.token.is_some()),
             ("nats.nkey", self.nkey.is_some()),
             ("nats.creds", self.creds.is_some()),
         ];
-        let provided: Vec<_> =
-            provided.iter().filter(|(_, provided)| *provided).map(|(key, _)| *key).collect();
-        if let [first, second, ..] = provided[..] {
-            return Some((first, format!("conflicts with {second}; set only one of them")));
+        let mut provided = credentials.iter().filter(|(_, provided)| *provided).map(|(key, _)| key);
+        if let (Some(first), Some(second)) = (provided.next(), provided.next()) {
+            found.report(first, format_args!("conflicts with {second}; set only one of them"));
         }
-        if self.user.is_empty() != self.password.is_none() {
-            return Some(("nats.user", "user and password must be set together".to_owned()));
-        }
-        if self.tls.certificate.is_some() != self.tls.key.is_some() {
-            return Some(("nats.tls.certificate", "certificate and key must be set together".to_owned()));
-        }
-        if self.tls.required && self.tls.allow_plaintext {
-            let message = "contradicts nats.tls.required; set only one of them".to_owned();
-            return Some(("nats.tls.allow_plaintext", message));
-        }
-        if !(1..=5).contains(&self.replicas) {
-            return Some(("nats.replicas", format!("{} is not between 1 and 5", self.replicas)));
-        }
-        self.servers.is_empty().then(|| ("nats.servers", "set at least one server".to_owned()))
+        let is_complete = self.user.is_empty() == self.password.is_none();
+        found.require(is_complete, "nats.user", "user and password must be set together");
+        let is_complete = self.tls.certificate.is_some() == self.tls.key.is_some();
+        found.require(is_complete, "nats.tls.certificate", "certificate and key must be set together");
+        found.require(
+            !(self.tls.required && self.tls.allow_plaintext),
+            "nats.tls.allow_plaintext",
+            "contradicts nats.tls.required; set only one of them",
+        );
+        let replicas = self.replicas;
+        let message = format_args!("{replicas} is not between 1 and 5");
+        found.require((1..=5).contains(&replicas), "nats.replicas", message);
+        found.require(!self.servers.is_empty(), "nats.servers", "set at least one server");
     }
 }
 
@@ -227,6 +190,6 @@ mod tests {
     fn required_and_allowed_plaintext_contradict_each_other() {
         let tls = NatsTlsConfig { required: true, allow_plaintext: true, ..NatsTlsConfig::default() };
         let config = NatsConfig { tls, ..NatsConfig::default() };
-        assert_eq!(config.validate().map(|(key, _)| key), Some("nats.tls.allow_plaintext"));
+        assert_eq!(Violations::keys(|found| config.validate(found)), ["nats.tls.allow_plaintext"]);
     }
 }

@@ -7,38 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use super::loopback::is_protected;
 use super::units;
+use super::violations::Violations;
 
 /// Path of the route to which the provider sends the browser back.
 const CALLBACK: &str = "/auth/callback";
 
 /// Configuration of `[auth.oidc]`: the client of the OpenID provider, and the sessions of its users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct OidcConfig {
     /// Id of the client at the provider; empty: no log-in.
     pub client_id: String,
     /// Secret of the client; none: a public client.
-    #[serde(with = "units::secret")]
+    #[serde(with = "units::optional")]
     pub client_secret: Option<SecretRef>,
     /// URL of `/auth/callback` as browsers reach this node.
     pub redirect_url: String,
     /// Requested scopes.
     pub scopes: Vec<String>,
     /// Maximum duration of a session.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub session_max_age: Duration,
-}
-
-impl Default for OidcConfig {
-    fn default() -> Self {
-        Self {
-            client_id: String::new(),
-            client_secret: None,
-            redirect_url: String::new(),
-            scopes: ["openid", "profile"].map(str::to_owned).to_vec(),
-            session_max_age: Duration::from_hours(8),
-        }
-    }
 }
 
 impl OidcConfig {
@@ -48,41 +37,37 @@ impl OidcConfig {
         !self.client_id.is_empty()
     }
 
-    /// Validates rules that involve several keys. Returns each key and the reason.
-    pub(super) fn errors(&self, is_jwt: bool, issuer: &str, many_pods: bool) -> Vec<(&'static str, String)> {
+    /// Validates rules that involve several keys.
+    pub(super) fn validate(&self, is_jwt: bool, issuer: &str, many_pods: bool, found: &mut Violations) {
         if !self.is_enabled() {
-            return Vec::new();
+            return;
         }
+        found.require(
+            is_jwt,
+            "auth.oidc.client_id",
+            "the log-in requires auth.mode = \"jwt\", whose keys verify its tokens",
+        );
+        found.require(
+            !many_pods,
+            "auth.oidc.client_id",
+            "sessions belong to one node, and pods forward requests to each other; use a gateway in front of the pods",
+        );
+        found.require(
+            !is_jwt || is_protected(issuer),
+            "auth.jwt.issuer",
+            "the log-in reads the endpoints of the issuer; set its https URL. A loopback address may use http",
+        );
         let is_callback = reqwest::Url::parse(&self.redirect_url).is_ok_and(|url| url.path() == CALLBACK);
-        let checks = [
-            (
-                !is_jwt,
-                "auth.oidc.client_id",
-                "the log-in requires auth.mode = \"jwt\", whose keys verify its tokens",
-            ),
-            (
-                many_pods,
-                "auth.oidc.client_id",
-                "sessions belong to one node, and pods forward requests to each other; use a gateway in front of the pods",
-            ),
-            (
-                is_jwt && !is_protected(issuer),
-                "auth.jwt.issuer",
-                "the log-in reads the endpoints of the issuer; set its https URL. A loopback address may use http",
-            ),
-            (
-                !is_callback || !is_protected(&self.redirect_url),
-                "auth.oidc.redirect_url",
-                "set the https URL of /auth/callback as browsers reach this node. A loopback address may use http",
-            ),
-            (
-                !self.scopes.iter().any(|scope| scope == "openid"),
-                "auth.oidc.scopes",
-                "the scope openid is missing; without it, the provider returns no ID token",
-            ),
-        ];
-        let invalid = checks.into_iter().filter(|(invalid, ..)| *invalid);
-        invalid.map(|(_, key, message)| (key, message.to_owned())).collect()
+        found.require(
+            is_callback && is_protected(&self.redirect_url),
+            "auth.oidc.redirect_url",
+            "set the https URL of /auth/callback as browsers reach this node. A loopback address may use http",
+        );
+        found.require(
+            self.scopes.iter().any(|scope| scope == "openid"),
+            "auth.oidc.scopes",
+            "the scope openid is missing; without it, the provider returns no ID token",
+        );
     }
 }
 
@@ -93,8 +78,7 @@ mod tests {
     #[test]
     fn log_in_requires_https_and_one_node() {
         let check = |oidc: &OidcConfig, is_jwt, issuer, many, expected: &[&str]| {
-            let found = oidc.errors(is_jwt, issuer, many);
-            assert_eq!(found.iter().map(|(key, _)| *key).collect::<Vec<_>>(), expected, "{found:?}");
+            assert_eq!(Violations::keys(|found| oidc.validate(is_jwt, issuer, many, found)), expected);
         };
         let issuer = "https://id.example.com/";
         check(&OidcConfig::default(), false, "", true, &[]);

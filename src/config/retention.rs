@@ -8,6 +8,7 @@ use orlog_model::{SagaName, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::units;
+use super::violations::Violations;
 
 /// Retention period. A longer period is the greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -21,7 +22,7 @@ pub enum RetentionPeriod {
 
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
-struct Text(#[serde(with = "units::optional_duration")] Option<Duration>);
+struct Text(#[serde(with = "units::optional")] Option<Duration>);
 
 impl From<Text> for RetentionPeriod {
     fn from(Text(window): Text) -> Self {
@@ -48,18 +49,20 @@ impl RetentionPeriod {
 
 /// Configuration of `[retention]`: retention periods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct RetentionConfig {
     /// Ended instances, with their history and tasks; the period starts at their end.
     pub instances: RetentionPeriod,
     /// Dead letters.
     pub dead_letters: RetentionPeriod,
     /// Interval between garbage collections.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub interval: Duration,
     /// Retention periods by saga.
+    #[serde(default)]
     pub sagas: BTreeMap<SagaName, SagaRetention>,
     /// Retention periods by tenant.
+    #[serde(default)]
     pub tenants: BTreeMap<TenantId, TenantRetention>,
 }
 
@@ -84,18 +87,6 @@ pub struct TenantRetention {
     pub dead_letters: Option<RetentionPeriod>,
 }
 
-impl Default for RetentionConfig {
-    fn default() -> Self {
-        Self {
-            instances: RetentionPeriod::For(Duration::from_hours(30 * 24)),
-            dead_letters: RetentionPeriod::For(Duration::from_hours(90 * 24)),
-            interval: Duration::from_hours(1),
-            sagas: BTreeMap::new(),
-            tenants: BTreeMap::new(),
-        }
-    }
-}
-
 impl RetentionConfig {
     /// Returns the retention of an ended instance. If tenant and saga both have a period, the longer one
     /// applies.
@@ -112,21 +103,19 @@ impl RetentionConfig {
         self.tenants.get(tenant).and_then(|tenant| tenant.dead_letters).unwrap_or(self.dead_letters)
     }
 
-    /// Validates that no retention of instances is shorter than the dedupe window. Returns the key and the
-    /// reason.
-    pub(super) fn validate(&self, remembered: Duration) -> Option<(String, String)> {
+    /// Validates that no retention of instances is shorter than the dedupe window.
+    pub(super) fn validate(&self, remembered: Duration, found: &mut Violations) {
         let sagas = self.sagas.iter().map(|(saga, of)| (format!("retention.sagas.{saga}"), of.instances));
         let tenants =
             self.tenants.iter().map(|(tenant, of)| (format!("retention.tenants.{tenant}"), of.instances));
         let all = [("retention".to_owned(), Some(self.instances))].into_iter().chain(sagas).chain(tenants);
-        let (table, window) = all
-            .filter_map(|(table, window)| Some((table, window?.limit()?)))
-            .find(|(_, window)| *window < remembered)?;
-        let message = format!(
-            "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate event would start the \
-             instance again"
-        );
-        Some((format!("{table}.instances"), message))
+        for (table, window) in all.filter_map(|(table, window)| Some((table, window?.limit()?))) {
+            let message = format_args!(
+                "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate event would start the \
+                 instance again"
+            );
+            found.require(window >= remembered, format_args!("{table}.instances"), message);
+        }
     }
 }
 
@@ -139,7 +128,9 @@ mod tests {
     }
 
     fn read(text: &str) -> RetentionConfig {
-        toml::from_str(text).unwrap()
+        let mut table = toml::Table::try_from(RetentionConfig::default()).unwrap();
+        table.extend(text.parse::<toml::Table>().unwrap());
+        table.try_into().unwrap()
     }
 
     #[test]
@@ -164,10 +155,16 @@ mod tests {
     #[test]
     fn retention_shorter_than_redelivery_is_rejected() {
         let day = Duration::from_hours(24);
-        assert_eq!(RetentionConfig::default().validate(day), None);
-        let (key, message) = read("[tenants.acme]\ninstances = \"1h\"").validate(day).unwrap();
-        assert_eq!(key, "retention.tenants.acme.instances");
+        let check = |retention: &RetentionConfig, expected: &[&str]| {
+            assert_eq!(Violations::keys(|found| retention.validate(day, found)), expected);
+        };
+        check(&RetentionConfig::default(), &[]);
+        let short = read("[tenants.acme]\ninstances = \"1h\"");
+        check(&short, &["retention.tenants.acme.instances"]);
+        let mut found = Violations::default();
+        short.validate(day, &mut found);
+        let [(_, message)] = &found.into_inner()[..] else { panic!("one key") };
         assert!(message.contains("store.dedupe_window"), "{message}");
-        assert_eq!(read("instances = \"\"").validate(day), None);
+        check(&read("instances = \"\""), &[]);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::units;
+use super::violations::Violations;
 
 /// Role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,39 +50,25 @@ impl Role {
 
 /// Configuration of `[queue]`: effects between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct QueueConfig {
     /// Time without a result after which a command is dispatched again.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub redispatch_after: Duration,
     /// Maximum concurrent jobs of one effect per worker.
     pub max_in_flight: usize,
     /// Time without a message from the worker after which another worker receives the job.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub ack_wait: Duration,
 }
 
-impl Default for QueueConfig {
-    fn default() -> Self {
-        Self {
-            redispatch_after: Duration::from_mins(1),
-            max_in_flight: 256,
-            ack_wait: Duration::from_secs(30),
-        }
-    }
-}
-
 impl QueueConfig {
-    /// Validates the keys. Returns the invalid key and the reason.
-    pub(super) fn validate(&self) -> Option<(&'static str, String)> {
-        if self.max_in_flight == 0 {
-            return Some(("queue.max_in_flight", "must be at least 1".to_owned()));
-        }
-        if self.ack_wait < Duration::from_millis(100) {
-            return Some(("queue.ack_wait", "must be at least 100ms".to_owned()));
-        }
-        self.redispatch_after
-            .is_zero()
-            .then(|| ("queue.redispatch_after", "must be greater than 0s".to_owned()))
+    /// Validates the keys.
+    pub(super) fn validate(&self, found: &mut Violations) {
+        found.require(self.max_in_flight > 0, "queue.max_in_flight", "must be at least 1");
+        let is_long = self.ack_wait >= Duration::from_millis(100);
+        found.require(is_long, "queue.ack_wait", "must be at least 100ms");
+        let is_positive = !self.redispatch_after.is_zero();
+        found.require(is_positive, "queue.redispatch_after", "must be greater than 0s");
     }
 }

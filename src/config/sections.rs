@@ -9,8 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
-const MIB: u64 = 1 << 20;
-
 /// Configuration of `[tenants]`: the tenants that a node accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -92,56 +90,38 @@ impl ReplicationMode {
 
 /// Configuration of `[store]`: storage of instances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct StoreConfig {
     /// Durability of commits.
     pub durability: Durability,
     /// Fsync interval: maximum data loss on a power failure with [`Durability::Interval`].
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub interval: Duration,
     /// Replication of commits beyond the local disk.
     pub replication: ReplicationMode,
     /// With replication: number of commits between snapshots.
     pub snapshot_commits: u64,
     /// With replication: bytes of commits between snapshots.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub snapshot_size: u64,
     /// Time for which the dedupe key of an applied event is stored.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub dedupe_window: Duration,
     /// Maximum size of the tables of one shard, in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub max_size: u64,
     /// Memtable size in bytes that triggers a flush.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub memtable_size: u64,
     /// Memtable age that triggers a flush.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub memtable_max_age: Duration,
     /// Size of one journal segment in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub journal_segment_size: u64,
     /// Maximum duration of the check of the tables before a node starts; zero: no check.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub start_check_timeout: Duration,
-}
-
-impl Default for StoreConfig {
-    fn default() -> Self {
-        Self {
-            durability: Durability::Sync,
-            interval: Duration::from_millis(20),
-            replication: ReplicationMode::Auto,
-            snapshot_commits: 100_000,
-            snapshot_size: 256 * MIB,
-            dedupe_window: Duration::from_hours(24),
-            max_size: 64 << 30,
-            memtable_size: 64 * MIB,
-            memtable_max_age: Duration::from_secs(5),
-            journal_segment_size: 64 * MIB,
-            start_check_timeout: Duration::from_millis(500),
-        }
-    }
 }
 
 /// Transport of events.
@@ -168,68 +148,45 @@ impl BusKind {
 
 /// Configuration of `[bus]`: storage of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct BusConfig {
     /// Transport of events.
     pub kind: BusKind,
     /// Durability of published events.
     pub durability: Durability,
     /// Fsync interval: maximum data loss on a power failure with [`Durability::Interval`].
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub interval: Duration,
     /// Size of one log segment in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub segment_size: u64,
     /// Log size in bytes up to which processed events are retained.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub retention_size: u64,
     /// Maximum message size in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub max_message_size: u64,
     /// Cache size for recent messages in bytes.
-    #[serde(with = "units::size")]
+    #[serde(with = "units::text")]
     pub cache_size: u64,
     /// Time for which a published id is deduplicated.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub dedupe_window: Duration,
     /// Maximum number of published ids for deduplication.
     pub dedupe_ids: usize,
 }
 
-impl Default for BusConfig {
-    fn default() -> Self {
-        Self {
-            kind: BusKind::Embedded,
-            durability: Durability::Sync,
-            interval: Duration::from_millis(20),
-            segment_size: 64 * MIB,
-            retention_size: 256 * MIB,
-            max_message_size: MIB,
-            cache_size: 64 * MIB,
-            dedupe_window: Duration::from_mins(2),
-            dedupe_ids: 1_000_000,
-        }
-    }
-}
-
 /// Configuration of `[export]`: change feed for exports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct ExportConfig {
     /// Whether commits record the changed rows.
     pub enabled: bool,
     /// Retention of the change feed.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub retention: Duration,
     /// Maximum number of commits in the change feed of a shard.
     pub max_commits: NonZeroU64,
-}
-
-impl Default for ExportConfig {
-    fn default() -> Self {
-        let max_commits = NonZeroU64::new(1_000_000).expect("a million is not zero");
-        Self { enabled: false, retention: Duration::from_hours(24), max_commits }
-    }
 }
 
 /// Configuration of `[backup]`: backups of the stores.
@@ -243,33 +200,21 @@ pub struct BackupConfig {
 
 /// Configuration of `[drain]`: drain of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct DrainConfig {
     /// Maximum time to finish in-flight work.
-    #[serde(with = "units::duration")]
+    #[serde(with = "units::text")]
     pub timeout: Duration,
-}
-
-impl Default for DrainConfig {
-    fn default() -> Self {
-        Self { timeout: Duration::from_secs(30) }
-    }
 }
 
 /// Configuration of `[log]`: log format and filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct LogConfig {
     /// Log format: text or JSON.
     pub format: LogFormat,
     /// Log filter.
     pub filter: String,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self { format: LogFormat::Auto, filter: "info".to_owned() }
-    }
 }
 
 /// Log format.
@@ -287,7 +232,7 @@ pub enum LogFormat {
 
 /// Configuration of `[telemetry]`: export of spans and logs, and metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct TelemetryConfig {
     /// Base URL of the OTLP collector; empty: none.
     pub otlp_endpoint: String,
@@ -301,17 +246,4 @@ pub struct TelemetryConfig {
     pub max_tenant_series: usize,
     /// Maximum queued spans and log records; more are dropped and counted.
     pub queue_size: usize,
-}
-
-impl Default for TelemetryConfig {
-    fn default() -> Self {
-        Self {
-            otlp_endpoint: String::new(),
-            traces: true,
-            logs: false,
-            sample_ratio: 1.0,
-            max_tenant_series: 50,
-            queue_size: 32_768,
-        }
-    }
 }

@@ -1,58 +1,70 @@
-//! Text values of the configuration: durations (`30s`), sizes (`64MiB`), optional paths (empty: none).
+//! Values that the configuration writes as text: durations (`30s`), sizes in bytes (`64MiB`), paths and
+//! references to secrets.
+//!
+//! `#[serde(with = "units::text")]` reads one value, `#[serde(with = "units::optional")]` an optional one:
+//! the empty text is `None`.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use orlog_effect::secret::SecretRef;
+use orlog_model::{format_duration, parse_duration};
 use serde::{Deserialize, Deserializer, Serializer};
 
+/// Value that the configuration writes as text.
+pub(super) trait TextValue: Sized {
+    fn read(text: &str) -> Result<Self, String>;
+    fn write(&self) -> String;
+}
+
 /// Positive durations, such as `500ms`, `30s`, `1h30m`.
-pub(super) mod duration {
-    use std::time::Duration;
-
-    use jiff::SignedDuration;
-
-    use super::{Deserialize, Deserializer, Serializer};
-    use serde::de::Error as _;
-
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Duration, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let parsed = text.parse::<SignedDuration>().ok().and_then(|signed| Duration::try_from(signed).ok());
-        parsed.filter(|duration| !duration.is_zero()).ok_or_else(|| {
-            D::Error::custom(format!(
+impl TextValue for Duration {
+    fn read(text: &str) -> Result<Self, String> {
+        let parsed = parse_duration(text).ok().filter(|duration| !duration.is_zero());
+        parsed.ok_or_else(|| {
+            format!(
                 "invalid duration {text:?}; expected a positive duration such as \"500ms\", \"30s\", \"1h30m\""
-            ))
+            )
         })
     }
 
-    pub(in crate::config) fn serialize<S: Serializer>(
-        duration: &Duration,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let signed = SignedDuration::try_from(*duration).unwrap_or(SignedDuration::MAX);
-        serializer.collect_str(&format_args!("{signed:#}"))
+    fn write(&self) -> String {
+        format_duration(*self)
     }
 }
 
 /// Positive sizes in bytes, such as `512`, `64KiB`, `1GB`.
-pub(super) mod size {
-    use super::{Deserialize, Deserializer, Serializer, UNITS, read_size};
-    use serde::de::Error as _;
-
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<u64, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        read_size(&text).ok_or_else(|| {
-            D::Error::custom(format!(
-                "invalid size {text:?}; expected a positive size such as \"64MiB\", \"1GB\", \"512B\""
-            ))
+impl TextValue for u64 {
+    fn read(text: &str) -> Result<Self, String> {
+        read_size(text).ok_or_else(|| {
+            format!("invalid size {text:?}; expected a positive size such as \"64MiB\", \"1GB\", \"512B\"")
         })
     }
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
-    pub(in crate::config) fn serialize<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-        let fits = |(_, unit): &&(&str, u64)| *bytes >= *unit && bytes.is_multiple_of(*unit);
+    fn write(&self) -> String {
+        let fits = |(_, unit): &&(&str, u64)| *self >= *unit && self.is_multiple_of(*unit);
         let (name, unit) = UNITS.iter().rev().find(fits).unwrap_or(&UNITS[0]);
-        serializer.collect_str(&format_args!("{}{name}", bytes / unit))
+        format!("{}{name}", self / unit)
+    }
+}
+
+impl TextValue for PathBuf {
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(PathBuf::from(text))
+    }
+
+    fn write(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+impl TextValue for SecretRef {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error| format!("{error}"))
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
     }
 }
 
@@ -80,108 +92,44 @@ fn read_size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(bytes).filter(|size| *size > 0)
 }
 
-/// Optional path; empty text: none.
-pub(super) mod optional {
-    use std::path::PathBuf;
-
-    use super::{Deserialize, Deserializer, Serializer};
-
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<PathBuf>, D::Error> {
-        Ok(Some(PathBuf::deserialize(deserializer)?).filter(|path| !path.as_os_str().is_empty()))
-    }
-
-    #[expect(clippy::ref_option, reason = "serde requires this signature")]
-    pub(in crate::config) fn serialize<S: Serializer>(
-        path: &Option<PathBuf>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let text = path.as_ref().map(|path| path.to_str().ok_or(super::not_text::<S>(path))).transpose()?;
-        serializer.serialize_str(text.unwrap_or_default())
-    }
-}
-
-/// Optional secret reference; empty text: none.
-pub(super) mod secret {
-    use orlog_effect::secret::SecretRef;
-
-    use super::{Deserialize, Deserializer, Serializer};
+/// Required value.
+pub(super) mod text {
+    use super::{Deserialize, Deserializer, Serializer, TextValue};
     use serde::de::Error as _;
 
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>, T: TextValue>(
         deserializer: D,
-    ) -> Result<Option<SecretRef>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        (!text.is_empty()).then(|| text.parse().map_err(D::Error::custom)).transpose()
+    ) -> Result<T, D::Error> {
+        T::read(&String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 
-    #[expect(clippy::ref_option, reason = "serde requires this signature")]
-    pub(in crate::config) fn serialize<S: Serializer>(
-        secret: &Option<SecretRef>,
+    pub(in crate::config) fn serialize<S: Serializer, T: TextValue>(
+        value: &T,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        match secret {
-            Some(reference) => serializer.collect_str(reference),
-            None => serializer.serialize_str(""),
-        }
+        serializer.serialize_str(&value.write())
     }
 }
 
-/// Optional duration; empty text: none.
-pub(super) mod optional_duration {
-    use std::time::Duration;
+/// Optional value; empty text: none.
+pub(super) mod optional {
+    use super::{Deserialize, Deserializer, Serializer, TextValue};
+    use serde::de::Error as _;
 
-    use serde::de::IntoDeserializer as _;
-
-    use super::{Deserialize, Deserializer, Serializer, duration};
-
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>, T: TextValue>(
         deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
+    ) -> Result<Option<T>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        (!text.is_empty()).then(|| duration::deserialize(text.into_deserializer())).transpose()
+        (!text.is_empty()).then(|| T::read(&text).map_err(D::Error::custom)).transpose()
     }
 
     #[expect(clippy::ref_option, reason = "serde requires this signature")]
-    pub(in crate::config) fn serialize<S: Serializer>(
-        value: &Option<Duration>,
+    pub(in crate::config) fn serialize<S: Serializer, T: TextValue>(
+        value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(value) => duration::serialize(value, serializer),
-            None => serializer.serialize_str(""),
-        }
+        serializer.serialize_str(&value.as_ref().map(TextValue::write).unwrap_or_default())
     }
-}
-
-/// Optional size; empty text: none.
-pub(super) mod optional_size {
-    use serde::de::IntoDeserializer as _;
-
-    use super::{Deserialize, Deserializer, Serializer, size};
-
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<u64>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        (!text.is_empty()).then(|| size::deserialize(text.into_deserializer())).transpose()
-    }
-
-    #[expect(clippy::ref_option, reason = "serde requires this signature")]
-    pub(in crate::config) fn serialize<S: Serializer>(
-        value: &Option<u64>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(value) => size::serialize(value, serializer),
-            None => serializer.serialize_str(""),
-        }
-    }
-}
-
-fn not_text<S: Serializer>(path: &std::path::Path) -> S::Error {
-    serde::ser::Error::custom(format!("{} is not UTF-8", path.display()))
 }
 
 #[cfg(test)]

@@ -3,33 +3,30 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use jiff::SignedDuration;
-use serde::de::Error as _;
+use orlog_model::{format_duration, parse_duration};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Positive duration, as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct DurationText(pub(crate) Duration);
 
-impl<'de> Deserialize<'de> for DurationText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let invalid = |reason: &dyn std::fmt::Display| {
-            D::Error::custom(format!(
-                "{text:?} is not a valid duration: {reason}; examples: 100ms, 2s, 1h30m"
-            ))
+impl TryFrom<String> for DurationText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let reason = match parse_duration(&text) {
+            Ok(duration) if !duration.is_zero() => return Ok(Self(duration)),
+            Ok(_) => "it must be greater than zero".to_owned(),
+            Err(error) => error.to_string(),
         };
-        let signed: SignedDuration = text.parse().map_err(|error: jiff::Error| invalid(&error))?;
-        match Duration::try_from(signed) {
-            Ok(duration) if !duration.is_zero() => Ok(Self(duration)),
-            Ok(_) | Err(_) => Err(invalid(&"it must be greater than zero")),
-        }
+        Err(format!("{text:?} is not a valid duration: {reason}; examples: 100ms, 2s, 1h30m"))
     }
 }
 
-impl Serialize for DurationText {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let signed = SignedDuration::try_from(self.0).unwrap_or(SignedDuration::MAX);
-        serializer.collect_str(&format_args!("{signed:#}"))
+impl From<DurationText> for String {
+    fn from(DurationText(duration): DurationText) -> Self {
+        format_duration(duration)
     }
 }
 

@@ -8,6 +8,7 @@ mod commit;
 mod dead_letter;
 mod dedupe_key;
 mod deployment;
+mod duration;
 mod event;
 mod failure;
 mod ids;
@@ -27,6 +28,7 @@ pub use commit::{
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
 pub use deployment::{DeployedDefinition, Deployment};
+pub use duration::{format_duration, parse_duration};
 pub use event::Event;
 pub use failure::Failure;
 pub use ids::{
