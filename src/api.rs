@@ -82,7 +82,7 @@ pub async fn serve(
     // One address never has all connections, also if the limit of open files is low.
     let per_address = app.config.http.max_connections_per_address.min(total - total / 4);
     let limits = ConnectionLimits { total, per_address };
-    let tls = app.tls().cloned();
+    let tls = app.services.keys.tls.clone();
     serve::serve(Server { router: router(app), limits, tls }, listener, shutdown).await
 }
 

@@ -6,18 +6,17 @@ pub(crate) mod background;
 mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod component_config;
-mod durable_positions;
 pub(crate) mod effects;
-mod key_files;
 pub(crate) mod layout;
 mod observers;
 pub mod replication;
+mod services;
 mod shard_startup;
 mod slot_owner;
 pub(crate) mod stores;
 pub(crate) mod transport;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use orlog_actors::{
@@ -26,40 +25,33 @@ use orlog_actors::{
 use orlog_bus::{Bus, PublishAck, codec};
 use orlog_effect::{Catalog, EffectObserver, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
-use orlog_program::{Diagnostic, Program};
-use orlog_store::{Device, Reader, Writer};
-use prometheus_client::metrics::counter::Counter;
+use orlog_program::Program;
+use orlog_store::Device;
 use tokio::sync::watch;
 
 use crate::audit::AuditTrail;
 use crate::auth::{Authenticator, SessionToken};
-use crate::backup::downloads::BackupStore;
+use crate::backup::service::claim_dir;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::dead_letters;
-use crate::definitions::DefinitionSet;
-use crate::retention::purge_counts::PurgeCounters;
+use crate::definitions::change::{DefinitionLocks, DeployError};
+use crate::definitions::{DefinitionSet, DeploymentPlan, initial};
+use crate::doctor::check::CheckResult;
+use crate::doctor::diagnostics::NodeParts;
+use crate::node::info::{self, Info};
 use crate::sagas::attempts::RecentAttempts;
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
-use crate::upstreams::UpstreamSources;
+use crate::tls::NodeTls;
 use background::BackgroundTasks;
 use cluster::Cluster;
 use effects::EffectParts;
-use key_files::KeyFiles;
 use observers::{InitialMetrics, Observers};
+use services::{OwnParts, Parts, Services};
+use slot_owner::Routing;
 use stores::{LocalStorage, NodeStorage};
 use transport::Transport;
 
-pub use crate::backup::downloads::{BackupError, BackupHandle, backup_offline};
-pub use crate::backup::rebuild::rebuild;
-pub use crate::definitions::deploy::{DeployError, DeployRequest};
-pub use crate::definitions::gc::CollectResult;
-pub use crate::definitions::migrate::{MigrateRequest, MigrateResult};
-pub use crate::node::info::{Info, SagaInfo, ShardInfo, UpstreamInfo};
-pub use crate::replay::{
-    ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance,
-};
-pub use crate::retention::purge_counts::PurgeResult;
 pub use cluster::{ClusterInfo, PodInfo};
 pub use effects::probe_dependencies;
 pub use layout::{check_data_dir, durable_positions, shard_dir, shard_name};
@@ -90,35 +82,26 @@ pub struct AppOverrides {
     pub telemetry: TelemetryHandle,
 }
 
-/// Locks of changes that concern the definitions.
-#[derive(Default)]
-pub(crate) struct DefinitionLocks {
-    /// Serializes deployments, garbage collections, migrations, replays and redrives.
-    pub(crate) deploying: tokio::sync::Mutex<()>,
-    /// Number of takeovers since the start. Held while definitions are stored in the shards and activated,
-    /// and while a shard adopts them. Unlike `deploying` it is held for a short time, so that a takeover can
-    /// wait for it.
-    pub(crate) activating: tokio::sync::Mutex<u64>,
-}
-
-/// A running node.
+/// A running node: its parts, and the services that use them.
 pub struct App {
     /// The actor runtime.
-    pub runtime: Runtime,
+    pub runtime: Arc<Runtime>,
     /// The source of events.
     pub bus: Arc<dyn Bus>,
     /// The programs, including those of retired definitions.
     pub programs: Arc<ProgramRegistry>,
     /// The upstreams.
     pub catalog: Arc<Catalog>,
-    /// The sources of the upstreams.
-    pub upstreams: UpstreamSources,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The configuration at the start of the node.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// The active definitions.
-    pub definitions: DefinitionSet,
+    pub definitions: Arc<DefinitionSet>,
+    /// The services of the features.
+    pub services: Services,
+    /// Owners of the slots.
+    pub routing: Routing,
     /// The metrics registry.
     pub metrics_registry: Mutex<MetricsRegistry>,
     /// Start time of the node.
@@ -130,21 +113,24 @@ pub struct App {
     /// The authenticator of callers.
     pub authenticator: Authenticator,
     /// The audit log.
-    pub audit: AuditTrail,
+    pub audit: Arc<AuditTrail>,
     /// The telemetry export.
     pub(crate) telemetry: TelemetryHandle,
-    pub(crate) transport: Transport,
-    pub(crate) local: LocalStorage,
-    pub(crate) workers: Option<WorkerPool>,
-    pub(crate) drain_state: watch::Sender<bool>,
-    pub(crate) locks: DefinitionLocks,
-    pub(crate) collected: Counter,
-    pub(crate) purges: PurgeCounters,
-    pub(crate) background: BackgroundTasks,
-    pub(crate) backups: BackupStore,
-    pub(crate) keys: KeyFiles,
-    /// The cluster membership; unset if the node runs alone.
-    pub(crate) cluster: OnceLock<Cluster>,
+    transport: Arc<Transport>,
+    workers: Option<Arc<WorkerPool>>,
+    drain_state: watch::Sender<bool>,
+    locks: Arc<DefinitionLocks>,
+    background: Arc<BackgroundTasks>,
+}
+
+/// State that the API reads.
+struct Observed {
+    registry: MetricsRegistry,
+    started_at: Timestamp,
+    attempts: Arc<RecentAttempts>,
+    counted: Arc<AttemptMetrics>,
+    authenticator: Authenticator,
+    telemetry: TelemetryHandle,
 }
 
 impl App {
@@ -165,25 +151,26 @@ impl App {
     }
 
     async fn build(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
+        let config = Arc::new(config);
         let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
-        let keys = KeyFiles::load(&config)?;
+        let tls = NodeTls::load(&config)?;
         let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
         let NodeStorage { mut stores, transport } =
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&overrides.telemetry, overrides.effect_observer, &clock);
-        let access = Box::pin(Authenticator::new(&config, overrides.session)).await?;
-        let audit = AuditTrail::open(&component_config::audit(&config))?;
-        let backups = BackupStore::open(&config)?;
+        let authenticator = Box::pin(Authenticator::new(&config, overrides.session)).await?;
+        let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
+        let backup_dir = claim_dir(&config)?;
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
         let providers =
             EffectParts::build(&config, transport.connection(), overrides.upstreams, &clock, &observer);
         let EffectParts { upstreams, catalog } = Box::pin(providers).await?;
         let dir = config.definitions_dir.clone().filter(|_| config.role.runs_sagas());
-        let definitions = DefinitionSet::new(dir, overrides.programs);
+        let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
         let occasion = (started_at, config.role.runs_sagas());
-        let programs = Arc::new(activate(&definitions, &catalog, &mut stores, occasion)?);
+        let programs = Arc::new(initial::activate(&definitions, &catalog, &mut stores, occasion)?);
         let bus = transport.bus();
         let dependencies = RuntimeDependencies {
             bus: Arc::clone(&bus),
@@ -199,48 +186,74 @@ impl App {
         let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
         let (connection, metrics) = (transport.connection(), runtime.metrics());
         let workers = effects::workers(&config, connection, &catalog, &clock, metrics, tracer);
-        let workers = Box::pin(workers).await?;
+        let workers = Box::pin(workers).await?.map(Arc::new);
         let InitialMetrics { registry, collected, purges } =
             InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
-        let app = Arc::new(Self {
-            runtime,
+        let parts = Parts {
+            config,
+            clock,
+            runtime: Arc::new(runtime),
             bus,
+            transport,
             programs,
             catalog,
-            upstreams,
-            clock,
-            config,
             definitions,
-            metrics_registry: Mutex::new(registry),
-            started_at,
-            attempts,
-            attempt_metrics: counted,
-            authenticator: access,
-            audit,
-            keys,
-            telemetry: overrides.telemetry,
-            transport,
-            local,
             workers,
-            drain_state: watch::Sender::new(false),
-            locks: DefinitionLocks::default(),
-            collected,
-            purges,
-            background: BackgroundTasks::default(),
-            backups,
-            cluster: OnceLock::new(),
-        });
-        app.start_background_tasks();
-        Box::pin(app.join()).await?;
-        Ok(app)
+            audit,
+            locks: Arc::default(),
+            background: Arc::default(),
+            local,
+        };
+        let own = OwnParts { upstreams, tls, backup_dir, collected, purges };
+        let telemetry = overrides.telemetry;
+        let state = Observed { registry, started_at, attempts, counted, authenticator, telemetry };
+        Box::pin(Self::join(parts, own, state)).await
     }
 
-    fn start_background_tasks(self: &Arc<Self>) {
-        self.collect_after_start();
-        self.purge_after_start();
-        self.store_positions_later();
-        self.publish_audit_later();
-        self.reload_certificates_later();
+    /// Starts the services, and joins the cluster if it is configured.
+    async fn join(parts: Parts, own: OwnParts, state: Observed) -> anyhow::Result<Arc<Self>> {
+        let services = Services::build(&parts, own);
+        services.run_in(&parts.background);
+        let routing = Routing::join(&parts).await?;
+        Ok(Arc::new(Self {
+            runtime: parts.runtime,
+            bus: parts.bus,
+            programs: parts.programs,
+            catalog: parts.catalog,
+            clock: parts.clock,
+            config: parts.config,
+            definitions: parts.definitions,
+            services,
+            routing,
+            metrics_registry: Mutex::new(state.registry),
+            started_at: state.started_at,
+            attempts: state.attempts,
+            attempt_metrics: state.counted,
+            authenticator: state.authenticator,
+            audit: parts.audit,
+            telemetry: state.telemetry,
+            transport: parts.transport,
+            workers: parts.workers,
+            drain_state: watch::Sender::new(false),
+            locks: parts.locks,
+            background: parts.background,
+        }))
+    }
+
+    /// Reads changed certificates, then deploys the definitions directory ([`Deployments::reload`]).
+    ///
+    /// # Errors
+    /// See [`DeployError`].
+    pub async fn reload(&self, by: String) -> Result<DeploymentPlan, DeployError> {
+        self.services.keys.reload().await;
+        self.services.deployments.reload(by).await
+    }
+
+    /// Checks the components of the running node. Blocks.
+    #[must_use]
+    pub fn diagnostics(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
+        let (config, runtime, catalog) = (&self.config, &self.runtime, &self.catalog);
+        NodeParts { config, runtime, catalog, now: self.clock.now() }.diagnose(last_sequence)
     }
 
     /// Publishes events; returns when they are durable.
@@ -268,16 +281,6 @@ impl App {
         self.locks.deploying.lock().await
     }
 
-    /// Returns the catalog of the current upstream files without activating it.
-    pub(crate) fn next_catalog(&self) -> Result<Arc<Catalog>, Vec<Diagnostic>> {
-        let next = self.catalog.rebuild(self.upstreams.read()?);
-        next.map(Arc::new).map_err(|error| {
-            let file = "the upstreams".to_owned();
-            let message = error.to_string();
-            vec![Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: None }]
-        })
-    }
-
     /// Rejects new work and waits until no work is in flight, up to the configured timeout. Returns `false`
     /// if work is still in flight; it continues at the next start.
     pub async fn drain(&self) -> bool {
@@ -290,7 +293,7 @@ impl App {
         };
         let sagas = async {
             let end = tokio::time::Instant::now() + deadline;
-            if let Some(cluster) = self.cluster.get() {
+            if let Some(cluster) = &self.routing.cluster {
                 cluster.drain(deadline).await;
             }
             self.runtime.drain(end - tokio::time::Instant::now()).await
@@ -324,7 +327,7 @@ impl App {
     /// Returns whether the effect workers are running; `true` if the node has none.
     #[must_use]
     pub fn workers_running(&self) -> bool {
-        self.workers.as_ref().is_none_or(WorkerPool::is_running)
+        self.workers.as_deref().is_none_or(WorkerPool::is_running)
     }
 
     /// Returns whether the bus is connected.
@@ -342,52 +345,27 @@ impl App {
         if let Some(workers) = &self.workers {
             workers.stop().await;
         }
-        if let Some(cluster) = self.cluster.get() {
+        if let Some(cluster) = &self.routing.cluster {
             cluster.leave().await;
         }
         let stopped = self.runtime.stop().await;
         self.transport.close().await?;
-        self.store_positions().await;
+        self.services.positions.store().await;
         stopped.context("the tables could not be flushed; the journal is complete")
     }
 
     /// Returns information about the node.
     #[must_use]
     pub fn info(&self) -> Info {
-        crate::node::info::collect(crate::node::info::InfoSources {
+        info::collect(info::InfoSources {
             config: &self.config,
             runtime: &self.runtime,
             catalog: &self.catalog,
             definitions: &self.definitions,
             stream: self.bus.stream_id().to_string(),
             bus: self.transport.info(),
-            cluster: self.cluster.get().map(Cluster::info),
+            cluster: self.routing.cluster.as_ref().map(Cluster::info),
             started_at: self.started_at,
         })
     }
-}
-
-/// Determines the active definitions and stores them in every store, the first store first.
-fn activate(
-    definitions: &DefinitionSet,
-    catalog: &Catalog,
-    stores: &mut [(Writer, Reader)],
-    (now, runs_sagas): (Timestamp, bool),
-) -> anyhow::Result<ProgramRegistry> {
-    if !runs_sagas {
-        return Ok(ProgramRegistry::new(Vec::new()));
-    }
-    let chosen = crate::definitions::initial::choose(
-        definitions,
-        catalog,
-        stores.first().map(|(_, reader)| reader),
-        now,
-    )?;
-    stores.iter_mut().try_for_each(|(writer, reader)| {
-        crate::definitions::initial::store_definitions(writer, reader, &chosen, now)
-    })?;
-    let older = stores.first().map(|(_, reader)| reader.definitions()).transpose()?.unwrap_or_default();
-    let programs = ProgramRegistry::new(DefinitionSet::programs(&chosen.definitions, &older));
-    definitions.activate(chosen.definitions, chosen.deployment);
-    Ok(programs)
 }

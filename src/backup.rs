@@ -6,12 +6,11 @@
 
 pub(crate) mod api;
 pub(crate) mod cli;
-pub(crate) mod downloads;
 mod error;
 mod files;
 mod manifest;
-pub(crate) mod rebuild;
-pub(crate) mod service;
+pub mod offline;
+pub mod service;
 mod verify;
 
 use std::fs;

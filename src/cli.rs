@@ -11,6 +11,7 @@ pub(crate) mod config_flags;
 pub(crate) mod console;
 mod dev;
 pub mod exit;
+pub(crate) mod list;
 pub(crate) mod printable;
 mod run;
 pub(crate) mod serve;
@@ -66,7 +67,7 @@ enum Command {
     /// List timers by due time
     Timers(timers::cli::Args),
     /// Print the stored rows of a table
-    Inspect(node::cli::inspect::Args),
+    Inspect(node::cli::Inspect),
     /// Show the audit trail, newest first
     Audit(audit::cli::Args),
     /// Export instances and tasks to PostgreSQL or to a JSON Lines file
@@ -80,9 +81,9 @@ enum Command {
     /// Rebuild the tables of a shard from its journal, or from a backup and the journal
     Rebuild(backup::cli::rebuild::Args),
     /// Drain a node: finish in-flight work, then stop
-    Drain(node::cli::drain::Args),
+    Drain(node::cli::Drain),
     /// Show or change the log filter of a running node
-    LogLevel(node::cli::log_level::Args),
+    LogLevel(node::cli::LogLevel),
     /// Deploy the definitions of a directory and replace all active definitions
     Deploy(definitions::cli::deploy::Args),
     /// Migrate running instances to another version of their definition
@@ -155,22 +156,22 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Task(command) => tasks::cli::run(command, console).await,
         Command::Dlq(command) => dead_letters::cli::run(command, console).await,
         Command::Timers(args) => timers::cli::run(args, console).await,
-        Command::Inspect(args) => node::cli::inspect::run(args, console).await,
+        Command::Inspect(args) => node::cli::inspect(args, console).await,
         Command::Audit(args) => audit::cli::run(args, console).await,
         Command::Export(args) => export::cli::run(args, console).await,
         Command::Backup(args) => backup::cli::run(args, console).await,
         Command::Restore(args) => backup::cli::restore(args, console).await,
         Command::Rebuild(args) => backup::cli::rebuild::run(args, console).await,
         Command::Doctor(args) => doctor::cli::run(args, console).await,
-        Command::Drain(args) => node::cli::drain::run(args, console).await,
-        Command::LogLevel(args) => node::cli::log_level::run(args, console).await,
+        Command::Drain(args) => node::cli::drain(args, console).await,
+        Command::LogLevel(args) => node::cli::log_level(args, console).await,
         Command::Deploy(args) => definitions::cli::deploy::run(args, console).await,
         Command::Migrate(args) => definitions::cli::migrate::run(args, console).await,
         Command::Replay(args) => replay::cli::run(args, console).await,
         Command::Streams(command) => streams::run(command, console).await,
         Command::Check(args) => definitions::cli::check::run(&args, console),
         Command::CheckTables(args) => doctor::cli::check_tables::run(&args, console),
-        Command::Schema => definitions::cli::schema::run(console),
+        Command::Schema => console.json(&orlog_program::json_schema()),
         Command::Test(args) => definitions::cli::test::run(&args, console),
         Command::Simulate(args) => definitions::cli::simulate::run(&args, console),
         Command::Explore(args) => definitions::cli::explore::run(&args, console),

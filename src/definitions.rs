@@ -10,12 +10,13 @@
 
 pub(crate) mod api;
 mod availability;
+pub mod change;
 pub(crate) mod cli;
-pub(crate) mod deploy;
+pub mod deploy;
 mod files;
-pub(crate) mod gc;
+pub mod gc;
 pub(crate) mod initial;
-pub(crate) mod migrate;
+pub mod migrate;
 mod plan;
 mod retired;
 mod warnings;

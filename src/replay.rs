@@ -18,15 +18,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use orlog_actors::ControlError;
+use orlog_actors::{ControlError, EventSource, ProgramRegistry, Runtime};
 use orlog_model::{
-    ControlAction, ControlRequest, EventId, HistoryEntry, Input, InstanceKey, InstanceReplacement, OutboxKey,
-    WorkItem,
+    Clock, ControlAction, ControlRequest, EventId, HistoryEntry, Input, InstanceKey, InstanceReplacement,
+    OutboxKey, WorkItem,
 };
 use orlog_program::Program;
 use orlog_simulator::rebuild::{RebuildInput, RebuiltInstance, TimeMode, rebuild};
 
-use crate::app::App;
+use crate::definitions::change::DefinitionLocks;
 use eligibility::ReplayCandidate;
 use read::ReplayInputs;
 
@@ -43,18 +43,29 @@ struct RebuiltCandidate {
     replacement: Option<(InstanceReplacement, u64)>,
 }
 
-impl App {
+/// Replays of recorded inputs.
+pub struct Replays {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) locks: Arc<DefinitionLocks>,
+    pub(crate) sources: Vec<EventSource>,
+    /// Name of the node.
+    pub(crate) node: String,
+}
+
+impl Replays {
     /// Replays a saga of a tenant for the instances of this process. Completes even if the caller
     /// disconnects.
     ///
     /// # Errors
     /// See [`ReplayError`].
     pub async fn replay(self: &Arc<Self>, order: ReplayRequest) -> Result<ReplayReport, ReplayError> {
-        let app = Arc::clone(self);
+        let replays = Arc::clone(self);
         let whole = tokio::spawn(async move {
             // Prevents a deployment in between.
-            let _alone = app.locks.deploying.lock().await;
-            app.replay_alone(Arc::new(order)).await
+            let _alone = replays.locks.deploying.lock().await;
+            replays.replay_alone(Arc::new(order)).await
         });
         whole.await.unwrap_or(Err(ReplayError::ShuttingDown))
     }
@@ -62,11 +73,11 @@ impl App {
     async fn replay_alone(self: &Arc<Self>, order: Arc<ReplayRequest>) -> Result<ReplayReport, ReplayError> {
         let program = self.programs.active(&order.saga);
         let program = program.ok_or_else(|| ReplayError::NoDefinition(order.saga.clone()))?;
-        let found = self.read_inputs(&order, &BTreeMap::new()).await?;
+        let found = self.inputs(&order, &BTreeMap::new()).await?;
         let (end_sequences, read, unreadable) = (found.end_sequences.clone(), found.read, found.undecodable);
         let worked = {
-            let (app, order) = (Arc::clone(self), Arc::clone(&order));
-            tokio::task::spawn_blocking(move || app.work_out(&order, &program, &found)).await
+            let (replays, order) = (Arc::clone(self), Arc::clone(&order));
+            tokio::task::spawn_blocking(move || replays.work_out(&order, &program, &found)).await
         };
         let worked = worked.map_err(|_| ReplayError::ShuttingDown)??;
         if order.dry_run {
@@ -83,6 +94,14 @@ impl App {
             reason = order.reason, instances = replay.instances.len(), "replayed"
         );
         Ok(replay)
+    }
+
+    async fn inputs(
+        &self,
+        order: &ReplayRequest,
+        after: &BTreeMap<String, u64>,
+    ) -> Result<ReplayInputs, ReplayError> {
+        read::read_inputs(&self.sources, &self.programs, order, after).await
     }
 
     /// Rebuilds the state of each instance.
@@ -174,7 +193,7 @@ impl App {
     ) -> Option<InstanceReplacement> {
         let RebuiltInstance { instance, mut history, dedupe_keys: applied, tasks, mut work, .. } = rebuilt;
         let mut instance = instance?;
-        instance.node = self.config.node_name();
+        instance.node.clone_from(&self.node);
         // The outbox keeps these rows, so their results belong to the first request.
         for open in &mut instance.pending_work {
             if let Some((_, item)) = rows.iter().find(|(_, item)| item.id == open.id) {
@@ -243,7 +262,7 @@ impl App {
     /// Delivers events that were published since the streams were read to the replaced instances. They may
     /// apply events that the previous instances ignored.
     async fn catch_up(
-        self: &Arc<Self>,
+        &self,
         order: &ReplayRequest,
         end_sequences: &BTreeMap<String, u64>,
         replayed: &[ReplayedInstance],
@@ -254,7 +273,7 @@ impl App {
         if others.is_empty() {
             return Ok(());
         }
-        let since = self.read_inputs(order, end_sequences).await?;
+        let since = self.inputs(order, end_sequences).await?;
         for (key, inputs) in since.inputs.iter().filter(|(key, _)| others.contains(key)) {
             for (_, input) in inputs {
                 self.bring(key, input).await?;

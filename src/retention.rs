@@ -3,20 +3,20 @@
 //! There is no index by time. Repeated passes scan every shard in key order and purge due rows by small
 //! groups of changes among all others; ADR 0011 states the cost. An interrupted pass is repeated.
 
-pub(crate) mod purge_counts;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use orlog_model::{InstanceKey, TenantId, Timestamp};
+use orlog_actors::{MetricSink, Runtime};
+use orlog_model::{Clock, InstanceKey, TenantId, Timestamp};
 use orlog_store::{PURGE_BATCH, Reader, SweepCursor, SweepPage};
+use prometheus_client::metrics::counter::Counter;
 use uuid::Uuid;
 
-use crate::app::App;
-use crate::definitions::deploy::DeployError;
-use crate::retention::purge_counts::PurgeResult;
+use crate::app::background::BackgroundTasks;
+use crate::config::Config;
+use crate::definitions::change::DeployError;
 
 /// Maximum delay between the start of a node and the first pass.
 const STARTUP_DELAY: Duration = Duration::from_mins(1);
@@ -29,27 +29,56 @@ const SCAN_BATCH: usize = 2048;
 /// Minimum pause between two batches. The pause is at least as long as the last scan, so scans use at
 /// most half of the time.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Interval of the trims.
+const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
-impl App {
-    /// Runs passes over all shards periodically until the node stops.
-    pub(crate) fn purge_after_start(self: &Arc<Self>) {
-        if self.config.role.runs_sagas() {
-            self.purge_later(STARTUP_DELAY.min(self.config.retention.interval));
-            self.trim_later();
-        }
+/// Result of a purge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PurgeResult {
+    /// Instances, with their history.
+    pub instances: u64,
+    /// Tasks, with their task events.
+    pub tasks: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+}
+
+/// Totals since the start.
+#[derive(Default)]
+pub(crate) struct PurgeCounters {
+    pub(crate) instances: Counter,
+    pub(crate) tasks: Counter,
+    pub(crate) dead_letters: Counter,
+}
+
+impl PurgeCounters {
+    pub(crate) fn register(registry: &mut impl MetricSink) -> Self {
+        let purges = Self::default();
+        registry.register("instances_purged_total", purges.instances.clone());
+        registry.register("tasks_purged_total", purges.tasks.clone());
+        registry.register("dead_letters_purged_total", purges.dead_letters.clone());
+        purges
     }
+}
 
-    fn purge_later(self: &Arc<Self>, after: Duration) {
-        let app = Arc::downgrade(self);
-        self.background.spawn(after, async move {
-            let Some(app) = app.upgrade() else { return };
-            // A commit may wait for free space or an unavailable log; the node must stop nevertheless.
-            let pass = tokio::select! {
-                biased;
-                () = app.background.stopping() => return,
-                pass = app.purge() => pass,
-            };
-            match pass {
+/// Purges expired rows and trims the change feed.
+pub struct Retention {
+    pub(crate) config: Arc<Config>,
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) purges: PurgeCounters,
+}
+
+impl Retention {
+    /// Runs passes over all shards periodically, and trims the feeds, until the node stops. Trims delete the rest of
+    /// a feed if the export is disabled.
+    pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
+        if !self.config.role.runs_sagas() {
+            return;
+        }
+        let interval = self.config.retention.interval;
+        background.repeat(self, STARTUP_DELAY.min(interval), |retention| async move {
+            match retention.purge().await {
                 Ok(purged) if purged != PurgeResult::default() => {
                     tracing::info!(?purged, "retention purge completed");
                 }
@@ -58,7 +87,13 @@ impl App {
                     tracing::warn!(%error, "retention purge incomplete; continuing in the next pass");
                 }
             }
-            app.purge_later(app.config.retention.interval);
+            retention.config.retention.interval
+        });
+        background.repeat(self, TRIM_INTERVAL, |retention| async move {
+            if let Err(error) = retention.trim_feeds().await {
+                tracing::debug!(%error, "feed trim failed; retrying later");
+            }
+            TRIM_INTERVAL
         });
     }
 
@@ -66,7 +101,7 @@ impl App {
     ///
     /// # Errors
     /// Fails if a shard is not available or a store cannot be read. Rows purged until then stay purged.
-    pub async fn purge(self: &Arc<Self>) -> Result<PurgeResult, DeployError> {
+    pub async fn purge(&self) -> Result<PurgeResult, DeployError> {
         let mut all = PurgeResult::default();
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
         for (shard, reader) in shards {
@@ -77,7 +112,7 @@ impl App {
         Ok(all)
     }
 
-    async fn purge_instances(self: &Arc<Self>, reader: &Reader) -> Result<u64, DeployError> {
+    async fn purge_instances(&self, reader: &Reader) -> Result<u64, DeployError> {
         let mut removed = 0;
         let mut walk = TableSweep::start(self);
         while let Some(stretch) = walk.go(reader, sweep_instances).await? {
@@ -103,7 +138,7 @@ impl App {
         Ok(removed)
     }
 
-    async fn purge_tasks(self: &Arc<Self>, reader: &Reader) -> Result<u64, DeployError> {
+    async fn purge_tasks(&self, reader: &Reader) -> Result<u64, DeployError> {
         let mut removed = 0;
         let mut walk = TableSweep::start(self);
         while let Some(stretch) = walk.go(reader, sweep_tasks).await? {
@@ -123,7 +158,7 @@ impl App {
         Ok(removed)
     }
 
-    async fn purge_dead_letters(self: &Arc<Self>, shard: u16, reader: &Reader) -> Result<u64, DeployError> {
+    async fn purge_dead_letters(&self, shard: u16, reader: &Reader) -> Result<u64, DeployError> {
         let mut removed = 0;
         let mut walk = TableSweep::start(self);
         while let Some(stretch) = walk.go(reader, sweep_dead_letters).await? {
@@ -135,118 +170,6 @@ impl App {
             removed += count;
         }
         Ok(removed)
-    }
-}
-
-/// Takes the next instances whose changes delete at most [`GROUP_ROWS`] rows together; at least one.
-fn take_group(waiting: &mut VecDeque<(InstanceKey, u64, u64)>) -> Vec<(InstanceKey, u64, u64)> {
-    let mut sum = 0;
-    let count = waiting.iter().take_while(|(_, _, rows)| {
-        sum += rows.min(&(PURGE_BATCH as u64));
-        sum <= GROUP_ROWS
-    });
-    let count = count.count().max(1);
-    waiting.drain(..count).collect()
-}
-
-/// Scan of a table, with pauses.
-struct TableSweep<'a> {
-    app: &'a Arc<App>,
-    next: Option<SweepCursor>,
-    /// Duration of the last scan.
-    scan_time: Duration,
-}
-
-impl<'a> TableSweep<'a> {
-    fn start(app: &'a Arc<App>) -> Self {
-        Self { app, next: Some(SweepCursor::default()), scan_time: Duration::ZERO }
-    }
-
-    /// Returns the next batch after a pause; `None` at the end of the table and when the node stops.
-    async fn go<T: Send + 'static>(
-        &mut self,
-        reader: &Reader,
-        scan: impl FnOnce(&App, &Reader, &SweepCursor) -> Result<SweepPage<T>, orlog_store::Error>
-        + Send
-        + 'static,
-    ) -> Result<Option<SweepPage<T>>, DeployError> {
-        let Some(from) = self.next.take() else { return Ok(None) };
-        let delay = self.scan_time.max(PAUSE);
-        if !self.app.background.pause(delay).await || !self.app.runtime.health().accepting {
-            return Ok(None);
-        }
-        let (app, reader, started) = (Arc::clone(self.app), reader.clone(), Instant::now());
-        let scanned = tokio::task::spawn_blocking(move || scan(&app, &reader, &from)).await;
-        self.scan_time = started.elapsed();
-        let mut stretch = scanned.map_err(|_| DeployError::ShuttingDown)??;
-        self.next = stretch.next.take();
-        Ok(Some(stretch))
-    }
-}
-
-fn sweep_instances(
-    app: &App,
-    reader: &Reader,
-    from: &SweepCursor,
-) -> Result<SweepPage<(InstanceKey, u64)>, orlog_store::Error> {
-    let (now, retention) = (app.clock.now(), &app.config.retention);
-    // A redelivered event must find its instance: also after downtime of the store, and also if the window
-    // was longer when the instance was created.
-    let remembered = reader.dedupe_horizon(now)?;
-    reader.sweep_instances(from, (MAX_FOUND, SCAN_BATCH), |key, instance| {
-        let window = retention.for_instance(&key.tenant, &key.saga).limit();
-        let is_past = |window| is_past(instance.updated_at, window, now);
-        instance.is_finished() && instance.updated_at <= remembered && window.is_some_and(is_past)
-    })
-}
-
-fn sweep_tasks(
-    _: &App,
-    reader: &Reader,
-    from: &SweepCursor,
-) -> Result<SweepPage<(InstanceKey, Uuid)>, orlog_store::Error> {
-    reader.sweep_tasks(from, MAX_FOUND)
-}
-
-fn sweep_dead_letters(
-    app: &App,
-    reader: &Reader,
-    from: &SweepCursor,
-) -> Result<SweepPage<(TenantId, Uuid)>, orlog_store::Error> {
-    let (now, retention) = (app.clock.now(), &app.config.retention);
-    reader.sweep_dead_letters(from, (MAX_FOUND, SCAN_BATCH), |dead_letter| {
-        retention
-            .for_dead_letter(&dead_letter.tenant)
-            .limit()
-            .is_some_and(|window| is_past(dead_letter.at, window, now))
-    })
-}
-
-/// Returns whether a window that started at `begun` has ended.
-fn is_past(since: Timestamp, window: Duration, now: Timestamp) -> bool {
-    since.saturating_add(window) <= now
-}
-
-/// Interval of the trims.
-const EVERY: Duration = Duration::from_secs(10);
-
-impl App {
-    /// Trims periodically until the node stops. Deletes the rest of the feed if the export is disabled.
-    pub(crate) fn trim_later(self: &Arc<Self>) {
-        let app = Arc::downgrade(self);
-        self.background.spawn(EVERY, async move {
-            let Some(app) = app.upgrade() else { return };
-            // A commit may wait for free space or an unavailable log; the node must stop nevertheless.
-            let trimmed = tokio::select! {
-                biased;
-                () = app.background.stopping() => return,
-                trimmed = app.trim_feeds() => trimmed,
-            };
-            if let Err(error) = trimmed {
-                tracing::debug!(%error, "feed trim failed; retrying later");
-            }
-            app.trim_later();
-        });
     }
 
     /// Deletes feed entries of every local shard older than `export.keep`, or beyond `export.max_commits`.
@@ -265,4 +188,97 @@ impl App {
         }
         Ok(())
     }
+}
+
+/// Takes the next instances whose changes delete at most [`GROUP_ROWS`] rows together; at least one.
+fn take_group(waiting: &mut VecDeque<(InstanceKey, u64, u64)>) -> Vec<(InstanceKey, u64, u64)> {
+    let mut sum = 0;
+    let count = waiting.iter().take_while(|(_, _, rows)| {
+        sum += rows.min(&(PURGE_BATCH as u64));
+        sum <= GROUP_ROWS
+    });
+    let count = count.count().max(1);
+    waiting.drain(..count).collect()
+}
+
+/// Scan of a table, with pauses.
+struct TableSweep<'a> {
+    retention: &'a Retention,
+    next: Option<SweepCursor>,
+    /// Duration of the last scan.
+    scan_time: Duration,
+}
+
+impl<'a> TableSweep<'a> {
+    fn start(retention: &'a Retention) -> Self {
+        Self { retention, next: Some(SweepCursor::default()), scan_time: Duration::ZERO }
+    }
+
+    /// Returns the next batch after a pause; `None` at the end of the table and when the node drains.
+    async fn go<T: Send + 'static>(
+        &mut self,
+        reader: &Reader,
+        scan: impl FnOnce(&SweepContext, &Reader, &SweepCursor) -> Result<SweepPage<T>, orlog_store::Error>
+        + Send
+        + 'static,
+    ) -> Result<Option<SweepPage<T>>, DeployError> {
+        let Some(from) = self.next.take() else { return Ok(None) };
+        tokio::time::sleep(self.scan_time.max(PAUSE)).await;
+        let Retention { config, runtime, clock, .. } = self.retention;
+        if !runtime.health().accepting {
+            return Ok(None);
+        }
+        let context = SweepContext { config: Arc::clone(config), now: clock.now() };
+        let (reader, started) = (reader.clone(), Instant::now());
+        let scanned = tokio::task::spawn_blocking(move || scan(&context, &reader, &from)).await;
+        self.scan_time = started.elapsed();
+        let mut stretch = scanned.map_err(|_| DeployError::ShuttingDown)??;
+        self.next = stretch.next.take();
+        Ok(Some(stretch))
+    }
+}
+
+/// Windows and time of a scan.
+struct SweepContext {
+    config: Arc<Config>,
+    now: Timestamp,
+}
+
+fn sweep_instances(
+    SweepContext { config, now }: &SweepContext,
+    reader: &Reader,
+    from: &SweepCursor,
+) -> Result<SweepPage<(InstanceKey, u64)>, orlog_store::Error> {
+    // A redelivered event must find its instance: also after downtime of the store, and also if the window
+    // was longer when the instance was created.
+    let remembered = reader.dedupe_horizon(*now)?;
+    reader.sweep_instances(from, (MAX_FOUND, SCAN_BATCH), |key, instance| {
+        let window = config.retention.for_instance(&key.tenant, &key.saga).limit();
+        let is_past = |window| is_past(instance.updated_at, window, *now);
+        instance.is_finished() && instance.updated_at <= remembered && window.is_some_and(is_past)
+    })
+}
+
+fn sweep_tasks(
+    _: &SweepContext,
+    reader: &Reader,
+    from: &SweepCursor,
+) -> Result<SweepPage<(InstanceKey, Uuid)>, orlog_store::Error> {
+    reader.sweep_tasks(from, MAX_FOUND)
+}
+
+fn sweep_dead_letters(
+    SweepContext { config, now }: &SweepContext,
+    reader: &Reader,
+    from: &SweepCursor,
+) -> Result<SweepPage<(TenantId, Uuid)>, orlog_store::Error> {
+    reader.sweep_dead_letters(from, (MAX_FOUND, SCAN_BATCH), |dead_letter| {
+        let window = config.retention.for_dead_letter(&dead_letter.tenant).limit();
+        window.is_some_and(|window| is_past(dead_letter.at, window, *now))
+    })
+}
+
+/// Returns whether a window that started at `begun` has ended.
+fn is_past(since: Timestamp, window: Duration, now: Timestamp) -> bool {
+    since.saturating_add(window) <= now
 }

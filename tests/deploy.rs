@@ -15,7 +15,7 @@ mod starting;
 use std::collections::{BTreeMap, BTreeSet};
 
 use node::{Node, Saga, file, names, order};
-use orlog::app::DeployError;
+use orlog::definitions::change::DeployError;
 use orlog_model::Status;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,13 +24,14 @@ const LOGIN_ROUTE: &str = "/auth/callback";
 /// Header with the addresses of a client and of the proxies before the gateway.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// Audit record of an authorized request. It is written on drop, also if the client disconnects.
+/// Audit record of an authorized request, until [`AuditGuard::end`] writes it. A request whose client disconnects has no
+/// end: the drop writes its record, with an unknown outcome.
 pub(crate) struct AuditGuard {
     api: ApiState,
-    record: AuditRecord,
+    /// `None` once the record is written or abandoned.
+    record: Option<Box<AuditRecord>>,
     is_change: bool,
-    /// Whether the request was not executed because its record cannot be made durable, or is a log-in without success.
-    is_rejected: bool,
+    is_login: bool,
 }
 
 impl AuditGuard {
@@ -40,8 +41,8 @@ impl AuditGuard {
         let is_login = route == LOGIN_ROUTE;
         let is_recorded = route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
         is_recorded.then(|| {
-            let record = record(api, route, id, request);
-            Self { api: api.clone(), record, is_change, is_rejected: is_login }
+            let record = Some(Box::new(record(api, route, id, request)));
+            Self { api: api.clone(), record, is_change, is_login }
         })
     }
 
@@ -51,42 +52,49 @@ impl AuditGuard {
     /// If the record cannot be made durable. The request must not be executed.
     pub(crate) async fn begin(mut self) -> Result<Self, Problem> {
         let config = &self.api.app.config.audit;
-        if config.required && self.is_change && !config.exclude_routes.contains(&self.record.route) {
-            self.record.outcome = AuditOutcome::Started;
+        if let Some(record) = &mut self.record
+            && config.required
+            && self.is_change
+            && !config.exclude_routes.contains(&record.route)
+        {
+            record.outcome = AuditOutcome::Started;
             let limit = self.api.app.config.http.request_timeout;
-            let begun = tokio::time::timeout(limit, self.api.app.audit.begin(&self.record)).await;
+            let begun = tokio::time::timeout(limit, self.api.app.audit.begin(record)).await;
             if begun != Ok(Ok(())) {
-                self.is_rejected = true;
+                self.record = None;
                 let detail =
                     "the audit trail cannot be written; audit.required rejects changes without a record";
                 return Err(Problem::new(Code::AuditUnavailable, detail));
             }
-            self.record.outcome = AuditOutcome::Unknown;
+            record.outcome = AuditOutcome::Unknown;
         }
         Ok(self)
     }
 
-    /// Ends the record with a response, and returns the response.
-    pub(crate) fn end(mut self, response: Response) -> Response {
-        if let Some(user) = response.extensions().get::<Caller>() {
-            self.record.user = user.name.as_deref().map(shortened);
-            self.record.role = Some(user.roles.clone());
-            self.is_rejected = false;
+    /// Writes the record with the response. A log-in without success, and the success of an excluded route, are not
+    /// recorded.
+    pub(crate) fn end(mut self, response: &Response) {
+        let Some(mut record) = self.record.take() else { return };
+        let user = response.extensions().get::<Caller>();
+        if let Some(user) = user {
+            record.user = user.name.as_deref().map(shortened);
+            record.role = Some(user.roles.clone());
         }
-        self.record.status = response.status().as_u16();
-        self.record.outcome = AuditOutcome::of(self.record.status);
-        self.record.code = response.extensions().get::<Code>().map(|code| code.as_str());
-        response
+        record.status = response.status().as_u16();
+        record.outcome = AuditOutcome::of(record.status);
+        record.code = response.extensions().get::<Code>().map(|code| code.as_str());
+        let excluded = &self.api.app.config.audit.exclude_routes;
+        let is_excluded = record.outcome == AuditOutcome::Succeeded && excluded.contains(&record.route);
+        if !is_excluded && (user.is_some() || !self.is_login) {
+            self.api.app.audit.record(&record);
+        }
     }
 }
 
 impl Drop for AuditGuard {
     fn drop(&mut self) {
-        let except = &self.api.app.config.audit.exclude_routes;
-        let is_excluded =
-            self.record.outcome == AuditOutcome::Succeeded && except.contains(&self.record.route);
-        if !is_excluded && !self.is_rejected {
-            self.api.app.audit.record(&self.record);
+        if let Some(record) = self.record.take().filter(|_| !self.is_login) {
+            self.api.app.audit.record(&record);
         }
     }
 }
@@ -125,7 +133,7 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         source: source(request),
         forwarded_for: is_trusted.then(|| forwarded_for(request)).flatten(),
         forwarded_by: forwarded_by(request)
-            .filter(|pod| is_trusted || is_pod(&api.app.other_pods(), pod, source(request))),
+            .filter(|pod| is_trusted || is_pod(&api.app.routing.other_pods(), pod, source(request))),
         node: api.app.config.node_name(),
     }
 }

@@ -9,7 +9,7 @@ use orlog_model::TenantId;
 
 use super::audit_guard::{self, AuditGuard};
 use super::connections::network;
-use super::context::ApiState;
+use super::context::{ApiState, RequestScope};
 use super::extract::TENANT_HEADER;
 use super::login;
 use super::origin;
@@ -49,7 +49,14 @@ where
         return audit(api, (route, id), request, handler).await;
     }
     match api.quotas.begin(caller_key(&request), Instant::now()) {
-        Ok(permit) => permit.run(audit(api, (route, id), request, handler)).await,
+        Ok(permit) => {
+            if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
+                scope.caller = Some(permit.budgets.clone());
+            }
+            let response = audit(api, (route, id), request, handler).await;
+            drop(permit);
+            response
+        }
         Err(problem) => problem.into_response(),
     }
 }
@@ -65,7 +72,11 @@ where
 {
     let Some(entry) = AuditGuard::of(api, route, id, &request) else { return handler(request).await };
     match entry.begin().await {
-        Ok(entry) => entry.end(handler(request).await),
+        Ok(entry) => {
+            let response = handler(request).await;
+            entry.end(&response);
+            response
+        }
         Err(problem) => problem.into_response(),
     }
 }

@@ -1,6 +1,7 @@
 //! Request bodies: read with limits of size and time, then parsed, with the location of every error.
 
 use axum::body::Body;
+use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
@@ -13,6 +14,44 @@ use super::problem::{Code, Problem, ProblemDetail};
 /// Maximum length of `found` text in a problem, in characters.
 const MAX_FOUND_CHARS: usize = 64;
 
+/// Body as JSON, within `http.max_body_size`.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send + 'static> FromRequest<ApiState> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &ApiState) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let api = api.for_request(&parts.extensions);
+        let body = read(&api, &parts.headers, body, api.app.config.http.max_body_size).await?;
+        api.bodies.parse(&body, parse).await.map(Self)
+    }
+}
+
+/// Body without a content type, or with that of JSON; within `http.max_body_size`.
+pub(crate) struct CheckedBody(pub(crate) RequestBody);
+
+impl CheckedBody {
+    /// Parses the body; an empty one is the default.
+    pub(crate) fn optional<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
+        if self.0.trim_ascii().is_empty() { Ok(T::default()) } else { parse(&self.0) }
+    }
+}
+
+impl FromRequest<ApiState> for CheckedBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &ApiState) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let content_type = content_type(&parts.headers)?;
+        if !matches!(content_type.as_str(), "" | "application/json") {
+            return Err(media_type(&content_type));
+        }
+        let api = api.for_request(&parts.extensions);
+        read(&api, &parts.headers, body, api.app.config.http.max_body_size).await.map(Self)
+    }
+}
+
 /// Reads a body of at most `limit` bytes that arrives within `http.request_timeout`.
 pub(crate) async fn read(
     api: &ApiState,
@@ -24,9 +63,11 @@ pub(crate) async fn read(
     if let Some(announced) = announced(headers).filter(|announced| *announced > limit) {
         return Err(too_large(&format!("Content-Length is {announced} bytes"), limit));
     }
-    tokio::time::timeout(body_timeout, collect(body, limit, api.bodies.receive())).await.unwrap_or_else(
-        |_| Err(Problem::new(Code::BodyTimeout, format!("the body did not arrive within {body_timeout:?}"))),
-    )
+    tokio::time::timeout(body_timeout, collect(body, limit, api.bodies.receive(api.scope.caller.as_ref())))
+        .await
+        .unwrap_or_else(|_| {
+            Err(Problem::new(Code::BodyTimeout, format!("the body did not arrive within {body_timeout:?}")))
+        })
 }
 
 fn announced(headers: &HeaderMap) -> Option<u64> {

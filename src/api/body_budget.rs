@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::blocking::run_blocking;
 use super::problem::{Code, Problem};
-use super::quotas::{self, BYTES_PER_PERMIT as UNIT, Quotas};
+use super::quotas::{BYTES_PER_PERMIT as UNIT, CallerBudgets, Quotas};
 
 /// Size above which a body is parsed on a thread that may block.
 const LARGE: usize = 64 << 10;
@@ -37,9 +37,9 @@ impl BodyBudget {
         }
     }
 
-    /// Creates a body of the current request that is received piece by piece.
-    pub(crate) fn receive(&self) -> PartialBody {
-        let share = quotas::share_of_bytes();
+    /// Creates a body of a caller that is received piece by piece.
+    pub(crate) fn receive(&self, caller: Option<&CallerBudgets>) -> PartialBody {
+        let share = caller.map(|caller| Arc::clone(&caller.bytes));
         PartialBody { budget: self.clone(), share, bytes: Vec::new(), held: HeldBytes::default() }
     }
 
@@ -146,6 +146,7 @@ impl Deref for RequestBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::quotas::CallerKey;
     use crate::config::HttpServerConfig;
 
     fn budget(bytes: u64) -> BodyBudget {
@@ -155,7 +156,7 @@ mod tests {
     #[test]
     fn bodies_share_one_budget() {
         let budget = budget(4 * UNIT as u64);
-        let (mut first, mut second) = (budget.receive(), budget.receive());
+        let (mut first, mut second) = (budget.receive(None), budget.receive(None));
         first.add(&[0; UNIT]).unwrap();
         first.add(&[0; UNIT + 1]).unwrap();
         second.add(&[0; UNIT]).unwrap();
@@ -170,33 +171,30 @@ mod tests {
         second.add(&[0; UNIT]).unwrap();
     }
 
-    #[tokio::test]
-    async fn the_bodies_of_one_caller_use_its_share_only() {
+    #[test]
+    fn the_bodies_of_one_caller_use_its_share_only() {
         let mut config =
             HttpServerConfig { max_bytes_in_flight: 64 * UNIT as u64, ..HttpServerConfig::default() };
         (config.max_batch_size, config.max_body_size) = (UNIT as u64, UNIT as u64);
         let quotas = Quotas::new(&config, 16);
         let budget = BodyBudget::new(64 * UNIT as u64, quotas.clone());
         let begin = |name: &str| {
-            let key = quotas::CallerKey::User(name.to_owned());
+            let key = CallerKey::User(name.to_owned());
             quotas.begin(key, std::time::Instant::now()).unwrap()
         };
-        let first = begin("ada").run(async {
-            let mut body = budget.receive();
-            body.add(&vec![0; 32 * UNIT]).unwrap();
-            let rejection = format!("{:?}", body.add(&[0]).unwrap_err());
-            assert!(rejection.contains("http.per_caller.max_share"), "{rejection}");
-            body
-        });
-        let _held = first.await;
-        begin("bob").run(async { budget.receive().add(&vec![0; 32 * UNIT]).unwrap() }).await;
+        let (ada, bob) = (begin("ada"), begin("bob"));
+        let mut held = budget.receive(Some(&ada.budgets));
+        held.add(&vec![0; 32 * UNIT]).unwrap();
+        let rejection = format!("{:?}", held.add(&[0]).unwrap_err());
+        assert!(rejection.contains("http.per_caller.max_share"), "{rejection}");
+        budget.receive(Some(&bob.budgets)).add(&vec![0; 32 * UNIT]).unwrap();
     }
 
     #[tokio::test]
     async fn large_bodies_are_parsed_on_another_thread() {
         let budget = budget(1 << 20);
         let thread = |size: usize| {
-            let mut body = budget.receive();
+            let mut body = budget.receive(None);
             body.add(&vec![0; size]).unwrap();
             let (budget, body) = (budget.clone(), body.finish());
             async move { budget.parse(&body, |_| Ok(std::thread::current().id())).await.unwrap() }

@@ -1,6 +1,5 @@
 //! `GET /auth/caller`: the caller as the node authenticates it, with its rights and tenants.
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use serde::Serialize;
@@ -34,7 +33,7 @@ pub(crate) struct CallerView {
     responses((status = 200, description = "The caller", body = CallerView))
 )]
 pub(crate) async fn show(
-    State(api): State<ApiState>,
+    api: ApiState,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Json<CallerView> {

@@ -1,9 +1,13 @@
 //! State that every handler receives.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::http::Method;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{Extensions, Method};
 use orlog_bus::membership::Pod;
+use orlog_model::TraceParent;
 use orlog_store::Cancellation;
 
 use super::allowed_hosts::AllowedHosts;
@@ -13,7 +17,7 @@ use super::health::bus_check::BusCheck;
 use super::pod_client::{self, PodClient};
 use super::problem::Problem;
 use super::query_limit::QueryLimit;
-use super::quotas::Quotas;
+use super::quotas::{CallerBudgets, Quotas};
 use super::read_pool::ReadPool;
 use super::read_scope::ReadScope;
 use super::request_metrics::RequestMetrics;
@@ -25,7 +29,16 @@ use crate::sagas::api::overview::cache::OverviewCache;
 /// Path of the API description.
 pub(crate) const OPENAPI_PATH: &str = "/openapi.json";
 
-/// Node, and state of the API.
+/// What the layers before a handler know of its request.
+#[derive(Clone, Default)]
+pub(crate) struct RequestScope {
+    /// Shares of the caller; `None`: no quotas apply.
+    pub(crate) caller: Option<CallerBudgets>,
+    /// Trace that the work of the request continues.
+    pub(crate) trace: Option<TraceParent>,
+}
+
+/// Node, and state of the API. As an extractor it has the scope of its request.
 #[derive(Clone)]
 pub(crate) struct ApiState {
     pub(crate) app: Arc<App>,
@@ -40,6 +53,15 @@ pub(crate) struct ApiState {
     /// Client for requests to other pods.
     pods: PodClient,
     pub(crate) quotas: Quotas,
+    pub(crate) scope: RequestScope,
+}
+
+impl FromRequestParts<ApiState> for ApiState {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Infallible> {
+        Ok(api.for_request(&parts.extensions))
+    }
 }
 
 impl ApiState {
@@ -66,7 +88,19 @@ impl ApiState {
             bodies,
             pods,
             quotas,
+            scope: RequestScope::default(),
         }
+    }
+
+    /// Returns the state with the scope of a request.
+    pub(crate) fn for_request(&self, extensions: &Extensions) -> Self {
+        let scope = extensions.get::<RequestScope>().cloned().unwrap_or_default();
+        Self { scope, ..self.clone() }
+    }
+
+    /// Returns the state for work that does not belong to a request, and to no caller.
+    pub(crate) fn detached(&self) -> Self {
+        Self { scope: RequestScope::default(), ..self.clone() }
     }
 
     /// Creates a request to another pod.
@@ -76,7 +110,7 @@ impl ApiState {
         method: Method,
         target: &str,
     ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
-        let transport = (self.app.tls().map(Arc::as_ref), &self.app.config.cluster);
+        let transport = (self.app.services.keys.tls.as_deref(), &self.app.config.cluster);
         self.pods.request(transport, pod, method, target)
     }
 
@@ -87,7 +121,7 @@ impl ApiState {
         T: Send + 'static,
         F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
     {
-        let (app, permit) = (Arc::clone(&self.app), self.reads.acquire().await?);
+        let (app, permit) = (Arc::clone(&self.app), self.reads.acquire(self.scope.caller.as_ref()).await?);
         let cancellation = Cancellation::default();
         let _request = cancellation.on_drop();
         run_blocking(move || {

@@ -10,6 +10,8 @@ use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId, Timestamp, Tra
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
+use utoipa::IntoParams;
+
 use super::context::ApiState;
 use super::errors::invalid_parameter;
 use super::problem::{Code, Problem};
@@ -76,6 +78,16 @@ impl FromRequestParts<ApiState> for NodeAccess {
     }
 }
 
+/// Path of an instance.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct InstanceParams {
+    /// Saga name
+    saga: String,
+    /// Correlation id, percent-encoded
+    correlation: String,
+}
+
 /// Instance from the tenant and the path.
 pub(crate) struct InstancePath(pub(crate) InstanceKey);
 
@@ -84,7 +96,8 @@ impl FromRequestParts<ApiState> for InstancePath {
 
     async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Problem> {
         let Tenant(tenant) = Tenant::from_request_parts(parts, api).await?;
-        let Path((saga, correlation)) = Path::<(String, String)>::from_request_parts(parts, api).await?;
+        let Path(path) = Path::<InstanceParams>::from_request_parts(parts, api).await?;
+        let InstanceParams { saga, correlation } = path;
         let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
         let correlation = CorrelationId::new(correlation)
             .map_err(|error| invalid_parameter("correlation", error.to_string()))?;

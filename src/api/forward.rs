@@ -50,7 +50,8 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// Handles the request, or forwards it to the pod that owns the shard.
 pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next: Next) -> Response {
-    if !api.app.is_clustered() {
+    let api = api.for_request(request.extensions());
+    if !api.app.routing.is_clustered() {
         return next.run(request).await;
     }
     let Some(tenant) = concerned(&request) else { return next.run(request).await };
@@ -59,7 +60,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
         response.headers_mut().insert(PARTIAL, HeaderValue::from_static("true"));
         return response;
     };
-    match api.app.slot_owner(slot) {
+    match api.app.routing.owner(slot) {
         SlotOwner::Local => next.run(request).await,
         SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => {
             send(&api, &pod, request).await.unwrap_or_else(IntoResponse::into_response)
@@ -83,7 +84,7 @@ fn concerned(request: &Request) -> Option<TenantId> {
 
 /// Returns the slot; `None` if the tenant is key-sharded and the request is not about one instance.
 fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
-    let slots = api.app.slots();
+    let slots = api.app.routing.slots();
     slots.tenant_slot(tenant).or_else(|| {
         let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
         let mut part = || percent_decode_str(parts.next()?).decode_utf8().ok().map(String::from);

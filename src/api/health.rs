@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -66,7 +65,7 @@ impl ComponentHealth {
         (status = 503, description = "A component is down", body = Health)
     )
 )]
-pub(crate) async fn health(State(api): State<ApiState>) -> Response {
+pub(crate) async fn health(api: ApiState) -> Response {
     let (store, bus, shards) = (store(&api), bus(&api).await, shards(&api));
     let any = |status: &str| [&store, &bus, &shards].iter().any(|component| component.status == status);
     let (code, status) = if any("down") {
@@ -153,7 +152,7 @@ pub(crate) struct ReadyResponse {
     tag = "node",
     responses((status = 200, description = "The node accepts work", body = ReadyResponse))
 )]
-pub(crate) async fn ready(State(api): State<ApiState>) -> Result<Json<ReadyResponse>, Problem> {
+pub(crate) async fn ready(api: ApiState) -> Result<Json<ReadyResponse>, Problem> {
     let health = api.app.runtime.health();
     if !health.accepting {
         return Err(Problem::new(Code::Draining, "the node is draining and accepts no new events"));

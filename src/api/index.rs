@@ -1,7 +1,6 @@
 //! `/`, `/openapi.json`, `/errors/{code}`: index, API description and error pages.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -58,7 +57,7 @@ pub(crate) async fn index(headers: HeaderMap) -> Response {
     tag = "node",
     responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value))
 )]
-pub(crate) async fn openapi(State(api): State<ApiState>) -> Response {
+pub(crate) async fn openapi(api: ApiState) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], api.description.to_string()).into_response()
 }
 

@@ -1,6 +1,5 @@
 //! `/auth/login`, `/auth/callback`, `/auth/logout`: log-in of users to the web UI by OpenID Connect.
 
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -35,7 +34,7 @@ pub(crate) struct CallbackQuery {
 ///
 /// Redirects the browser to the OpenID provider (`auth.oidc`).
 #[utoipa::path(get, path = "/auth/login", tag = "page", responses((status = 303, description = "To the provider")))]
-pub(crate) async fn login(State(api): State<ApiState>) -> Result<Response, Problem> {
+pub(crate) async fn login(api: ApiState) -> Result<Response, Problem> {
     let start = oidc(&api)?.start().await.map_err(|error| problem(&error))?;
     let pending = set_cookie(LOGIN_COOKIE, &start.cookie, "Lax", LOGIN_SECONDS);
     Ok(redirect(&start.url, [pending]))
@@ -52,7 +51,7 @@ pub(crate) async fn login(State(api): State<ApiState>) -> Result<Response, Probl
     responses((status = 303, description = "To the web UI"))
 )]
 pub(crate) async fn callback(
-    State(api): State<ApiState>,
+    api: ApiState,
     headers: HeaderMap,
     QueryParams(query): QueryParams<CallbackQuery>,
 ) -> Result<Response, Problem> {
@@ -74,7 +73,7 @@ pub(crate) async fn callback(
 
 /// Log out of the web UI
 #[utoipa::path(post, path = "/auth/logout", tag = "page", responses((status = 204, description = "The session has ended")))]
-pub(crate) async fn logout(State(api): State<ApiState>, headers: HeaderMap) -> Response {
+pub(crate) async fn logout(api: ApiState, headers: HeaderMap) -> Response {
     if let (Some(oidc), Some(session)) = (api.app.authenticator.oidc(), read_cookie(&headers, SESSION_COOKIE))
     {
         oidc.end(session);

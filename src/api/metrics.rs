@@ -12,7 +12,6 @@ mod types;
 
 use std::sync::PoisonError;
 
-use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use orlog_actors::{MetricSink as _, StreamLag};
@@ -31,7 +30,7 @@ use crate::telemetry::MetricsRegistry;
     tag = "node",
     responses((status = 200, description = "All metrics", body = String, content_type = "text/plain"))
 )]
-pub(crate) async fn metrics(State(api): State<ApiState>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(crate) async fn metrics(api: ApiState, headers: HeaderMap) -> Result<Response, Problem> {
     let lags = api.app.runtime.lags().await;
     let gauges = api.read(move |app| Ok(read_gauges(app, &lags))).await?;
     let mut text = String::with_capacity(64 * 1024);

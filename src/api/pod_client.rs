@@ -83,7 +83,7 @@ impl PodClient {
 /// Rejects a forwarded request of a client that is not the pod that it names. Without TLS, pods have no identity.
 pub(crate) fn check_sender(app: &App, request: &Request) -> Result<(), Problem> {
     let Some(name) = request.headers().get(FORWARDED_BY) else { return Ok(()) };
-    let Some(trust) = app.tls().and_then(|tls| tls.pods()) else { return Ok(()) };
+    let Some(trust) = app.services.keys.tls.as_ref().and_then(|tls| tls.pods()) else { return Ok(()) };
     let certificate = request.extensions().get::<PodCertificate>();
     let name = name.to_str().unwrap_or_default();
     if certificate.is_some_and(|certificate| trust.is_pod(certificate, name)) {

@@ -30,10 +30,6 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Period of the quota of query time.
 const QUERY_PERIOD: Duration = Duration::from_mins(1);
 
-tokio::task_local! {
-    static CALLER: CallerBudgets;
-}
-
 /// Caller of a request, as far as quotas distinguish callers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CallerKey {
@@ -84,10 +80,10 @@ struct CallerUse {
 
 /// Shares of one caller of the budgets of all requests.
 #[derive(Clone, Debug)]
-struct CallerBudgets {
+pub(crate) struct CallerBudgets {
     key: CallerKey,
-    bytes: Arc<Semaphore>,
-    reads: Arc<Semaphore>,
+    pub(crate) bytes: Arc<Semaphore>,
+    pub(crate) reads: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -107,7 +103,7 @@ pub(crate) struct Quotas {
 /// Request in progress of a caller; ends on drop.
 pub(crate) struct RequestPermit {
     quotas: Quotas,
-    budgets: CallerBudgets,
+    pub(crate) budgets: CallerBudgets,
 }
 
 /// Request of a caller that waits; ends on drop.
@@ -171,12 +167,12 @@ impl Quotas {
         Ok(RequestPermit { quotas: self.clone(), budgets: caller.budgets.clone() })
     }
 
-    /// Begins to wait in the current request.
+    /// Begins to wait in a request of a caller.
     ///
     /// # Errors
     /// If too many requests of the caller wait.
-    pub(crate) fn begin_long_poll(&self) -> Result<LongPollPermit, Problem> {
-        let Some(key) = current(|caller| caller.key.clone()) else { return Ok(LongPollPermit(None)) };
+    pub(crate) fn begin_long_poll(&self, caller: Option<&CallerBudgets>) -> Result<LongPollPermit, Problem> {
+        let Some(key) = caller.map(|caller| caller.key.clone()) else { return Ok(LongPollPermit(None)) };
         let mut table = self.lock();
         if let Some(caller) = table.callers.get_mut(&key) {
             if caller.long_polls >= self.limits.long_polls {
@@ -189,15 +185,17 @@ impl Quotas {
         Ok(LongPollPermit(Some((self.clone(), key))))
     }
 
-    /// Returns the timer of a query of the current request.
+    /// Returns the timer of a query of a caller.
     ///
     /// # Errors
     /// If the queries of the caller have used their CPU time.
-    pub(crate) fn begin_query(&self, now: Instant) -> Result<QueryTimer, Problem> {
-        let (Some(limit), Some(key)) = (self.limits.query_seconds, current(|caller| caller.key.clone()))
-        else {
-            return Ok(QueryTimer(None));
-        };
+    pub(crate) fn begin_query(
+        &self,
+        caller: Option<&CallerBudgets>,
+        now: Instant,
+    ) -> Result<QueryTimer, Problem> {
+        let key = caller.map(|caller| caller.key.clone());
+        let (Some(limit), Some(key)) = (self.limits.query_seconds, key) else { return Ok(QueryTimer(None)) };
         let mut table = self.lock();
         if let Some(caller) = table.callers.get_mut(&key)
             && let Err(wait) = caller.query.check(per_period(limit), now)
@@ -300,13 +298,6 @@ impl CallerUse {
     }
 }
 
-impl RequestPermit {
-    /// Runs the request with the budgets of its caller.
-    pub(crate) async fn run<T>(self, request: impl Future<Output = T>) -> T {
-        CALLER.scope(self.budgets.clone(), request).await
-    }
-}
-
 impl Drop for RequestPermit {
     fn drop(&mut self) {
         let Self { quotas, budgets } = self;
@@ -333,20 +324,6 @@ impl QueryTimer {
         }
         result
     }
-}
-
-/// Returns the share of the caller of the current request of the bytes of bodies.
-pub(crate) fn share_of_bytes() -> Option<Arc<Semaphore>> {
-    current(|caller| Arc::clone(&caller.bytes))
-}
-
-/// Returns the share of the caller of the current request of the concurrent reads.
-pub(crate) fn share_of_reads() -> Option<Arc<Semaphore>> {
-    current(|caller| Arc::clone(&caller.reads))
-}
-
-fn current<T>(read: impl FnOnce(&CallerBudgets) -> T) -> Option<T> {
-    CALLER.try_with(read).ok()
 }
 
 /// Returns a share of a number, at least 1.

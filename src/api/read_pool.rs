@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::{Code, Problem};
-use super::quotas;
+use super::quotas::CallerBudgets;
 
 /// Pool of concurrent reads.
 #[derive(Clone)]
@@ -30,11 +30,11 @@ impl ReadPool {
         Self { permits: Arc::new(Semaphore::new(reads)), timeout }
     }
 
-    /// Waits for a permit to read. The caller of the current request uses at most its share of the pool.
-    pub(crate) async fn acquire(&self) -> Result<ReadPermit, Problem> {
+    /// Waits for a permit to read. A caller uses at most its share of the pool.
+    pub(crate) async fn acquire(&self, caller: Option<&CallerBudgets>) -> Result<ReadPermit, Problem> {
         let permit = tokio::time::timeout(self.timeout, async {
-            let of_caller = match quotas::share_of_reads() {
-                Some(share) => Some(share.acquire_owned().await.ok()?),
+            let of_caller = match caller {
+                Some(caller) => Some(Arc::clone(&caller.reads).acquire_owned().await.ok()?),
                 None => None,
             };
             let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
@@ -56,10 +56,10 @@ mod tests {
     #[tokio::test]
     async fn request_waits_for_a_reader_and_then_fails() {
         let pool = ReadPool::new(1, Duration::from_millis(10));
-        let first = pool.acquire().await.expect("it is the only one");
-        let problem = pool.acquire().await.expect_err("the pool is exhausted");
+        let first = pool.acquire(None).await.expect("it is the only one");
+        let problem = pool.acquire(None).await.expect_err("the pool is exhausted");
         assert!(format!("{problem:?}").contains("http.max_concurrent_reads"), "{problem:?}");
         drop(first);
-        assert!(pool.acquire().await.is_ok());
+        assert!(pool.acquire(None).await.is_ok());
     }
 }

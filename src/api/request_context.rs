@@ -13,7 +13,7 @@ use tracing::{Instrument, field};
 use uuid::Uuid;
 
 use super::authorize;
-use super::context::ApiState;
+use super::context::{ApiState, RequestScope};
 use super::extract::{TRACEPARENT, request_trace};
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, known_method};
@@ -25,15 +25,6 @@ const REQUEST_ID: &str = "x-request-id";
 const MAX_REQUEST_ID_BYTES: usize = 128;
 /// Routes whose duration is unbounded.
 const LONG_RUNNING_ROUTES: [&str; 3] = ["/admin/backup", "/admin/drain", "/v1/replays"];
-
-tokio::task_local! {
-    static TRACE: Option<TraceParent>;
-}
-
-/// Returns the trace of the current request.
-pub(crate) fn trace() -> Option<TraceParent> {
-    TRACE.try_with(Clone::clone).ok().flatten()
-}
 
 /// Runs a request with its context.
 pub(crate) async fn with_request_context(
@@ -58,8 +49,10 @@ pub(crate) async fn with_request_context(
         trace_id = own.as_ref().or(trace.as_ref()).map(TraceParent::trace_id),
     );
     let handler = |request| respond(&api, &route, request, next);
-    let guarded = authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
-    let mut response = TRACE.scope(own.clone().or_else(|| trace.clone()), guarded).await;
+    let scope = RequestScope { caller: None, trace: own.clone().or_else(|| trace.clone()) };
+    request.extensions_mut().insert(scope);
+    let mut response =
+        authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone()).await;
     let (status, took) = (response.status(), started.elapsed());
     api.requests.record(&route, method, status.as_u16(), took);
     if let (Some(spans), Some(own)) = (&api.app.telemetry.spans, &own) {

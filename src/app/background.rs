@@ -1,6 +1,6 @@
 //! Periodic background tasks of a node; they end with the node.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ impl BackgroundTasks {
     /// Runs a task after a delay, unless the node stops earlier.
     pub(crate) fn spawn(&self, after: Duration, task: impl Future<Output = ()> + Send + 'static) {
         let mut stopping = self.stopping.subscribe();
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let stopped = async { drop(stopping.wait_for(|stopping| *stopping).await) };
@@ -32,21 +32,44 @@ impl BackgroundTasks {
         });
     }
 
-    /// Waits until the node stops.
-    pub(crate) async fn stopping(&self) {
-        // The sender lives as long as `self`.
-        drop(self.stopping.subscribe().wait_for(|stopping| *stopping).await);
-    }
-
-    /// Waits for a delay. Returns `false` if the node stops meanwhile.
-    pub(crate) async fn pause(&self, pause: Duration) -> bool {
-        tokio::time::timeout(pause, self.stopping()).await.is_err()
+    /// Runs a task of a service after a delay, and again after each delay that it returns, until the node stops
+    /// or drops the service. The stop of the node does not wait for the task, which may wait for free space.
+    pub(crate) fn repeat<S, F>(
+        &self,
+        service: &Arc<S>,
+        mut delay: Duration,
+        mut task: impl FnMut(Arc<S>) -> F + Send + 'static,
+    ) where
+        S: Send + Sync + 'static,
+        F: Future<Output = Duration> + Send + 'static,
+    {
+        let service = Arc::downgrade(service);
+        let mut stopping = self.stopping.subscribe();
+        self.lock().spawn(async move {
+            let stopped = async { drop(stopping.wait_for(|stopping| *stopping).await) };
+            let repeated = async {
+                loop {
+                    tokio::time::sleep(delay).await;
+                    let Some(service) = service.upgrade() else { return };
+                    delay = task(service).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stopped => {}
+                () = repeated => {}
+            }
+        });
     }
 
     /// Starts no further tasks and waits until the running ones end.
     pub(crate) async fn stop(&self) {
         self.stopping.send_replace(true);
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let tasks = std::mem::take(&mut *self.lock());
         tasks.join_all().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

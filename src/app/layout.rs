@@ -138,9 +138,6 @@ pub(crate) fn shard_position(index: u16, reader: &Reader) -> Option<(String, Sto
 }
 
 /// Returns the stored position of a shard; `None` if it has none.
-///
-/// # Errors
-/// Fails if the file cannot be read.
 pub(crate) fn stored_shard_position(data: &Path, index: u16) -> anyhow::Result<Option<StoredPosition>> {
     Ok(read(data)?.and_then(|mut layout| layout.durable.remove(&shard_name(index))))
 }
@@ -155,9 +152,6 @@ pub fn durable_positions(data: &Path) -> anyhow::Result<BTreeMap<String, Durable
 }
 
 /// Returns the layout for a backup: without positions, because the copied stores have their own.
-///
-/// # Errors
-/// Fails if the file cannot be read.
 pub(crate) fn backup_text(data: &Path) -> anyhow::Result<String> {
     let layout = read(data)?.with_context(|| format!("{} is missing", file(data).display()))?;
     Ok(toml::to_string(&DataLayout { durable: BTreeMap::new(), ..layout })?)

@@ -9,7 +9,7 @@ use orlog_effect::{AttemptReport, EffectObserver, NoopObserver};
 use orlog_model::{Clock, TraceParent, WorkItem};
 use prometheus_client::metrics::counter::Counter;
 
-use crate::retention::purge_counts::PurgeCounters;
+use crate::retention::PurgeCounters;
 use crate::sagas::attempts::RecentAttempts;
 use crate::telemetry::{MetricsRegistry, SpanExporter, TelemetryHandle};
 

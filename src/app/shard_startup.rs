@@ -1,19 +1,23 @@
 //! Starts an acquired shard: takes over its store and applies the active definitions.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 
 use async_trait::async_trait;
-use orlog_actors::{ReleasedShard, ShardDependencies};
-use orlog_effect::LeaseEnd;
-use orlog_model::Change;
+use orlog_actors::{ProgramRegistry, ReleasedShard, Runtime, ShardDependencies};
+use orlog_effect::{Catalog, LeaseEnd};
+use orlog_model::{Change, Clock};
 use orlog_store::{Reader, Writer};
 use tokio::sync::watch;
 
 use super::cluster::ShardHost;
-use super::{App, component_config, layout, replication, stores};
+use super::stores::LocalStorage;
+use super::transport::Transport;
+use super::{component_config, layout, replication, stores};
 use crate::config::Config;
+use crate::definitions::change::{self, DefinitionLocks};
 use crate::definitions::initial;
 use crate::definitions::{DefinitionSet, ValidatedDefinitions};
 
@@ -23,8 +27,21 @@ const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(15);
 /// User of deployments that activate other definitions in an acquired shard.
 const TAKEOVER_USER: &str = "shard takeover";
 
+/// Host of the shards that this pod acquires.
+pub(crate) struct ShardStarter {
+    pub(crate) config: Arc<Config>,
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) definitions: Arc<DefinitionSet>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) local: LocalStorage,
+    pub(crate) locks: Arc<DefinitionLocks>,
+}
+
 #[async_trait]
-impl ShardHost for App {
+impl ShardHost for ShardStarter {
     fn config(&self) -> &Config {
         &self.config
     }
@@ -61,7 +78,7 @@ impl ShardHost for App {
     }
 }
 
-impl App {
+impl ShardStarter {
     /// Activates the definitions of a store if they were deployed later from the same directory, which
     /// happens when another pod was deployed to while this one was down.
     async fn follow(&self, reader: &Reader) {
@@ -103,13 +120,13 @@ impl App {
         let checked = ValidatedDefinitions { definitions, digest };
         let is_stored = |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some());
         let record = DefinitionSet::record(stored.as_ref(), &checked, (now, TAKEOVER_USER), is_stored);
-        let changed = !crate::definitions::deploy::is_noop(stored.as_ref(), &record);
+        let changed = !change::is_noop(stored.as_ref(), &record);
         let chosen = initial::InitialDefinitions {
             definitions: checked.definitions,
             deployment: changed.then_some(record),
         };
         initial::store_definitions(writer, reader, &chosen, now)?;
-        let retained = self.stored_definitions(Some(reader))?;
+        let retained = change::stored_definitions(&self.runtime, Some(reader))?;
         self.programs.replace(DefinitionSet::programs(&chosen.definitions, &retained));
         Ok(())
     }
@@ -128,7 +145,7 @@ impl App {
                 Ok(replication::open(connection, (shard, Some(epoch), stopped), dir, options, pace).await?)
             }
             _ => {
-                let (config, local) = (self.config.clone(), self.local.clone());
+                let (config, local) = (Arc::clone(&self.config), self.local.clone());
                 let open = move || stores::open_local(&config, shard, &local);
                 Ok(tokio::task::spawn_blocking(open).await??)
             }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use orlog_actors::Runtime;
 use orlog_bus::membership::Pod;
 use orlog_model::{Slot, SlotAssigner, TenantId};
 
-use super::cluster::{Cluster, ShardHost};
-use super::{App, component_config};
-use crate::config::ClusterMode;
+use super::cluster::Cluster;
+use super::component_config;
+use super::services::{Parts, shard_host};
+use crate::config::{ClusterMode, Config};
 
 /// Owner of a slot.
 pub enum SlotOwner {
@@ -19,35 +21,42 @@ pub enum SlotOwner {
     None,
 }
 
-impl App {
+/// Owners of the slots. Without a cluster, this process owns all.
+pub struct Routing {
+    pub(crate) config: Arc<Config>,
+    pub(crate) runtime: Arc<Runtime>,
+    /// The cluster membership; `None` if the node runs alone.
+    pub(crate) cluster: Option<Cluster>,
+}
+
+impl Routing {
     /// Joins the cluster if it is configured.
-    pub(crate) async fn join(self: &Arc<Self>) -> anyhow::Result<()> {
-        let several = self.config.cluster.mode != ClusterMode::Standalone && self.config.role.runs_sagas();
-        if several && let Some(connection) = self.transport.connection() {
-            let host: Arc<dyn ShardHost> = Arc::clone(self) as Arc<dyn ShardHost>;
-            let cluster = Cluster::join(&host, connection).await?;
-            // This is the only call that joins.
-            drop(self.cluster.set(cluster));
-        }
-        Ok(())
+    pub(crate) async fn join(parts: &Parts) -> anyhow::Result<Self> {
+        let config = &parts.config;
+        let several = config.cluster.mode != ClusterMode::Standalone && config.role.runs_sagas();
+        let cluster = match parts.transport.connection() {
+            Some(connection) if several => Some(Cluster::join(&shard_host(parts), connection).await?),
+            _ => None,
+        };
+        Ok(Self { config: Arc::clone(config), runtime: Arc::clone(&parts.runtime), cluster })
     }
 
     /// Returns whether the node is part of a cluster.
     #[must_use]
     pub fn is_clustered(&self) -> bool {
-        self.cluster.get().is_some()
+        self.cluster.is_some()
     }
 
     /// Returns the shards whose lease belongs to this node.
     #[must_use]
     pub fn leased_shards(&self) -> Vec<u16> {
-        self.cluster.get().map(Cluster::leased_shards).unwrap_or_default()
+        self.cluster.as_ref().map(Cluster::leased_shards).unwrap_or_default()
     }
 
     /// Returns the other live pods.
     #[must_use]
     pub fn other_pods(&self) -> Vec<Pod> {
-        self.cluster.get().map(Cluster::other_pods).unwrap_or_default()
+        self.cluster.as_ref().map(Cluster::other_pods).unwrap_or_default()
     }
 
     /// Returns the mapping of instances to slots.
@@ -67,12 +76,12 @@ impl App {
 
     /// Returns the owner of a slot.
     #[must_use]
-    pub fn slot_owner(&self, slot: Slot) -> SlotOwner {
+    pub fn owner(&self, slot: Slot) -> SlotOwner {
         let shard = component_config::shard_of(slot, self.config.shards);
         if self.runtime.owned_shards().contains(&shard) {
             return SlotOwner::Local;
         }
-        let holder = self.cluster.get().and_then(|cluster| cluster.owner(shard));
+        let holder = self.cluster.as_ref().and_then(|cluster| cluster.owner(shard));
         holder.filter(|pod| pod.name != self.config.node_name()).map_or(SlotOwner::None, SlotOwner::Pod)
     }
 }

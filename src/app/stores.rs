@@ -2,15 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use orlog_actors::{EMBEDDED_STREAM, RuntimeConfig, ShardDependencies};
+use orlog_actors::{EMBEDDED_STREAM, Runtime, RuntimeConfig, ShardDependencies};
 use orlog_bus::embedded::ConsumerCheckpoint;
 use orlog_bus::nats::Connection;
 use orlog_model::{CheckpointKey, Clock};
 use orlog_store::{Device, Reader, Writer};
 use tokio::sync::watch;
 
+use super::background::BackgroundTasks;
 use super::layout::DurablePositions;
 use super::transport::{LogExpectation, Transport};
 use super::{component_config, layout, replication, stores};
@@ -81,9 +83,6 @@ pub(crate) fn open_local(
 }
 
 /// Opens the permanent stores of this node from their replicated logs.
-///
-/// # Errors
-/// Same as [`local`].
 pub(crate) async fn replicated(
     config: &Config,
     transport: &Transport,
@@ -140,9 +139,6 @@ pub(crate) struct LocalStorage {
 
 impl LocalStorage {
     /// Claims the data directory.
-    ///
-    /// # Errors
-    /// See [`DurablePositions::claim`].
     pub(crate) fn claim(
         config: &Config,
         disk: Option<Arc<dyn Device>>,
@@ -162,7 +158,7 @@ impl LocalStorage {
 /// released.
 pub(crate) struct NodeStorage {
     pub(crate) stores: Vec<(Writer, Reader)>,
-    pub(crate) transport: Transport,
+    pub(crate) transport: Arc<Transport>,
 }
 
 impl NodeStorage {
@@ -182,7 +178,7 @@ impl NodeStorage {
         let transport = Box::pin(Transport::open(config, log, Arc::clone(clock))).await?;
         local.positions.store(transport.durable_position());
         stores.extend(Box::pin(stores::replicated(config, &transport)).await?);
-        Ok(Self { stores, transport })
+        Ok(Self { stores, transport: Arc::new(transport) })
     }
 }
 
@@ -195,4 +191,36 @@ fn log_checkpoints(stores: &[(Writer, Reader)]) -> anyhow::Result<Vec<ConsumerCh
         found.push(ConsumerCheckpoint { name, position: reader.checkpoint(&key)? });
     }
     Ok(found)
+}
+
+/// Stores the durable positions of the stores and of the embedded log in the layout.
+pub(crate) struct PositionRecorder {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) positions: Arc<DurablePositions>,
+}
+
+impl PositionRecorder {
+    /// Interval between two updates. A loss of later data alone is detected by the other evidence only: the
+    /// tables, the checkpoints and the cursors.
+    const INTERVAL: Duration = Duration::from_secs(2);
+
+    /// Stores the positions periodically until the node stops.
+    pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
+        background.repeat(self, Self::INTERVAL, |recorder| async move {
+            recorder.store().await;
+            Self::INTERVAL
+        });
+    }
+
+    /// Stores the current positions.
+    pub(crate) async fn store(&self) {
+        let shards = self.runtime.numbered_readers();
+        let mut found: Vec<_> =
+            shards.filter_map(|(shard, reader)| layout::shard_position(shard, &reader)).collect();
+        found.extend(self.transport.durable_position());
+        let positions = Arc::clone(&self.positions);
+        // A panic is reported by the runtime.
+        drop(tokio::task::spawn_blocking(move || positions.store(found)).await);
+    }
 }

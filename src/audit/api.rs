@@ -1,6 +1,5 @@
 //! `GET /v1/audit`: audit trail, newest first.
 
-use axum::extract::State;
 use axum::{Extension, Json};
 use orlog_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -66,7 +65,7 @@ pub(crate) struct AuditPageView {
     responses((status = 200, description = "Newest first", body = AuditPageView))
 )]
 pub(crate) async fn list(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
     QueryParams(search): QueryParams<AuditQuery>,

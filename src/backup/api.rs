@@ -5,7 +5,7 @@ use std::path::Path;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path as PathParts, State};
+use axum::extract::Path as PathParts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,8 @@ use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, QueryParams};
 use crate::api::problem::{Code, Problem};
-use crate::app::{BackupError, BackupHandle};
 use crate::backup::BackupFailure;
+use crate::backup::service::{BackupError, BackupHandle};
 
 /// Bytes per chunk of a download.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -69,10 +69,10 @@ impl From<BackupError> for Problem {
     responses((status = 200, description = "The backup is ready for download", body = BackupResponse))
 )]
 pub(crate) async fn create(
-    State(api): State<ApiState>,
+    api: ApiState,
     QueryParams(how): QueryParams<BackupOptions>,
 ) -> Result<Json<BackupResponse>, Problem> {
-    let BackupHandle { id, manifest, .. } = api.app.backup(how.replace).await?;
+    let BackupHandle { id, manifest, .. } = api.app.services.backups.create(how.replace).await?;
     let manifest = serde_json::to_value(manifest).expect("a manifest serializes to JSON");
     Ok(Json(BackupResponse { id: id.to_string(), manifest }))
 }
@@ -89,10 +89,10 @@ pub(crate) async fn create(
     responses((status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream"))
 )]
 pub(crate) async fn file(
-    State(api): State<ApiState>,
+    api: ApiState,
     PathParts((id, path)): PathParts<(String, String)>,
 ) -> Result<Response, Problem> {
-    let backup = api.app.current_backup(read_id(&id)?).ok_or_else(not_found)?;
+    let backup = api.app.services.backups.get(read_id(&id)?).ok_or_else(not_found)?;
     let path = backup
         .file(&path)
         .ok_or_else(|| invalid_parameter("path", "the manifest does not list this file"))?;
@@ -113,12 +113,9 @@ pub(crate) async fn file(
     params(("id" = String, Path, description = "Backup id from the response")),
     responses((status = 204, description = "The backup was deleted"))
 )]
-pub(crate) async fn discard(
-    State(api): State<ApiState>,
-    LastSegment(id): LastSegment,
-) -> Result<StatusCode, Problem> {
+pub(crate) async fn discard(api: ApiState, LastSegment(id): LastSegment) -> Result<StatusCode, Problem> {
     let id = read_id(&id)?;
-    let dropped = api.read(move |app| Ok(app.delete_backup(id))).await?;
+    let dropped = api.read(move |app| Ok(app.services.backups.delete(id))).await?;
     if dropped { Ok(StatusCode::NO_CONTENT) } else { Err(not_found()) }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::app;
+use crate::backup::offline::backup_offline;
 use crate::backup::{self, BackupFailure, MANIFEST, Manifest, SUMS};
 use crate::cli::client::{ApiClient, ServerArgs, path};
 use crate::cli::console::{Console, note};
@@ -45,7 +45,6 @@ struct Verify {
     dir: PathBuf,
 }
 
-/// Source and target of a restore.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Restore {
     /// Backup directory
@@ -77,7 +76,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         }
         (None, Some(to), Some(data)) => {
             let (data, to) = (data.clone(), to.clone());
-            blocking((data, to), |(data, to)| app::backup_offline(&data, &to).map_err(failed)).await?
+            blocking((data, to), |(data, to)| backup_offline(&data, &to).map_err(failed)).await?
         }
         (None, Some(to), None) => fetch(&args, to).await?,
         (None, None, _) => return Err(CommandError::usage("--to is missing")),

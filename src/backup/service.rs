@@ -1,52 +1,106 @@
-//! Backups of a running node: copied to a separate directory, then downloaded from it.
+//! Backups of a running node, copied to a separate directory and then downloaded from it.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anyhow::Context as _;
+use orlog_actors::Runtime;
+use orlog_model::Clock;
 use uuid::Uuid;
 
-use crate::app::App;
 use crate::app::layout;
 use crate::app::transport::Transport;
-use crate::backup::downloads::{BackupError, BackupHandle, PREFIX};
-use crate::backup::{self, BackupFailure};
-use crate::config::ClusterMode;
+use crate::backup::{self, BackupFailure, Manifest};
+use crate::config::{ClusterMode, Config};
 
-impl App {
+/// Name prefix of the directories that are removed at the start.
+const PREFIX: &str = "orlog-backup-";
+/// Free space reserved for the node beside a copy, because its journals grow during the copy.
+const HEADROOM_BYTES: u64 = 64 << 20;
+
+/// Downloadable backup.
+#[derive(Clone, Debug)]
+pub struct BackupHandle {
+    /// Id of the backup.
+    pub id: Uuid,
+    /// Contents of the backup.
+    pub manifest: Manifest,
+    dir: PathBuf,
+}
+
+impl BackupHandle {
+    /// Returns the path of a file of the backup.
+    #[must_use]
+    pub fn file(&self, path: &str) -> Option<PathBuf> {
+        let is_known = self.manifest.files.iter().any(|file| file.path == path);
+        let is_about = [backup::MANIFEST, backup::SUMS].contains(&path);
+        (is_known || is_about).then(|| self.dir.join(path))
+    }
+}
+
+/// Reason why a backup is not available.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// Another backup exists or is in progress.
+    #[error("another backup is in progress or not downloaded; wait, or delete it (--replace)")]
+    AlreadyExists,
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
+    ShuttingDown,
+    /// The backup failed.
+    #[error(transparent)]
+    Failed(#[from] BackupFailure),
+}
+
+/// Backups of a running node; at most one is stored.
+pub struct Backups {
+    pub(crate) config: Arc<Config>,
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Directory of [`claim_dir`].
+    pub(crate) dir: PathBuf,
+    /// Held while a backup is created.
+    pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) handle: Mutex<Option<BackupHandle>>,
+}
+
+impl Backups {
     /// Copies the stored data of this running node, for download file by file.
     ///
     /// # Errors
     /// See [`BackupError`].
-    pub async fn backup(self: &Arc<Self>, replace: bool) -> Result<BackupHandle, BackupError> {
-        let turn = Arc::clone(&self.backups.turn).try_lock_owned().map_err(|_| BackupError::AlreadyExists)?;
-        let old = self.backups.handle().clone();
+    pub async fn create(self: &Arc<Self>, replace: bool) -> Result<BackupHandle, BackupError> {
+        let turn = Arc::clone(&self.turn).try_lock_owned().map_err(|_| BackupError::AlreadyExists)?;
+        let old = self.handle().clone();
         match old {
             Some(_) if !replace => return Err(BackupError::AlreadyExists),
-            Some(old) => drop(self.delete_backup(old.id)),
+            Some(old) => drop(self.delete(old.id)),
             None => {}
         }
-        let app = Arc::clone(self);
+        let backups = Arc::clone(self);
         let copying = tokio::task::spawn_blocking(move || {
             // Held for the duration of the copy, even if the caller has disconnected.
             let _turn = turn;
-            app.take_backup()
+            backups.copy()
         });
         let handle = copying.await.map_err(|_| BackupError::ShuttingDown)??;
         tracing::info!(id = %handle.id, bytes = handle.manifest.bytes(), "backup created");
         Ok(handle)
     }
 
-    fn take_backup(&self) -> Result<BackupHandle, BackupFailure> {
+    fn copy(&self) -> Result<BackupHandle, BackupFailure> {
         if self.config.replicated() {
             return Err(BackupFailure::Replicated);
         }
         let id = Uuid::now_v7();
-        let dir = self.backups.dir.join(format!("{PREFIX}{id}"));
+        let dir = self.dir.join(format!("{PREFIX}{id}"));
         let data = &self.config.data_dir;
         let layout = layout::backup_text(data).map_err(|error| BackupFailure::Io {
             path: data.clone(),
             source: std::io::Error::other(error),
         })?;
-        let bus = match &self.transport {
+        let bus = match &*self.transport {
             Transport::Embedded(bus) => Some(&**bus),
             Transport::Nats(_) => None,
         };
@@ -71,7 +125,7 @@ impl App {
         match backup::create(&source, &dir) {
             Ok(manifest) => {
                 let handle = BackupHandle { id, manifest, dir };
-                *self.backups.handle() = Some(handle.clone());
+                *self.handle() = Some(handle.clone());
                 Ok(handle)
             }
             Err(error) => {
@@ -84,7 +138,7 @@ impl App {
 
     /// Rejects a backup that would fill the disk of the node.
     fn has_room(&self, source: &backup::BackupSource<'_>) -> Result<(), BackupFailure> {
-        let path = &self.backups.dir;
+        let path = &self.dir;
         std::fs::create_dir_all(path).map_err(|source| BackupFailure::Io { path: path.clone(), source })?;
         let stored = |(_, reader): &(u16, orlog_store::Reader)| {
             reader.stats().tables.iter().map(|table| table.bytes).sum::<u64>()
@@ -102,19 +156,41 @@ impl App {
 
     /// Returns the backup with this id, if it exists.
     #[must_use]
-    pub fn current_backup(&self, id: Uuid) -> Option<BackupHandle> {
-        self.backups.handle().clone().filter(|handle| handle.id == id)
+    pub fn get(&self, id: Uuid) -> Option<BackupHandle> {
+        self.handle().clone().filter(|handle| handle.id == id)
     }
 
     /// Removes a backup. Returns `false` if it does not exist.
-    pub fn delete_backup(&self, id: Uuid) -> bool {
-        let Some(handle) = self.backups.handle().take_if(|handle| handle.id == id) else { return false };
+    pub fn delete(&self, id: Uuid) -> bool {
+        let Some(handle) = self.handle().take_if(|handle| handle.id == id) else { return false };
         if let Err(error) = std::fs::remove_dir_all(&handle.dir) {
             tracing::warn!(dir = %handle.dir.display(), %error, "backup removal failed; retrying at the next start");
         }
         true
     }
+
+    fn handle(&self) -> MutexGuard<'_, Option<BackupHandle>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Free space reserved for the node beside a copy, because its journals grow during the copy.
-const HEADROOM_BYTES: u64 = 64 << 20;
+/// Returns the directory of the backups, without those of an earlier run of the process.
+pub(crate) fn claim_dir(config: &Config) -> anyhow::Result<PathBuf> {
+    let shared = config.backup.dir.as_ref().map(|dir| dir.join(own_name(&config.node_name())));
+    let dir = shared.unwrap_or_else(|| config.data_dir.join("backups"));
+    for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+        // Removes only backup directories; users may have stored other files here.
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        if is_ours && config.role.runs_sagas() {
+            let path = entry.path();
+            std::fs::remove_dir_all(&path)
+                .with_context(|| format!("{} cannot be removed", path.display()))?;
+        }
+    }
+    Ok(dir)
+}
+
+/// Returns the name of the node's directory within a directory that other nodes may share.
+fn own_name(node: &str) -> String {
+    node.chars().map(|character| if character.is_ascii_alphanumeric() { character } else { '-' }).collect()
+}

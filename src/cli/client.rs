@@ -8,7 +8,7 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Certificate, Identity, Method, StatusCode};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::console::{items, text};
 use super::exit::{CommandError, CommandExit};
@@ -128,15 +128,12 @@ impl ApiClient {
     }
 
     pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
-        self.call(Method::GET, path, query, None, REQUEST_TIMEOUT)
-            .await
-            .map_err(|trouble| self.failure(trouble))
+        let response = self.call(Method::GET, path, query, None, REQUEST_TIMEOUT).await;
+        response.map_err(|trouble| self.failure(trouble))
     }
 
     pub(crate) async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, CommandError> {
-        self.call(Method::POST, path, &[], body, REQUEST_TIMEOUT)
-            .await
-            .map_err(|trouble| self.failure(trouble))
+        self.post_with_timeout(path, body, REQUEST_TIMEOUT).await
     }
 
     /// Sends a POST request with its own timeout, for requests of unbounded duration.
@@ -146,7 +143,8 @@ impl ApiClient {
         body: Option<&Value>,
         timeout: Duration,
     ) -> Result<Value, CommandError> {
-        self.call(Method::POST, path, &[], body, timeout).await.map_err(|trouble| self.failure(trouble))
+        let response = self.call(Method::POST, path, &[], body, timeout).await;
+        response.map_err(|trouble| self.failure(trouble))
     }
 
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, CommandError> {
@@ -155,9 +153,8 @@ impl ApiClient {
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Result<Value, CommandError> {
-        self.call(Method::DELETE, path, &[], None, REQUEST_TIMEOUT)
-            .await
-            .map_err(|trouble| self.failure(trouble))
+        let response = self.call(Method::DELETE, path, &[], None, REQUEST_TIMEOUT).await;
+        response.map_err(|trouble| self.failure(trouble))
     }
 
     /// Requests JSON lines. The caller handles error responses.
@@ -165,11 +162,6 @@ impl ApiClient {
         let bytes = self.fetch(Method::GET, path, query, None, REQUEST_TIMEOUT).await?;
         String::from_utf8(bytes)
             .map_err(|error| ClientError::NoResponse(format!("the response is not UTF-8: {error}")))
-    }
-
-    /// Publishes a batch of events.
-    pub(crate) async fn publish(&self, events: &Value) -> Result<Value, ClientError> {
-        self.call(Method::POST, "/v1/events", &[], Some(events), REQUEST_TIMEOUT).await
     }
 
     /// Sends a body. The caller handles error responses.
@@ -264,6 +256,12 @@ impl ApiClient {
             ClientError::Problem { status, body } => CommandError::new(exit(status), problem(status, &body)),
         }
     }
+}
+
+/// Returns the fields of a request body that have a value.
+pub(crate) fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    let set = fields.into_iter().filter(|(_, value)| !value.is_null());
+    set.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Joins path segments and escapes each one.

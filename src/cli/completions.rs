@@ -6,7 +6,6 @@ use clap_complete::{Shell, generate};
 use super::console::Console;
 use super::exit::CommandError;
 
-/// Shell of the script.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Shell

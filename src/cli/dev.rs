@@ -18,7 +18,6 @@ use super::serve::serve;
 use session::Session;
 use stand_in::StandIn;
 
-/// Configuration of the node, and whether the stand-in is disabled.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -68,7 +67,7 @@ fn greet(
         let info = serde_json::to_value(app.info()).unwrap_or_default();
         return console.json(&serde_json::json!({ "url": url, "token_file": token_file, "info": info }));
     }
-    let Config { data_dir: data, store, .. } = &app.config;
+    let Config { data_dir: data, store, .. } = &*app.config;
     let of_url = if address.port() == 7070 { String::new() } else { format!(" --url {url}") };
     let active = app.definitions.active();
     let sagas = active.iter().map(|definition| {

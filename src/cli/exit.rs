@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use orlog_program::Diagnostic;
+
 use super::printable::printable;
 
 /// Exit codes for `orlog --help`.
@@ -94,5 +96,12 @@ impl From<anyhow::Error> for CommandError {
 impl From<crate::config::Error> for CommandError {
     fn from(error: crate::config::Error) -> Self {
         Self::usage(error.to_string())
+    }
+}
+
+impl From<Vec<Diagnostic>> for CommandError {
+    fn from(problems: Vec<Diagnostic>) -> Self {
+        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        Self::failed(lines.join("\n"))
     }
 }

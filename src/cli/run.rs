@@ -6,7 +6,6 @@ use super::config_flags::ConfigFlags;
 use super::exit::CommandError;
 use super::serve::serve;
 
-/// Configuration of the node.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

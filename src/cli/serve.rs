@@ -7,10 +7,11 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::app::{App, AppOverrides, DeployError};
+use crate::app::{App, AppOverrides};
 use crate::audit::{AuditOutcome, AuditRecord, NotWritten};
 use crate::config::Config;
 use crate::definitions::DefinitionErrors;
+use crate::definitions::change::DeployError;
 use crate::doctor::tables;
 use crate::{api, descriptors, telemetry};
 

@@ -17,7 +17,6 @@ pub(crate) enum Command {
     Diff(Args),
 }
 
-/// Configuration to compare with.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

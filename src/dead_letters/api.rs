@@ -4,7 +4,6 @@ pub(crate) mod causes;
 pub(crate) mod redrive;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use orlog_model::{Change, DeadLetter, TenantId};
 use serde::{Deserialize, Serialize};
@@ -100,7 +99,7 @@ impl DeadLetterView {
     responses((status = 200, description = "A page", body = DeadLetterPage))
 )]
 pub(crate) async fn list(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<Json<DeadLetterPage>, Problem> {
@@ -141,7 +140,7 @@ pub(crate) fn collect_page(
     responses((status = 200, description = "The letter", body = DeadLetterView))
 )]
 pub(crate) async fn show(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<DeadLetterView>, Problem> {
@@ -162,7 +161,7 @@ pub(crate) async fn show(
     responses((status = 200, description = "The dead letter was applied", body = ControlResponse))
 )]
 pub(crate) async fn redrive(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<ControlResponse>, Problem> {
@@ -181,7 +180,7 @@ pub(crate) async fn redrive(
     responses((status = 204, description = "The dead letter was discarded"))
 )]
 pub(crate) async fn discard(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<StatusCode, Problem> {

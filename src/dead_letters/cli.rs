@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use crate::cli::client::{ApiClient, ServerArgs, path};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
+use crate::cli::list::PageArgs;
 use crate::cli::printable::printable_json;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List dead letters
-    List(List),
+    List(PageArgs),
     /// Show a dead letter with its content
     Show(DeadLetterArg),
     /// Redrive dead letters; a repeated failure creates a new dead letter
@@ -20,20 +21,6 @@ pub(crate) enum Command {
     Discard(DeadLetterArgs),
 }
 
-/// Page of dead letters.
-#[derive(Debug, clap::Args)]
-pub(crate) struct List {
-    /// Maximum number of results
-    #[arg(long, default_value_t = 100)]
-    limit: usize,
-    /// Cursor of the previous page
-    #[arg(long)]
-    cursor: Option<String>,
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-/// Dead letter to show.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeadLetterArg {
     /// Id of the dead letter
@@ -42,7 +29,6 @@ pub(crate) struct DeadLetterArg {
     server: ServerArgs,
 }
 
-/// Dead letters to discard.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeadLetterArgs {
     /// Ids of the dead letters
@@ -52,7 +38,6 @@ pub(crate) struct DeadLetterArgs {
     server: ServerArgs,
 }
 
-/// Dead letters to redrive: by id, or by filter.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Redrive {
     /// Ids of the dead letters
@@ -86,24 +71,12 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     }
 }
 
-async fn list(args: List, console: &Console) -> Result<(), CommandError> {
-    let client = ApiClient::new(&args.server)?;
-    let mut query = vec![("limit", args.limit.to_string())];
-    query.extend(args.cursor.map(|cursor| ("cursor", cursor)));
-    let page = client.get("/v1/dead-letters", &query).await?;
-    if console.is_json() {
-        return console.json(&page);
-    }
+async fn list(args: PageArgs, console: &Console) -> Result<(), CommandError> {
+    let found = args.fetch("/v1/dead-letters", &[]).await?;
     let fields = ["id", "at", "reason", "saga", "correlation", "label", "message"];
-    let rows: Vec<_> = items(&page, "items")
-        .iter()
-        .map(|dead_letter| fields.map(|field| text(dead_letter, field)).into())
-        .collect();
-    console.table(&fields.map(str::to_uppercase).each_ref().map(String::as_str), &rows, "no dead letters")?;
-    if let Option::Some(next) = page["next_cursor"].as_str() {
-        note(&format!("more results available; use --cursor {next}"));
-    }
-    Ok(())
+    let head = fields.map(str::to_uppercase);
+    let row = |dead_letter: &Value| fields.map(|field| text(dead_letter, field)).to_vec();
+    found.print(&head.each_ref().map(String::as_str), row, "no dead letters", console)
 }
 
 async fn show(args: DeadLetterArg, console: &Console) -> Result<(), CommandError> {

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use orlog_model::{Deployment, SagaName, TenantId};
 use orlog_program::Program;
 use orlog_store::PinCounts;
@@ -20,6 +19,7 @@ use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
+use crate::definitions::change::tenant_pins;
 
 /// All definitions.
 #[derive(Debug, Serialize, ToSchema)]
@@ -127,17 +127,9 @@ impl DefinitionContext {
         Ok(Self {
             deployment: app.definitions.deployment(),
             active: active.iter().map(|definition| definition.program.definition_ref().hash).collect(),
-            pins: query.count.then(|| Self::count_pins(app, tenant, scan_limit)).transpose()?,
+            pins: query.count.then(|| tenant_pins(app.readers(), tenant, scan_limit)).transpose()?,
             sees_node,
         })
-    }
-
-    fn count_pins(app: &ReadScope, tenant: &TenantId, limit: u64) -> Result<PinCounts, orlog_store::Error> {
-        let mut pins = PinCounts { complete: true, ..PinCounts::default() };
-        for reader in app.readers() {
-            pins.add(&reader.tenant_pin_counts(tenant, limit)?);
-        }
-        Ok(pins)
     }
 
     fn count_complete(&self) -> Option<bool> {
@@ -183,7 +175,7 @@ impl DefinitionContext {
     responses((status = 200, description = "Active definitions", body = DefinitionList))
 )]
 pub(crate) async fn list(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
     QueryParams(query): QueryParams<DefinitionQuery>,
@@ -206,7 +198,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "Its versions", body = DefinitionVersions))
 )]
 pub(crate) async fn show(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
     LastSegment(saga): LastSegment,

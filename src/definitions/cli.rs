@@ -5,6 +5,5 @@ pub(crate) mod deploy;
 pub(crate) mod explore;
 pub(crate) mod graph;
 pub(crate) mod migrate;
-pub(crate) mod schema;
 pub(crate) mod simulate;
 pub(crate) mod test;

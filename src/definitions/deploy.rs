@@ -6,16 +6,19 @@
 
 use std::sync::Arc;
 
-use orlog_actors::ControlError;
+use orlog_actors::{ProgramRegistry, Runtime, WorkerPool};
 use orlog_effect::Catalog;
-use orlog_model::{Change, DefinitionRef, Deployment};
-use orlog_store::{PinCounts, Reader};
+use orlog_model::{Change, Clock, Deployment};
+use orlog_program::Diagnostic;
+use orlog_store::Reader;
 
-use crate::app::App;
+use super::change::{self, DefinitionLocks, DeployError};
+use super::gc::Collector;
 use crate::definitions::{
     self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile, UsageContext,
     ValidatedDefinitions,
 };
+use crate::upstreams::UpstreamSources;
 
 /// Maximum number of instances that are counted for the warnings of a deployment.
 const COUNTED: u64 = 5_000_000;
@@ -29,31 +32,6 @@ pub struct DeployRequest {
     pub user: String,
     /// Whether to report the changes only.
     pub dry_run: bool,
-}
-
-/// Reason why definitions were not deployed; the active ones stay.
-#[derive(Debug, thiserror::Error)]
-pub enum DeployError {
-    /// The definitions are invalid and must be corrected.
-    #[error(transparent)]
-    Rejected(#[from] DefinitionErrors),
-    /// No directory exists to reload; the files must be sent.
-    #[error(
-        "this node has no definitions directory and no upstreams directory; send definitions with `orlog deploy DIR`"
-    )]
-    NoDir,
-    /// A shard is restarting; retry.
-    #[error(transparent)]
-    Shard(#[from] ControlError),
-    /// A store cannot be read.
-    #[error(transparent)]
-    Store(#[from] orlog_store::Error),
-    /// The target definition was dropped meanwhile; deploy it again.
-    #[error("{} version {} no longer exists", .0.saga, .0.version)]
-    Superseded(DefinitionRef),
-    /// The process is shutting down.
-    #[error("the process is shutting down")]
-    ShuttingDown,
 }
 
 enum DeployOrigin {
@@ -79,7 +57,20 @@ struct PreparedDeployment {
     upstreams: Option<Arc<Catalog>>,
 }
 
-impl App {
+/// Deploys definitions and reloads upstreams.
+pub struct Deployments {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) definitions: Arc<DefinitionSet>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) upstreams: UpstreamSources,
+    pub(crate) workers: Option<Arc<WorkerPool>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) locks: Arc<DefinitionLocks>,
+    pub(crate) collector: Arc<Collector>,
+}
+
+impl Deployments {
     /// Deploys files, or reports the changes of a dry run. The deployment is atomic and completes even if
     /// the caller disconnects.
     ///
@@ -91,12 +82,11 @@ impl App {
     }
 
     /// Deploys the definitions directory and activates the upstreams of their files, atomically. Without a
-    /// definitions directory the active definitions stay. Changed certificates are read in either case.
+    /// definitions directory the active definitions stay.
     ///
     /// # Errors
     /// See [`DeployError`].
     pub async fn reload(self: &Arc<Self>, by: String) -> Result<DeploymentPlan, DeployError> {
-        self.reload_certificates().await;
         self.deploy_whole(DeployOrigin::Dirs, by, false).await
     }
 
@@ -106,11 +96,11 @@ impl App {
         by: String,
         dry_run: bool,
     ) -> Result<DeploymentPlan, DeployError> {
-        let app = Arc::clone(self);
+        let deployments = Arc::clone(self);
         let whole = tokio::spawn(async move {
-            let _alone = app.locks.deploying.lock().await;
-            let prepared = Arc::clone(&app).prepare(origin, by).await?;
-            if dry_run { Ok(prepared.plan) } else { app.carry_out(prepared).await }
+            let _alone = deployments.locks.deploying.lock().await;
+            let prepared = Arc::clone(&deployments).prepare(origin, by).await?;
+            if dry_run { Ok(prepared.plan) } else { deployments.carry_out(prepared).await }
         });
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
@@ -128,7 +118,7 @@ impl App {
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
             let next = self.next(origin, catalog)?;
             let loaded = self.programs.all();
-            let pins = self.pins(COUNTED)?;
+            let pins = change::pins(&self.runtime, COUNTED)?;
             let context = UsageContext { catalog, loaded: &loaded, pins: &pins };
             let mut plan = self.definitions.plan(next.definitions(), &context);
             plan.upstreams = self.catalog.changed_in(catalog);
@@ -138,6 +128,16 @@ impl App {
             Ok(PreparedDeployment { plan, definitions, deployment, upstreams })
         };
         tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::ShuttingDown))
+    }
+
+    /// Returns the catalog of the current upstream files without activating it.
+    fn next_catalog(&self) -> Result<Arc<Catalog>, Vec<Diagnostic>> {
+        let next = self.catalog.rebuild(self.upstreams.read()?);
+        next.map(Arc::new).map_err(|error| {
+            let file = "the upstreams".to_owned();
+            let message = error.to_string();
+            vec![Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: None }]
+        })
     }
 
     /// Returns the target definitions. `catalog` must have an upstream for each of their effects.
@@ -170,7 +170,7 @@ impl App {
         let current = self.definitions.deployment();
         let last = stored.as_ref().or(current.as_deref());
         let record = DefinitionSet::record(last, checked, (self.clock.now(), by), is_stored);
-        Ok(Some(record).filter(|record| !is_noop(current.as_deref(), record)))
+        Ok(Some(record).filter(|record| !change::is_noop(current.as_deref(), record)))
     }
 
     fn missing_sources(&self, definitions: &[LoadedDefinition]) -> Result<Vec<Change>, orlog_store::Error> {
@@ -190,10 +190,7 @@ impl App {
 
     /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow before
     /// an instance can start that needs a new one.
-    async fn carry_out(
-        self: &Arc<Self>,
-        prepared: PreparedDeployment,
-    ) -> Result<DeploymentPlan, DeployError> {
+    async fn carry_out(&self, prepared: PreparedDeployment) -> Result<DeploymentPlan, DeployError> {
         let PreparedDeployment { mut plan, definitions, deployment, upstreams } = prepared;
         plan.dry_run = false;
         // A shard that this pod takes over meanwhile adopts the definitions before or after all of this.
@@ -215,11 +212,14 @@ impl App {
             self.catalog.refresh();
         }
         let Some(deployment) = deployment else { return Ok(plan) };
-        self.programs.replace(DefinitionSet::programs(&definitions, &self.stored_definitions(None)?));
+        self.programs.replace(DefinitionSet::programs(
+            &definitions,
+            &change::stored_definitions(&self.runtime, None)?,
+        ));
         self.definitions.activate(definitions, Some(deployment));
         let (number, warnings) = (plan.number, plan.warnings.len());
         tracing::info!(number, changes = plan.changes(), warnings, "definitions deployed");
-        self.collect_soon();
+        self.collector.collect_soon();
         Ok(plan)
     }
 
@@ -242,32 +242,6 @@ impl App {
     fn first_store(&self) -> Option<Reader> {
         self.runtime.readers().next()
     }
-
-    /// Returns the definitions of the stores and of one additional store.
-    pub(crate) fn stored_definitions(
-        &self,
-        more: Option<&Reader>,
-    ) -> Result<Vec<(DefinitionRef, Vec<u8>)>, orlog_store::Error> {
-        let mut stored = more.map(Reader::definitions).transpose()?.unwrap_or_default();
-        for reader in self.runtime.readers() {
-            stored.extend(reader.definitions()?);
-        }
-        stored.sort_by_key(|(reference, _)| reference.hash);
-        stored.dedup_by_key(|(reference, _)| reference.hash);
-        Ok(stored)
-    }
-
-    /// Counts the instances of all shards by pinned definition, at most `limit` per shard. Blocks.
-    ///
-    /// # Errors
-    /// Fails if a store cannot be read.
-    pub fn pins(&self, limit: u64) -> Result<PinCounts, orlog_store::Error> {
-        let mut pins = PinCounts { complete: true, ..PinCounts::default() };
-        for reader in self.runtime.readers() {
-            pins.add(&reader.pin_counts(limit)?);
-        }
-        Ok(pins)
-    }
 }
 
 impl TargetDefinitions {
@@ -286,11 +260,4 @@ impl TargetDefinitions {
             }
         }
     }
-}
-
-/// Returns whether a record activates the same definitions from the same files as the previous record.
-pub(crate) fn is_noop(current: Option<&Deployment>, record: &Deployment) -> bool {
-    current.is_some_and(|old| {
-        old.definitions_digest == record.definitions_digest && old.active().eq(record.active())
-    })
 }

@@ -8,11 +8,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orlog_actors::{ProgramRegistry, Runtime};
+use orlog_effect::Catalog;
 use orlog_model::{Change, DefinitionRef, Deployment};
+use prometheus_client::metrics::counter::Counter;
 
-use super::deploy::DeployError;
-use crate::app::App;
-use crate::definitions::UsageContext;
+use super::change::{DefinitionLocks, DeployError, pins};
+use crate::app::background::BackgroundTasks;
+use crate::definitions::{DefinitionSet, UsageContext};
 
 /// Delay between the start of a node and the first garbage collection.
 const STARTUP_DELAY: Duration = Duration::from_mins(1);
@@ -30,15 +33,26 @@ pub struct CollectResult {
     pub retained: usize,
 }
 
-impl App {
+/// Collector of unused definitions.
+pub struct Collector {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) definitions: Arc<DefinitionSet>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) locks: Arc<DefinitionLocks>,
+    pub(crate) background: Arc<BackgroundTasks>,
+    pub(crate) collected: Counter,
+}
+
+impl Collector {
     /// Drops the unused definitions.
     ///
     /// # Errors
     /// Fails if a shard is not available or a store cannot be read. Definitions dropped until then were
     /// unused.
     pub async fn collect(self: &Arc<Self>) -> Result<CollectResult, DeployError> {
-        let app = Arc::clone(self);
-        let whole = tokio::spawn(async move { app.collect_whole().await });
+        let collector = Arc::clone(self);
+        let whole = tokio::spawn(async move { collector.collect_whole().await });
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
 
@@ -53,10 +67,10 @@ impl App {
     }
 
     fn collect_later(self: &Arc<Self>, after: Duration) {
-        let app = Arc::downgrade(self);
+        let collector = Arc::downgrade(self);
         self.background.spawn(after, async move {
-            let Some(app) = app.upgrade() else { return };
-            if let Err(error) = app.collect_whole().await {
+            let Some(collector) = collector.upgrade() else { return };
+            if let Err(error) = collector.collect_whole().await {
                 tracing::warn!(%error, "definition garbage collection failed; retrying later");
             }
         });
@@ -70,8 +84,8 @@ impl App {
             return Ok(CollectResult::default());
         }
         self.runtime.commit_barrier().await?;
-        let (app, takeovers) = (Arc::clone(self), *self.locks.activating.lock().await);
-        let counted = tokio::task::spawn_blocking(move || app.pins(u64::MAX)).await;
+        let (runtime, takeovers) = (Arc::clone(&self.runtime), *self.locks.activating.lock().await);
+        let counted = tokio::task::spawn_blocking(move || pins(&runtime, u64::MAX)).await;
         let pins = counted.map_err(|_| DeployError::ShuttingDown)??;
         let adopting = self.locks.activating.lock().await;
         if *adopting != takeovers {

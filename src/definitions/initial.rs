@@ -1,6 +1,7 @@
 //! Active definitions at the start of a node: those of its directory if it changed since its last
 //! deployment; otherwise those of the last deployment from any source.
 
+use orlog_actors::ProgramRegistry;
 use orlog_effect::Catalog;
 use orlog_model::{Change, Deployment, Timestamp};
 use orlog_program::Diagnostic;
@@ -19,11 +20,32 @@ pub(crate) struct InitialDefinitions {
     pub(crate) deployment: Option<Deployment>,
 }
 
+/// Determines the active definitions and stores them in every store, the first store first.
+///
+/// # Errors
+/// Fails if the definitions are invalid, or a store cannot be read or written.
+pub(crate) fn activate(
+    definitions: &DefinitionSet,
+    catalog: &Catalog,
+    stores: &mut [(Writer, Reader)],
+    (now, runs_sagas): (Timestamp, bool),
+) -> anyhow::Result<ProgramRegistry> {
+    if !runs_sagas {
+        return Ok(ProgramRegistry::new(Vec::new()));
+    }
+    let chosen = choose(definitions, catalog, stores.first().map(|(_, reader)| reader), now)?;
+    stores.iter_mut().try_for_each(|(writer, reader)| store_definitions(writer, reader, &chosen, now))?;
+    let older = stores.first().map(|(_, reader)| reader.definitions()).transpose()?.unwrap_or_default();
+    let programs = ProgramRegistry::new(DefinitionSet::programs(&chosen.definitions, &older));
+    definitions.activate(chosen.definitions, chosen.deployment);
+    Ok(programs)
+}
+
 /// Selects the definitions from the directory and the store of the first shard. Blocks.
 ///
 /// # Errors
 /// Fails if the definitions are invalid or the store cannot be read.
-pub(crate) fn choose(
+fn choose(
     definitions: &DefinitionSet,
     catalog: &Catalog,
     store: Option<&Reader>,
@@ -51,9 +73,6 @@ pub(crate) fn choose(
 }
 
 /// Loads the definitions of a store's deployment record from its stored sources.
-///
-/// # Errors
-/// Same as [`choose`].
 pub(crate) fn from_record(
     definitions: &DefinitionSet,
     catalog: &Catalog,
@@ -87,9 +106,6 @@ fn lost(file: &str) -> Diagnostic {
 }
 
 /// Stores sources and record in one commit. Existing entries are not written again.
-///
-/// # Errors
-/// Fails if the store rejects the commit.
 pub(crate) fn store_definitions(
     writer: &mut Writer,
     reader: &Reader,

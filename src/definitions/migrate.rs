@@ -6,13 +6,12 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use orlog_actors::ControlError;
+use orlog_actors::{ControlError, ProgramRegistry, Runtime};
 use orlog_engine::{MigrationPlan, Rejection};
-use orlog_model::{ControlAction, ControlRequest, EventId, Instance, InstanceKey};
+use orlog_model::{Clock, ControlAction, ControlRequest, EventId, Instance, InstanceKey};
 use orlog_program::Program;
 
-use super::deploy::DeployError;
-use crate::app::App;
+use super::change::{DefinitionLocks, DeployError};
 
 /// Maximum number of concurrent control requests: enough to fill a group commit.
 const MAX_CONCURRENT: usize = 64;
@@ -39,7 +38,16 @@ pub struct MigrateResult {
     pub done: bool,
 }
 
-impl App {
+/// Migrations of instances.
+#[derive(Clone)]
+pub struct Migrations {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) locks: Arc<DefinitionLocks>,
+}
+
+impl Migrations {
     /// Moves instances that have not ended to another definition of their saga, or reports the plan of a
     /// dry run. The page completes even if the caller disconnects.
     ///
@@ -47,22 +55,22 @@ impl App {
     /// Fails if a shard is not available. Instances that moved until then stay moved; repeat the call to
     /// continue.
     pub async fn migrate(
-        self: &Arc<Self>,
+        &self,
         instances: Vec<(InstanceKey, Instance)>,
         to: MigrateRequest,
     ) -> Result<Vec<MigrateResult>, DeployError> {
-        let app = Arc::clone(self);
+        let migrations = self.clone();
         let whole = tokio::spawn(async move {
             // Prevents a garbage collection in between, which could drop the target definition.
-            let _alone = app.locks.deploying.lock().await;
-            if app.programs.by_hash(&to.to.definition_ref().hash).is_none() {
+            let _alone = migrations.locks.deploying.lock().await;
+            if migrations.programs.by_hash(&to.to.definition_ref().hash).is_none() {
                 return Err(DeployError::Superseded(to.to.definition_ref().clone()));
             }
-            let planned = Arc::clone(&app).planned(instances, &to).await?;
+            let planned = migrations.planned(instances, &to).await?;
             if to.dry_run {
                 return Ok(planned);
             }
-            let moved = planned.into_iter().map(|planned| app.carry_over(planned, &to));
+            let moved = planned.into_iter().map(|planned| migrations.carry_over(planned, &to));
             let moved: Vec<_> = futures::stream::iter(moved).buffered(MAX_CONCURRENT).collect().await;
             moved.into_iter().collect::<Result<Vec<_>, _>>()
         });
@@ -70,14 +78,14 @@ impl App {
     }
 
     async fn planned(
-        self: Arc<Self>,
+        &self,
         instances: Vec<(InstanceKey, Instance)>,
         to: &MigrateRequest,
     ) -> Result<Vec<MigrateResult>, DeployError> {
-        let to = Arc::clone(&to.to);
+        let (runtime, to) = (Arc::clone(&self.runtime), Arc::clone(&to.to));
         let plan = move || {
             let planned = instances.into_iter().filter_map(|(key, instance)| {
-                let planned = self.runtime.plan_instance_migration(key, &instance, to.as_ref())?;
+                let planned = runtime.plan_instance_migration(key, &instance, to.as_ref())?;
                 Some(MigrateResult { key: planned.key, plan: planned.plan, done: false })
             });
             planned.collect()

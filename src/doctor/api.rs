@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -31,7 +30,7 @@ pub(crate) struct DiagnosticsResponse {
     tag = "node",
     responses((status = 200, description = "Results of all checks", body = DiagnosticsResponse))
 )]
-pub(crate) async fn diagnostics(State(api): State<ApiState>) -> Result<Json<DiagnosticsResponse>, Problem> {
+pub(crate) async fn diagnostics(api: ApiState) -> Result<Json<DiagnosticsResponse>, Problem> {
     let response = tokio::time::timeout(CHECK_TIMEOUT, api.app.bus.last_sequence()).await;
     let (last, bus) = match response {
         Ok(Ok(last)) => (Some(last), CheckResult::ok("bus", format!("responds, last sequence {last}"))),

@@ -3,6 +3,8 @@
 
 pub(crate) mod check_tables;
 
+use std::fmt::Display;
+
 use serde_json::{Value, json};
 
 use crate::cli::client::{ApiClient, ServerArgs};
@@ -14,7 +16,6 @@ use crate::doctor::{self, CheckResult, CheckStatus};
 /// Maximum number of dead letters and stuck instances to count.
 const COUNTED: usize = 1000;
 
-/// Checks to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -65,26 +66,16 @@ fn report(checks: &[CheckResult], console: &Console) -> Result<(), CommandError>
 
 /// Checks this machine with this configuration.
 async fn here(flags: &ConfigFlags, deep: bool) -> Vec<CheckResult> {
+    let invalid =
+        |error: &dyn Display, remedy| CheckResult::error("configuration", error.to_string(), remedy);
+    let reference = "config/default.toml lists every key";
     let layers = match flags.layers() {
         Ok(layers) => layers,
-        Err(error) => {
-            return vec![CheckResult::error(
-                "configuration",
-                error.to_string(),
-                "set a readable configuration file",
-            )];
-        }
+        Err(error) => return vec![invalid(&error, "set a readable configuration file")],
     };
     let errors = layers.errors();
     if !errors.is_empty() {
-        let finding = |config_error: &crate::config::Error| {
-            CheckResult::error(
-                "configuration",
-                config_error.to_string(),
-                "config/default.toml lists every key",
-            )
-        };
-        return errors.iter().map(finding).collect();
+        return errors.iter().map(|error| invalid(error, reference)).collect();
     }
     match layers.load() {
         Ok(config) => {
@@ -93,13 +84,7 @@ async fn here(flags: &ConfigFlags, deep: bool) -> Vec<CheckResult> {
             findings.extend(doctor::run_checks(&config, deep).await);
             findings
         }
-        Err(error) => {
-            vec![CheckResult::error(
-                "configuration",
-                error.to_string(),
-                "config/default.toml lists every key",
-            )]
-        }
+        Err(error) => vec![invalid(&error, reference)],
     }
 }
 

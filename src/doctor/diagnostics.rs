@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use orlog_actors::Runtime;
+use orlog_effect::Catalog;
 use orlog_effect::limits::breaker;
-use orlog_model::Status;
+use orlog_model::{Status, Timestamp};
 use orlog_store::Reader;
 
-use crate::app::App;
 use crate::backup::free_bytes;
-use crate::config::BusKind;
+use crate::config::{BusKind, Config};
 use crate::doctor::check::CheckResult;
 
 /// Age in seconds after which waiting work is reported.
@@ -22,10 +23,17 @@ const COUNTED: usize = 1000;
 /// Number of unread messages above which a warning is reported.
 const LAG: u64 = 100_000;
 
-impl App {
-    /// Checks the components of the running node. Blocks.
-    #[must_use]
-    pub fn diagnostics(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
+/// Components of a running node that are checked.
+pub(crate) struct NodeParts<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) now: Timestamp,
+}
+
+impl NodeParts<'_> {
+    /// Checks the components. Blocks.
+    pub(crate) fn diagnose(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
         let mut findings = vec![self.state()];
         findings.extend(self.lost_streams());
         findings.extend(self.breakers());
@@ -141,7 +149,7 @@ impl App {
         let mut oldest = None;
         for destination in reader.outbox_destinations()? {
             if let Some((_, item)) = reader.outbox(&destination, 0, 1)?.pop() {
-                let age = self.clock.now().duration_since(item.created_at).as_secs();
+                let age = self.now.duration_since(item.created_at).as_secs();
                 let name = if destination.name.is_empty() {
                     "the bus".to_owned()
                 } else {

@@ -1,7 +1,6 @@
 //! `POST /v1/events`: publishes one event or a batch. Accepted events are durable before the response.
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use orlog_bus::codec::{self, DecodeDefaults, DecodeError};
@@ -67,7 +66,7 @@ enum BodyFormat {
     responses((status = 202, description = "The events are durable; processing is asynchronous", body = AcceptedEvents))
 )]
 pub(crate) async fn publish(
-    State(api): State<ApiState>,
+    api: ApiState,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,

@@ -30,7 +30,6 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Maximum number of consecutive rejections.
 const MAX_ATTEMPTS: u32 = 12;
 
-/// Events to publish, and the target node.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JSON Lines, one event a line (CloudEvents or the Aggregate envelope), or CSV with --csv; `-` or
@@ -109,7 +108,7 @@ fn open(file: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>), CommandE
 async fn send(client: &ApiClient, batch: &Batch, progress: &Progress) -> Result<Value, CommandError> {
     let mut pause = INITIAL_RETRY_DELAY;
     for attempt in 1.. {
-        let trouble = match client.publish(&batch.events).await {
+        let trouble = match client.send("/v1/events", &batch.events).await {
             Ok(response) => return Ok(response),
             Err(trouble) => trouble,
         };

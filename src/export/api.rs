@@ -7,7 +7,6 @@ mod read;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
-use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures::future::select_all;
@@ -61,7 +60,7 @@ pub(crate) struct ExportQuery {
     responses((status = 200, description = "Lines", body = String, content_type = "application/x-ndjson"))
 )]
 pub(crate) async fn export(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<ExportQuery>,
@@ -75,7 +74,8 @@ pub(crate) async fn export(
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let until = Instant::now() + query.timeout()?.min(api.app.config.http.request_timeout);
-    let _long_poll = query.wait.is_some().then(|| api.quotas.begin_long_poll()).transpose()?;
+    let _long_poll =
+        query.wait.is_some().then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref())).transpose()?;
     let mut order = query.order(&api, (!query.all).then_some(tenant))?;
     loop {
         let shards = order.shards(&api.app)?;

@@ -1,6 +1,5 @@
 //! `orlog export`: maintains a copy of instances and tasks from the change stream of a node.
 
-mod error;
 mod file;
 #[cfg_attr(not(feature = "sql"), expect(dead_code, reason = "only PostgreSQL reads single lines"))]
 mod page;
@@ -17,8 +16,7 @@ use clap::ArgGroup;
 use crate::cli::client::{ApiClient, ClientError, ServerArgs};
 use crate::cli::console::{Console, note, text};
 use crate::cli::exit::CommandError;
-use error::ExportError;
-use page::ExportPage;
+use page::{ExportError, ExportPage};
 use statements::SCHEMA;
 use target::ExportTarget;
 

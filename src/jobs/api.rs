@@ -6,19 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use orlog_effect::worker::{ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, ResultAck};
 use orlog_effect::{ProviderError, RemoteResult, Reply};
 use orlog_model::{EffectName, EventType, Fact, TenantId, TraceParent, Work};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::api::body;
+use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, Tenant};
@@ -170,12 +166,10 @@ pub(crate) struct JobResultResponse {
     responses((status = 200, description = "The claimed jobs", body = ClaimResponse))
 )]
 pub(crate) async fn claim(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(claim_body): JsonBody<ClaimBody>,
 ) -> Result<Json<ClaimResponse>, Problem> {
-    let claim_body: ClaimBody = read(&api, &headers, body).await?;
     if claim_body.worker.is_empty() || claim_body.worker.chars().count() > 200 {
         return Err(invalid_parameter("worker", "worker name must have 1 to 200 characters"));
     }
@@ -187,7 +181,8 @@ pub(crate) async fn claim(
     let max_jobs = claim_body.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
     let clock = api.app.clock.as_ref();
     let wait = Duration::from_secs(claim_body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS).min(MAX_WAIT_SECONDS));
-    let _long_poll = (!wait.is_zero()).then(|| api.quotas.begin_long_poll()).transpose()?;
+    let _long_poll =
+        (!wait.is_zero()).then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref())).transpose()?;
     let claimed = tokio::select! {
         biased;
         claimed = board.claim(clock, &request, max_jobs, terms, wait) => claimed,
@@ -207,13 +202,12 @@ pub(crate) async fn claim(
     responses((status = 200, description = "The claim is extended", body = HeartbeatResponse))
 )]
 pub(crate) async fn heartbeat(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(report): JsonBody<HeartbeatBody>,
 ) -> Result<Json<HeartbeatResponse>, Problem> {
-    let (job, report) = (id(&job)?, read::<HeartbeatBody>(&api, &headers, body).await?);
+    let job = id(&job)?;
     let clock = api.app.clock.as_ref();
     let until =
         on_boards(&api, |board, terms| board.heartbeat(clock, &tenant, job, report.claim, terms.claim_ttl))?;
@@ -230,13 +224,12 @@ pub(crate) async fn heartbeat(
     responses((status = 204, description = "The lines are kept in memory for some time after the job ends"))
 )]
 pub(crate) async fn append_log(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(report): JsonBody<JobLogBody>,
 ) -> Result<axum::http::StatusCode, Problem> {
-    let (job, report) = (id(&job)?, read::<JobLogBody>(&api, &headers, body).await?);
+    let job = id(&job)?;
     if report.log.len() > MAX_LOG_LINES {
         return Err(invalid_parameter("log", format!("at most {MAX_LOG_LINES} lines per request")));
     }
@@ -255,13 +248,12 @@ pub(crate) async fn append_log(
     responses((status = 200, description = "The job is completed", body = JobResultResponse))
 )]
 pub(crate) async fn complete(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(report): JsonBody<JobResultBody>,
 ) -> Result<Json<JobResultResponse>, Problem> {
-    let (job, report) = (id(&job)?, read::<JobResultBody>(&api, &headers, body).await?);
+    let job = id(&job)?;
     let claim = report.claim;
     let trace = report.traceparent.as_deref().and_then(TraceParent::new);
     let result = RemoteResult { result: reply(report), trace };
@@ -340,13 +332,4 @@ fn on_boards<T>(
 
 fn id(text: &str) -> Result<Uuid, Problem> {
     text.parse().map_err(|_| invalid_parameter("job", format!("{text:?} is not a job id")))
-}
-
-async fn read<T: DeserializeOwned + Send + 'static>(
-    api: &ApiState,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<T, Problem> {
-    let body = body::read(api, headers, body, api.app.config.http.max_body_size).await?;
-    api.bodies.parse(&body, body::parse).await
 }

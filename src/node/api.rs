@@ -5,7 +5,6 @@ pub(crate) mod log;
 pub(crate) mod mailboxes;
 
 use axum::Json;
-use axum::extract::State;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -20,7 +19,7 @@ use crate::api::problem::Problem;
     tag = "node",
     responses((status = 200, description = "Node information", body = Value))
 )]
-pub(crate) async fn info(State(api): State<ApiState>) -> Result<Json<Value>, Problem> {
+pub(crate) async fn info(api: ApiState) -> Result<Json<Value>, Problem> {
     let info = api.read(|app| Ok(serde_json::to_value(app.info()))).await?;
     Ok(Json(info.expect("node information serializes to JSON")))
 }
@@ -41,6 +40,6 @@ pub(crate) struct DrainResponse {
     tag = "node",
     responses((status = 200, description = "The node accepts no new work", body = DrainResponse))
 )]
-pub(crate) async fn drain(State(api): State<ApiState>) -> Json<DrainResponse> {
+pub(crate) async fn drain(api: ApiState) -> Json<DrainResponse> {
     Json(DrainResponse { drained: api.app.drain().await })
 }

@@ -1,20 +1,19 @@
 //! `POST /v1/replays`: replays the inputs that the bus still stores into the instances of a saga.
 
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use orlog_model::{CorrelationId, SagaName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::body;
+use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::extract::Tenant;
 use crate::api::problem::{Code, Problem};
-use crate::app::{ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance};
 use crate::auth::Caller;
 use crate::definitions::api::deploy::user_name;
+use crate::replay::{
+    ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance,
+};
 
 /// Options of a replay.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -128,15 +127,11 @@ impl ReplayedInstanceView {
     responses((status = 200, description = "Result of each instance", body = ReplayResponse))
 )]
 pub(crate) async fn replay(
-    State(api): State<ApiState>,
+    api: ApiState,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(request): JsonBody<ReplayBody>,
 ) -> Result<Json<ReplayResponse>, Problem> {
-    let http = &api.app.config.http;
-    let body = body::read(&api, &headers, body, http.max_body_size).await?;
-    let request: ReplayBody = body::parse(&body)?;
     let from = Timestamp::parse(&request.from);
     let from = from.map_err(|error| Problem::new(Code::InvalidBody, format!("from: {error}")))?;
     let order = ReplayRequest {
@@ -149,7 +144,7 @@ pub(crate) async fn replay(
         user: user_name(caller.check_user(request.user)?)?,
         reason: request.reason.map(|reason| user_name(Some(reason))).transpose()?,
     };
-    Ok(Json(ReplayResponse::of(api.app.replay(order).await?)))
+    Ok(Json(ReplayResponse::of(api.app.services.replays.replay(order).await?)))
 }
 
 impl From<ReplayError> for Problem {

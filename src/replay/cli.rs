@@ -12,7 +12,6 @@ use crate::cli::exit::{CommandError, CommandExit};
 /// Maximum number of instances to print.
 const MAX_ROWS: usize = 100;
 
-/// Saga and options of a replay.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Saga; its instances use the active definition

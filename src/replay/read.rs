@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use orlog_actors::EventSource;
+use orlog_actors::{EventSource, ProgramRegistry};
 use orlog_bus::subject::{self, SubjectKind};
 use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Delivery, ScanStart, codec, effect_queue};
@@ -11,7 +11,6 @@ use orlog_simulator::rebuild::RecordedResult;
 use uuid::Uuid;
 
 use super::request::{MAX_INPUTS, ReplayError, ReplayRequest};
-use crate::app::App;
 
 /// Inputs read from the bus.
 #[derive(Default)]
@@ -27,85 +26,88 @@ pub(crate) struct ReplayInputs {
     count: usize,
 }
 
-impl App {
-    /// Reads every stream after its configured position, else from the time of the request.
-    pub(crate) async fn read_inputs(
-        &self,
-        order: &ReplayRequest,
-        after: &BTreeMap<String, u64>,
-    ) -> Result<ReplayInputs, ReplayError> {
-        let mut found = ReplayInputs::default();
-        for source in self.transport.sources() {
-            let behind = after.get(&source.name).map(|end| ScanStart::Sequence(end + 1));
-            let since = behind.unwrap_or(ScanStart::Time(order.from));
-            let mut scan = source.bus.scan(filters(&source, order), since).await?;
-            found.end_sequences.insert(source.name.clone(), scan.end_sequence());
-            loop {
-                let deliveries = scan.next().await?;
-                if deliveries.is_empty() {
-                    break;
-                }
-                for delivery in &deliveries {
-                    self.sort_in(order, delivery, &mut found);
-                }
-                if found.count > MAX_INPUTS {
-                    return Err(ReplayError::TooMany);
-                }
+/// Reads every stream after its configured position, else from the time of the request.
+pub(crate) async fn read_inputs(
+    sources: &[EventSource],
+    programs: &ProgramRegistry,
+    order: &ReplayRequest,
+    after: &BTreeMap<String, u64>,
+) -> Result<ReplayInputs, ReplayError> {
+    let mut found = ReplayInputs::default();
+    for source in sources {
+        let behind = after.get(&source.name).map(|end| ScanStart::Sequence(end + 1));
+        let since = behind.unwrap_or(ScanStart::Time(order.from));
+        let mut scan = source.bus.scan(filters(source, order), since).await?;
+        found.end_sequences.insert(source.name.clone(), scan.end_sequence());
+        loop {
+            let deliveries = scan.next().await?;
+            if deliveries.is_empty() {
+                break;
+            }
+            for delivery in &deliveries {
+                sort_in(programs, order, delivery, &mut found);
+            }
+            if found.count > MAX_INPUTS {
+                return Err(ReplayError::TooMany);
             }
         }
-        for inputs in found.inputs.values_mut() {
-            // There are several streams; the sort is stable, so the order within a stream stays.
-            inputs.sort_by_key(|(at, _)| *at);
-        }
-        Ok(found)
     }
+    for inputs in found.inputs.values_mut() {
+        // There are several streams; the sort is stable, so the order within a stream stays.
+        inputs.sort_by_key(|(at, _)| *at);
+    }
+    Ok(found)
+}
 
-    fn sort_in(&self, order: &ReplayRequest, delivery: &Delivery, found: &mut ReplayInputs) {
-        found.read += 1;
-        let (message, at) = (&delivery.message, delivery.published_at);
-        if is_result(&message.subject) {
-            match effect_queue::decode_result(message) {
-                Ok(result) => {
-                    let recorded = RecordedResult { at, outcome: result.outcome, attempts: result.attempts };
-                    found.results.entry(result.command_id).or_insert(recorded);
-                }
-                Err(_) => found.undecodable += 1,
+fn sort_in(programs: &ProgramRegistry, order: &ReplayRequest, delivery: &Delivery, found: &mut ReplayInputs) {
+    found.read += 1;
+    let (message, at) = (&delivery.message, delivery.published_at);
+    if is_result(&message.subject) {
+        match effect_queue::decode_result(message) {
+            Ok(result) => {
+                let recorded = RecordedResult { at, outcome: result.outcome, attempts: result.attempts };
+                found.results.entry(result.command_id).or_insert(recorded);
             }
-            return;
+            Err(_) => found.undecodable += 1,
         }
-        match self.inputs_of(order, delivery) {
-            Some(inputs) => {
-                let matching = inputs.into_iter().filter(|(key, _)| {
-                    key.saga == order.saga && (order.only.is_empty() || order.only.contains(&key.correlation))
-                });
-                for (key, input) in matching {
-                    found.count += 1;
-                    found.inputs.entry(key).or_default().push((at, input));
-                }
-            }
-            None => found.undecodable += 1,
-        }
+        return;
     }
+    match inputs_of(programs, order, delivery) {
+        Some(inputs) => {
+            let matching = inputs.into_iter().filter(|(key, _)| {
+                key.saga == order.saga && (order.only.is_empty() || order.only.contains(&key.correlation))
+            });
+            for (key, input) in matching {
+                found.count += 1;
+                found.inputs.entry(key).or_default().push((at, input));
+            }
+        }
+        None => found.undecodable += 1,
+    }
+}
 
-    /// Decodes the inputs of a message; `None` if it cannot be decoded.
-    fn inputs_of(&self, order: &ReplayRequest, delivery: &Delivery) -> Option<Vec<(InstanceKey, Input)>> {
-        let (message, at) = (&delivery.message, delivery.published_at);
-        if workflow::is_instance_subject(&message.subject) {
-            let key = workflow::instance_of(&message.subject).ok()?;
-            let input = match workflow::decode(message, at).ok()? {
-                WorkflowMessage::Command(command) => Input::Workflow(command),
-                WorkflowMessage::Signal(event) => Input::Event(event),
-            };
-            return Some(vec![(key, input)]);
-        }
-        let event = codec::decode(message, at).ok()?;
-        let routes = self.programs.route(&event).into_iter();
-        let routes = routes.filter(|route| match route {
-            Ok(key) => key.saga == order.saga,
-            Err((saga, _)) => *saga == order.saga,
-        });
-        routes.map(|route| Some((route.ok()?, Input::Event(event.clone())))).collect()
+/// Decodes the inputs of a message; `None` if it cannot be decoded.
+fn inputs_of(
+    programs: &ProgramRegistry,
+    order: &ReplayRequest,
+    delivery: &Delivery,
+) -> Option<Vec<(InstanceKey, Input)>> {
+    let (message, at) = (&delivery.message, delivery.published_at);
+    if workflow::is_instance_subject(&message.subject) {
+        let key = workflow::instance_of(&message.subject).ok()?;
+        let input = match workflow::decode(message, at).ok()? {
+            WorkflowMessage::Command(command) => Input::Workflow(command),
+            WorkflowMessage::Signal(event) => Input::Event(event),
+        };
+        return Some(vec![(key, input)]);
     }
+    let event = codec::decode(message, at).ok()?;
+    let routes = programs.route(&event).into_iter();
+    let routes = routes.filter(|route| match route {
+        Ok(key) => key.saga == order.saga,
+        Err((saga, _)) => *saga == order.saga,
+    });
+    routes.map(|route| Some((route.ok()?, Input::Event(event.clone())))).collect()
 }
 
 fn filters(source: &EventSource, order: &ReplayRequest) -> Vec<String> {

@@ -10,7 +10,6 @@ mod work;
 use std::time::Instant;
 
 use axum::Json;
-use axum::extract::State;
 use orlog_model::{InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem};
 use orlog_store::{InstanceQuery, Page, Reader};
 use serde::de::Error as _;
@@ -19,7 +18,7 @@ use utoipa::IntoParams;
 
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{InstancePath, QueryParams, Tenant, page_limit, time};
+use crate::api::extract::{InstanceParams, InstancePath, QueryParams, Tenant, page_limit, time};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 use page::InstancePage;
@@ -110,7 +109,7 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D
     responses((status = 200, description = "A page", body = InstancePage))
 )]
 pub(crate) async fn list(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<InstanceQueryParams>,
 ) -> Result<Json<InstancePage>, Problem> {
@@ -118,7 +117,11 @@ pub(crate) async fn list(
     let limit = page_limit(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
     let permit = params.filter.is_some().then(|| api.queries.acquire(&tenant)).transpose()?;
-    let timer = params.filter.is_some().then(|| api.quotas.begin_query(Instant::now())).transpose()?;
+    let timer = params
+        .filter
+        .is_some()
+        .then(|| api.quotas.begin_query(api.scope.caller.as_ref(), Instant::now()))
+        .transpose()?;
     let query = InstanceQuery {
         tenant,
         saga: params.saga,
@@ -195,15 +198,11 @@ pub(crate) fn find(
     get,
     path = "/v1/sagas/{saga}/{correlation}",
     tag = "sagas",
-    params(
-        ("saga" = String, Path, description = "Saga name"),
-        ("correlation" = String, Path, description = "Correlation id, percent-encoded"),
-        HistoryQuery
-    ),
+    params(InstanceParams, HistoryQuery),
     responses((status = 200, description = "The instance", body = InstanceDetail))
 )]
 pub(crate) async fn show(
-    State(api): State<ApiState>,
+    api: ApiState,
     InstancePath(key): InstancePath,
     QueryParams(page): QueryParams<HistoryQuery>,
 ) -> Result<Json<InstanceDetail>, Problem> {
@@ -216,11 +215,11 @@ pub(crate) async fn show(
         let spilled = reader.spilled_inputs(&key, buffered_limit)?.len();
         let buffered_count = reader.buffered_inputs(&key, buffered_limit)?.len() + spilled;
         let (work, whole) = outbox(&reader, &key)?;
-        let detail = InstanceDetail::of(app, &key, &instance, &history, limit);
-        let detail = detail
-            .with_buffered_inputs(buffered_count)
-            .with_attempts(app.attempts.for_instance(&key).iter().map(AttemptView::of).collect());
-        Ok(detail.with_outbox(OutboxView::of(&work, whole)))
+        let mut detail = InstanceDetail::of(app, &key, &instance, &history, limit);
+        detail.buffered_inputs = buffered_count;
+        detail.attempts = app.attempts.for_instance(&key).iter().map(AttemptView::of).collect();
+        detail.outbox = OutboxView::of(&work, whole);
+        Ok(detail)
     });
     Ok(Json(detail.await?))
 }

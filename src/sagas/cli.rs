@@ -1,7 +1,6 @@
 //! `orlog saga`: inspects and controls saga instances.
 
 mod control;
-mod instance_arg;
 mod list;
 mod show;
 

@@ -6,9 +6,6 @@
 
 mod view;
 
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use orlog_model::{
     ControlAction, CorrelationId, EventId, EventType, SagaName, TaskAction, TaskRow, TaskStatus, TenantId,
@@ -20,12 +17,13 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use crate::api::body::CheckedBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, QueryParams, Tenant, page_limit};
 use crate::api::problem::{Code, Problem};
 use crate::auth::Caller;
-use crate::sagas::api::control::{ControlCaller, ControlResponse, optional, parse_body, send_control};
+use crate::sagas::api::control::{ControlCaller, ControlResponse, send_control};
 use view::{TaskDetail, TaskPage};
 pub(crate) use view::{TaskEventView, TaskSpecView, TaskView};
 
@@ -145,7 +143,7 @@ pub(crate) struct CompleteBody {
     responses((status = 200, description = "A page", body = TaskPage))
 )]
 pub(crate) async fn list(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(filter): QueryParams<TaskQueryParams>,
 ) -> Result<Json<TaskPage>, Problem> {
@@ -179,7 +177,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The task", body = TaskDetail))
 )]
 pub(crate) async fn show(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<TaskDetail>, Problem> {
@@ -209,14 +207,13 @@ macro_rules! orders {
             responses((status = 200, description = "Durable", body = ControlResponse))
         )]
         pub(crate) async fn $verb(
-            State(api): State<ApiState>,
+            api: ApiState,
             Extension(caller): Extension<Caller>,
             Tenant(tenant): Tenant,
             LastSegment(id): LastSegment,
-            headers: HeaderMap,
-            body: Body,
+            body: CheckedBody,
         ) -> Result<Json<ControlResponse>, Problem> {
-            let body: $body = optional(&parse_body(&api, &headers, body).await?)?;
+            let body: $body = body.optional()?;
             let (order, roles, given) = $order(body);
             let roles = caller.check_roles(roles)?;
             send_action((&api, &caller), tenant, parse(&id)?, given, (order, roles)).await

@@ -1,7 +1,6 @@
 //! `GET /v1/timers`: timers by due time.
 
 use axum::Json;
-use axum::extract::State;
 use orlog_store::{FoundTimer, Page, TimerQuery};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -53,7 +52,7 @@ struct TimerListItem {
     responses((status = 200, description = "Timers ordered by due time", body = TimerPage))
 )]
 pub(crate) async fn list(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<TimerQueryParams>,
 ) -> Result<Json<TimerPage>, Problem> {

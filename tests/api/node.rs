@@ -155,7 +155,7 @@ impl Node {
     pub(crate) async fn restart(self, change: impl FnOnce(&Path)) -> Self {
         self.app.stop().await.unwrap();
         let Self { app, dir, .. } = self;
-        let config = app.config.clone();
+        let config = Config::clone(&app.config);
         change(&config.data_dir);
         Self::open(dir, config, Vec::new(), Vec::new()).await
     }

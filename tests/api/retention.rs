@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use orlog::app::PurgeResult;
 use orlog::config::{Config, RetentionPeriod, SagaRetention, TenantRetention};
+use orlog::retention::PurgeResult;
 use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId};
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ async fn purged(node: &Node, instances: u64) -> PurgeResult {
     let mut all = PurgeResult::default();
     let whole = async {
         while all.instances < instances {
-            let purged = node.app.purge().await.unwrap();
+            let purged = node.app.services.retention.purge().await.unwrap();
             all.instances += purged.instances;
             all.tasks += purged.tasks;
             all.dead_letters += purged.dead_letters;
@@ -69,7 +69,7 @@ async fn ended_instances_are_purged_and_active_ones_stay() {
     node.post("/v1/sagas/order/stuck/cancel", &json!({})).await.ok();
     node.until("", "/v1/sagas/order/stuck", |order| order["status"] == "stuck").await;
     assert_eq!(purged(&node, 2).await.instances, 2);
-    assert_eq!(node.app.purge().await.unwrap(), PurgeResult::default());
+    assert_eq!(node.app.services.retention.purge().await.unwrap(), PurgeResult::default());
     let remaining = node.get("/v1/sagas").await.ok();
     let mut remaining: Vec<_> =
         remaining["items"].as_array().unwrap().iter().map(|item| item["correlation"].clone()).collect();
@@ -151,7 +151,7 @@ async fn instance_started_during_its_purge_starts_clean() {
         tokio::spawn(async move {
             let mut purged = 0;
             while !ended.load(Ordering::Acquire) {
-                purged += node.app.purge().await.unwrap().instances;
+                purged += node.app.services.retention.purge().await.unwrap().instances;
             }
             purged
         })

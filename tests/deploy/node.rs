@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog::app::{DeployError, DeployRequest};
+use orlog::definitions::change::DeployError;
+use orlog::definitions::deploy::DeployRequest;
 use orlog::definitions::{DefinitionSummary, DeploymentPlan, SourceFile};
 use orlog::{App, AppOverrides, Config};
 use orlog_effect::{Attempt, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream};
@@ -157,12 +158,16 @@ impl Node {
 
     pub(crate) async fn deploy(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
         self.app
+            .services
+            .deployments
             .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: false })
             .await
     }
 
     pub(crate) async fn try_out(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
         self.app
+            .services
+            .deployments
             .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: true })
             .await
     }

@@ -94,7 +94,7 @@ async fn secrets_appear_only_at_their_upstream() {
         assert!(status == StatusCode::OK || path.contains("inspect"), "{path}: {status}");
         check_clean(path, response.to_string().as_bytes());
     }
-    check_clean("the configuration", toml::to_string(&node.app.config).unwrap().as_bytes());
+    check_clean("the configuration", toml::to_string(&*node.app.config).unwrap().as_bytes());
     check_clean("the upstreams", format!("{:?}", node.app.catalog.upstream_statuses()).as_bytes());
     let dirs = node.stop().await;
     let mut stored = Vec::new();

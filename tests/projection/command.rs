@@ -147,7 +147,7 @@ async fn expired_cursor_rebuilds_the_copy_and_removes_stale_rows() {
     done(export(&node, &schema.url, &ALL)).await;
     node.purge(5).await;
     node.open("", 4..5).await;
-    node.app.trim_feeds().await.unwrap();
+    node.app.services.retention.trim_feeds().await.unwrap();
     let (_, errors) = done(export(&node, &schema.url, &ALL)).await;
     assert!(errors.contains("have been deleted") && errors.contains("exporting a new snapshot"), "{errors}");
     agree(&schema, &all(&node, "").await).await;

@@ -188,10 +188,10 @@ impl Node {
         let whole = async {
             while purged < instances {
                 ticks.tick().await;
-                purged += self.app.purge().await.unwrap().instances;
+                purged += self.app.services.retention.purge().await.unwrap().instances;
             }
             // Tasks are purged after their instance.
-            self.app.purge().await.unwrap();
+            self.app.services.retention.purge().await.unwrap();
         };
         assert!(tokio::time::timeout(TIMEOUT, whole).await.is_ok(), "{purged} are gone");
     }

@@ -151,7 +151,7 @@ async fn invalid_cursor_is_rejected() {
     let old = copy.clone();
     node.open("", 0..2).await;
     copy.follow(&node).await;
-    node.app.trim_feeds().await.unwrap();
+    node.app.services.retention.trim_feeds().await.unwrap();
     let detail = node.get("", &old.path("")).await.problem(410, "OR0050");
     assert!(detail.contains("have been deleted") && detail.contains("restart without a cursor"), "{detail}");
     copy.follow(&node).await;

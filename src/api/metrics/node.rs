@@ -14,7 +14,7 @@ pub(super) fn register(app: &App, lags: &[StreamLag], registry: &mut MetricsRegi
     registry.register("node_accepting", int_gauge(u64::from(health.accepting)));
     registry.register("node_shards_up", int_gauge(u64::from(health.is_running)));
     registry.register("bus_connected", int_gauge(u64::from(app.is_connected())));
-    if let Some(rejected) = app.rejected_messages() {
+    if let Some(rejected) = app.services.keys.rejected_messages() {
         let family = CounterFamily::default();
         for (kind, count) in rejected {
             family.get_or_create(&[("kind", kind.to_owned())]).inc_by(count);
@@ -30,7 +30,7 @@ pub(super) fn register(app: &App, lags: &[StreamLag], registry: &mut MetricsRegi
             owned.get_or_create(&[("shard", shard.to_string())]).set(u64::from(here.contains(&shard)));
         }
         registry.register("shard_owned", owned);
-        let idle = app.leased_shards().into_iter().filter(|shard| !here.contains(shard)).count();
+        let idle = app.routing.leased_shards().into_iter().filter(|shard| !here.contains(shard)).count();
         registry.register("shards_leased_not_running", int_gauge(idle as u64));
     }
     if app.audit.dir().is_some() {

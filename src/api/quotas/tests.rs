@@ -67,62 +67,52 @@ fn one_caller_never_has_all_connections() {
     drop(permits);
 }
 
-#[tokio::test]
-async fn the_waiting_requests_of_one_caller_are_limited() {
+#[test]
+fn the_waiting_requests_of_one_caller_are_limited() {
     let quotas = quotas(|http| http.per_caller.max_long_polls = 1);
     let now = Instant::now();
     let requests = [user(1), user(1), user(2)].map(|key| quotas.begin(key, now).unwrap());
-    let [first, second, other] = requests;
-    first
-        .run(async {
-            let waiting = quotas.begin_long_poll().unwrap();
-            let of_caller = second.run(async { quotas.begin_long_poll() }).await;
-            let (_, text) = rejection(of_caller);
-            assert!(text.contains("max_long_polls"), "{text}");
-            assert!(other.run(async { quotas.begin_long_poll() }).await.is_ok());
-            drop(waiting);
-            assert!(quotas.begin_long_poll().is_ok());
-        })
-        .await;
+    let [first, second, other] = requests.each_ref().map(|request| Some(&request.budgets));
+    let waiting = quotas.begin_long_poll(first).unwrap();
+    let (_, text) = rejection(quotas.begin_long_poll(second));
+    assert!(text.contains("max_long_polls"), "{text}");
+    assert!(quotas.begin_long_poll(other).is_ok());
+    drop(waiting);
+    assert!(quotas.begin_long_poll(first).is_ok());
     assert_eq!(rejected(&quotas, Quota::LongPolls), 1);
 }
 
-#[tokio::test]
-async fn queries_of_one_caller_stop_when_their_time_is_used() {
+#[test]
+fn queries_of_one_caller_stop_when_their_time_is_used() {
     let quotas = quotas(|http| http.per_caller.max_query_time_per_minute = Duration::from_secs(6));
     let now = Instant::now();
-    let [first, other] = [user(1), user(2)].map(|key| quotas.begin(key, now).unwrap());
-    first
-        .run(async {
-            assert!(quotas.begin_query(now).is_ok());
-            quotas.charge_query(&user(1), 6.5, now);
-            let (retry_after, text) = rejection(quotas.begin_query(now));
-            assert_eq!(retry_after, 5, "a tenth of a second leaks in each second");
-            assert!(text.contains("max_query_time_per_minute"), "{text}");
-            assert!(other.run(async { quotas.begin_query(now) }).await.is_ok());
-            assert!(quotas.begin_query(now + Duration::from_millis(5001)).is_ok());
-        })
-        .await;
+    let requests = [user(1), user(2)].map(|key| quotas.begin(key, now).unwrap());
+    let [first, other] = requests.each_ref().map(|request| Some(&request.budgets));
+    assert!(quotas.begin_query(first, now).is_ok());
+    quotas.charge_query(&user(1), 6.5, now);
+    let (retry_after, text) = rejection(quotas.begin_query(first, now));
+    assert_eq!(retry_after, 5, "a tenth of a second leaks in each second");
+    assert!(text.contains("max_query_time_per_minute"), "{text}");
+    assert!(quotas.begin_query(other, now).is_ok());
+    assert!(quotas.begin_query(first, now + Duration::from_millis(5001)).is_ok());
 }
 
-#[tokio::test]
-async fn a_query_is_charged_with_its_processor_time() {
+#[test]
+fn a_query_is_charged_with_its_processor_time() {
     let quotas = quotas(|http| http.per_caller.max_query_time_per_minute = Duration::from_millis(1));
     let request = quotas.begin(user(1), Instant::now()).unwrap();
-    let sum = request.run(async {
-        let timer = quotas.begin_query(Instant::now()).unwrap();
-        let before = cpu_seconds();
-        let sum = timer.run(|| {
-            let mut sum = 0_u64;
-            while cpu_seconds() - before < 0.01 {
-                sum += 1;
-            }
-            sum
-        });
-        assert!(quotas.begin_query(Instant::now()).is_err());
+    let caller = Some(&request.budgets);
+    let timer = quotas.begin_query(caller, Instant::now()).unwrap();
+    let before = cpu_seconds();
+    let sum = timer.run(|| {
+        let mut sum = 0_u64;
+        while cpu_seconds() - before < 0.01 {
+            sum += 1;
+        }
         sum
     });
-    assert!(sum.await > 0);
+    assert!(quotas.begin_query(caller, Instant::now()).is_err());
+    assert!(sum > 0);
 }
 
 #[test]
@@ -154,22 +144,18 @@ fn a_caller_without_use_leaves_no_entry() {
     assert!(quotas.lock().callers.is_empty());
 }
 
-#[tokio::test]
-async fn one_caller_has_a_share_of_bytes_and_reads() {
+#[test]
+fn one_caller_has_a_share_of_bytes_and_reads() {
     let quotas = quotas(|http| {
         http.max_bytes_in_flight = 64 << 20;
         http.max_concurrent_reads = 4;
     });
-    assert!(share_of_bytes().is_none() && share_of_reads().is_none(), "no request is in progress");
     let now = Instant::now();
     let [first, other] = [user(1), user(2)].map(|key| quotas.begin(key, now).unwrap());
-    let shares =
-        |permit: RequestPermit| permit.run(async { (share_of_bytes().unwrap(), share_of_reads().unwrap()) });
-    let (bytes, reads) = shares(first).await;
+    let CallerBudgets { bytes, reads, .. } = &first.budgets;
     assert_eq!(bytes.available_permits() * BYTES_PER_PERMIT, 32 << 20);
     let held = (reads.try_acquire().unwrap(), reads.try_acquire().unwrap());
     assert!(reads.try_acquire().is_err(), "half of the reads belong to other callers");
-    let (_, reads_of_other) = shares(other).await;
-    assert_eq!(reads_of_other.available_permits(), 2);
+    assert_eq!(other.budgets.reads.available_permits(), 2);
     drop(held);
 }

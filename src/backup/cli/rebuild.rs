@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::app;
 use crate::backup::cli::failed;
+use crate::backup::offline::rebuild;
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 
-/// Shard and sources of a rebuild.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Data directory; the node must be stopped
@@ -25,7 +24,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let Args { data_dir, shard, backup } = args;
-    let work = move || app::rebuild(&data_dir, shard, backup.as_deref());
+    let work = move || rebuild(&data_dir, shard, backup.as_deref());
     let done = tokio::task::spawn_blocking(work).await;
     let rebuilt = done.map_err(|error| CommandError::internal(error.to_string()))?.map_err(failed)?;
     let aside = rebuilt.aside.as_deref().map(|dir| dir.display().to_string());

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
-use axum::extract::State;
 use orlog_model::{DeadLetter, DeadLetterReason, SagaName, TenantId};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -61,10 +60,7 @@ pub(crate) type CauseCounts = (BTreeMap<(DeadLetterReason, Option<SagaName>), Ca
     tag = "dead letters",
     responses((status = 200, description = "Causes, the most frequent first", body = CausePage))
 )]
-pub(crate) async fn list(
-    State(api): State<ApiState>,
-    Tenant(tenant): Tenant,
-) -> Result<Json<CausePage>, Problem> {
+pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Result<Json<CausePage>, Problem> {
     let (piles, complete) = api.read(move |app| count_causes(app, &tenant)).await?;
     let redact = &api.app.config.redact;
     let mut items: Vec<_> =

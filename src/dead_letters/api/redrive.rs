@@ -1,16 +1,13 @@
 //! `POST /v1/dead-letters/redrive`: redrives many dead letters, optionally with a canary.
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use orlog_actors::ControlError;
 use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason, SagaName, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::collect_page;
-use crate::api::body;
+use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{Tenant, page_limit};
@@ -119,13 +116,10 @@ impl RedriveResponse {
     responses((status = 200, description = "Counts and failures", body = RedriveResponse))
 )]
 pub(crate) async fn redrive_many(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(selection): JsonBody<RedriveBody>,
 ) -> Result<Json<RedriveResponse>, Problem> {
-    let http = &api.app.config.http;
-    let selection: RedriveBody = body::parse(&body::read(&api, &headers, body, http.max_body_size).await?)?;
     let (limit, canary) = (page_limit(at_least_one("limit", selection.limit)?, &api), selection.canary);
     let canary = at_least_one("canary", canary)?;
     // The canary and the others meet the same definitions.

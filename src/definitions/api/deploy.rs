@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use base64::Engine as _;
@@ -18,8 +17,9 @@ use crate::api::context::ApiState;
 use crate::api::extract::QueryParams;
 use crate::api::forward;
 use crate::api::problem::{Code, Problem, ProblemDetail};
-use crate::app::{DeployError, DeployRequest};
 use crate::auth::Caller;
+use crate::definitions::change::DeployError;
+use crate::definitions::deploy::DeployRequest;
 use crate::definitions::{DeploymentPlan, SUFFIXES, SourceFile, is_definition};
 
 /// Maximum body size of a deployment in bytes: all files together, as JSON.
@@ -129,7 +129,7 @@ impl From<DeployError> for Problem {
     responses((status = 200, description = "The definitions are active; with dry_run, the plan", body = DeploymentPlan))
 )]
 pub(crate) async fn deploy(
-    State(api): State<ApiState>,
+    api: ApiState,
     Extension(caller): Extension<Caller>,
     QueryParams(how): QueryParams<DeployOptions>,
     headers: HeaderMap,
@@ -139,7 +139,8 @@ pub(crate) async fn deploy(
     let bundle: DeployBody = api.bodies.parse(&body, body::parse).await?;
     let by = user_name(caller.check_user(bundle.user)?)?;
     let files = files(bundle.files)?;
-    let mut plan = api.app.deploy(DeployRequest { files, user: by, dry_run: how.dry_run }).await?;
+    let mut plan =
+        api.app.services.deployments.deploy(DeployRequest { files, user: by, dry_run: how.dry_run }).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
         plan.warnings.extend(deploy_to_other_pods(&api, &headers, body.bytes()).await);
     }
@@ -150,7 +151,7 @@ pub(crate) async fn deploy(
 /// it acquires a shard.
 async fn deploy_to_other_pods(api: &ApiState, headers: &HeaderMap, bundle: Bytes) -> Vec<String> {
     let mut errors = Vec::new();
-    for pod in api.app.other_pods() {
+    for pod in api.app.routing.other_pods() {
         match forward::forward_post(api, (&pod, "/admin/deploy"), headers, bundle.clone()).await {
             Ok(status) if status.is_success() => {}
             Ok(status) => {
@@ -174,7 +175,7 @@ async fn deploy_to_other_pods(api: &ApiState, headers: &HeaderMap, bundle: Bytes
     responses((status = 200, description = "The definitions are active", body = DeploymentPlan))
 )]
 pub(crate) async fn reload(
-    State(api): State<ApiState>,
+    api: ApiState,
     Extension(caller): Extension<Caller>,
     QueryParams(options): QueryParams<ReloadOptions>,
 ) -> Result<Json<DeploymentPlan>, Problem> {
@@ -190,8 +191,8 @@ pub(crate) async fn reload(
     tag = "node",
     responses((status = 200, description = "The definitions were deleted", body = CollectResponse))
 )]
-pub(crate) async fn collect(State(api): State<ApiState>) -> Result<Json<CollectResponse>, Problem> {
-    let collected = api.app.collect().await?;
+pub(crate) async fn collect(api: ApiState) -> Result<Json<CollectResponse>, Problem> {
+    let collected = api.app.services.collector.collect().await?;
     let dropped = collected.dropped.iter().map(|program| DroppedDefinition {
         saga: program.saga.to_string(),
         version: program.version,

@@ -1,6 +1,5 @@
 //! `…/graph.svg`: graphs of definitions and of instance states, for the web UI.
 
-use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use orlog_model::SagaName;
@@ -8,7 +7,7 @@ use orlog_simulator::graph::{self, InstanceOverlay};
 
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{InstancePath, LastSegment, Tenant};
+use crate::api::extract::{InstanceParams, InstancePath, LastSegment, Tenant};
 use crate::api::problem::{Code, Problem};
 
 /// Headers of a graph: it is not cached, loads no resources and runs no scripts.
@@ -30,7 +29,7 @@ const HEADERS: [(header::HeaderName, &str); 3] = [
     responses((status = 200, description = "Graph of the active definition", body = String, content_type = "image/svg+xml"))
 )]
 pub(crate) async fn of_definition(
-    State(api): State<ApiState>,
+    api: ApiState,
     _tenant: Tenant,
     LastSegment(saga): LastSegment,
 ) -> Result<Response, Problem> {
@@ -47,16 +46,10 @@ pub(crate) async fn of_definition(
     get,
     path = "/v1/sagas/{saga}/{correlation}/graph.svg",
     tag = "sagas",
-    params(
-        ("saga" = String, Path, description = "Saga name"),
-        ("correlation" = String, Path, description = "Correlation id, percent-encoded")
-    ),
+    params(InstanceParams),
     responses((status = 200, description = "Graph of its definition, with steps colored by state", body = String, content_type = "image/svg+xml"))
 )]
-pub(crate) async fn of_instance(
-    State(api): State<ApiState>,
-    InstancePath(key): InstancePath,
-) -> Result<Response, Problem> {
+pub(crate) async fn of_instance(api: ApiState, InstancePath(key): InstancePath) -> Result<Response, Problem> {
     let drawn = api.read(move |app| {
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
         let reader = app.reader(&key).ok_or_else(missing)?;

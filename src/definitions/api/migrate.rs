@@ -3,9 +3,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use orlog_engine::MigrationPlan;
 use orlog_model::{CorrelationId, DefinitionRef, Instance, InstanceKey, SagaName, Status, TenantId};
@@ -15,14 +12,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::deploy::user_name;
-use crate::api::body;
+use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, Tenant, page_limit};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
-use crate::app::{App, MigrateRequest, MigrateResult};
+use crate::app::App;
 use crate::auth::Caller;
+use crate::definitions::migrate::{MigrateRequest, MigrateResult};
 use crate::sagas::api::{find, parse_cursor};
 
 /// Minimum length of a hash prefix.
@@ -105,24 +103,21 @@ impl MigratedInstance {
     responses((status = 200, description = "A page", body = MigratePage))
 )]
 pub(crate) async fn migrate(
-    State(api): State<ApiState>,
+    api: ApiState,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     LastSegment(saga): LastSegment,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(migration): JsonBody<MigrateBody>,
 ) -> Result<Json<MigratePage>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    let http = &api.app.config.http;
-    let body = body::read(&api, &headers, body, http.max_body_size).await?;
-    let migration: MigrateBody = body::parse(&body)?;
-    let (limit, scan_limit) = (page_limit(migration.limit, &api), http.scan_limit);
+    let (limit, scan_limit) = (page_limit(migration.limit, &api), api.app.config.http.scan_limit);
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
     let found = api.read(move |app| concerned(app, tenant, saga, &migration, (limit, scan_limit))).await?;
     let MigrationBatch { to, instances, next } = found;
     let reference = to.definition_ref().clone();
-    let moved = api.app.migrate(instances, MigrateRequest { to, user: by, dry_run }).await?;
+    let moved =
+        api.app.services.migrations.migrate(instances, MigrateRequest { to, user: by, dry_run }).await?;
     Ok(Json(MigratePage {
         to_version: reference.version,
         to_hash: hex::encode(reference.hash),

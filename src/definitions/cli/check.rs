@@ -10,7 +10,6 @@ use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 use crate::definitions::{self, LoadedDefinition};
 
-/// Definitions to check.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Definition files, or directories of definitions

@@ -12,7 +12,6 @@ use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
 use crate::definitions::{self, SourceFile};
 
-/// Definitions to deploy, and the target node.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directory with all definitions (*.saga.yaml, *.saga.wasm)
@@ -30,10 +29,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
-    let files = definitions::read_dir(&args.dir).map_err(|problems| {
-        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
-        CommandError::failed(lines.join("\n"))
-    })?;
+    let files = definitions::read_dir(&args.dir)?;
     if files.is_empty() {
         // A wrong directory without definitions would retire all active definitions.
         let suffixes = definitions::SUFFIXES.join(" or *");

@@ -10,7 +10,6 @@ use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 use crate::definitions;
 
-/// Definitions and extent of the exploration.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Definition files or directories with *.saga.yaml
@@ -33,10 +32,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     let mut found = Vec::new();
     for file in args.paths.iter().flat_map(|path| files(path)) {
-        let definition = file.and_then(|file| definitions::load_file(&file)).map_err(|problems| {
-            let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
-            CommandError::failed(lines.join("\n"))
-        })?;
+        let definition = file.and_then(|file| definitions::load_file(&file))?;
         if definition.compiled.is_none() {
             continue;
         }

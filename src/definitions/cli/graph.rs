@@ -10,7 +10,6 @@ use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 use crate::definitions;
 
-/// Definition, state and format of the graph.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Definition file
@@ -38,10 +37,7 @@ enum GraphFormatArg {
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
-    let definition = definitions::load_file(&args.file).map_err(|problems| {
-        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
-        CommandError::failed(lines.join("\n"))
-    })?;
+    let definition = definitions::load_file(&args.file)?;
     let compiled =
         definition.compiled.ok_or_else(|| CommandError::failed("the definition has no steps to render"))?;
     let view = match (&args.instance, &args.state) {

@@ -11,7 +11,6 @@ const PAGE: usize = 200;
 /// Maximum number of blocked instances to print.
 const MAX_ROWS: usize = 100;
 
-/// Instances and target definition of a migration.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Saga

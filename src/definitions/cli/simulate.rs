@@ -21,7 +21,6 @@ use crate::cli::exit::CommandError;
 use crate::definitions;
 use crate::events::cli::{Columns, EventLine, lines};
 
-/// Events and definitions of a simulation.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JSON Lines, one event a line (CloudEvents, the Aggregate envelope, or `type`, `time`, `correlation`,
@@ -103,7 +102,7 @@ fn responses(named: &str) -> Result<ResponsePolicy, CommandError> {
         file => {
             let text = std::fs::read_to_string(file)
                 .map_err(|error| CommandError::failed(format!("cannot read --responses {file}: {error}")))?;
-            ResponsePolicy::read(&text, file).map_err(|problems| rejection(&problems))
+            ResponsePolicy::read(&text, file).map_err(CommandError::from)
         }
     }
 }
@@ -117,15 +116,10 @@ fn programs_of(dir: &Path) -> Result<Arc<SimulatorPrograms>, CommandError> {
         }
     }
     match (problems.is_empty(), programs.is_empty()) {
-        (false, _) => Err(rejection(&problems)),
+        (false, _) => Err(problems.into()),
         (true, true) => Err(CommandError::failed(format!("no definition found in {}", dir.display()))),
         (true, false) => Ok(Arc::new(SimulatorPrograms::new(programs))),
     }
-}
-
-fn rejection(problems: &[Diagnostic]) -> CommandError {
-    let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    CommandError::failed(lines.join("\n"))
 }
 
 /// Returns the events ordered by time; events with equal times keep the order of the file.

@@ -14,7 +14,6 @@ use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 use files::TestSuite;
 
-/// Tests to run, and the report format.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Test files, or directories with *.saga.test.yaml, searched recursively

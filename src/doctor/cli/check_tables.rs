@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 
-/// Store to check.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directory of the store

@@ -35,7 +35,7 @@ impl ExportRequest {
     /// Returns the stores to read, with their shard numbers.
     pub(crate) fn shards(&self, app: &App) -> Result<Vec<(u16, Reader)>, Problem> {
         let mut here = app.runtime.numbered_readers().collect::<Vec<_>>();
-        let expected = app.shards_of(self.tenant.as_ref());
+        let expected = app.routing.shards_of(self.tenant.as_ref());
         here.retain(|(shard, _)| expected.contains(shard));
         if here.len() == expected.len() {
             return Ok(here);

@@ -1,11 +1,24 @@
-//! Response of the export: lines and the next cursor.
+//! Response of the export: lines and the next cursor; or the error that stops the export.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::error::ExportError;
 use crate::cli::exit::{CommandError, CommandExit};
+
+/// Error that stops an export.
+pub(crate) enum ExportError {
+    /// A retry can succeed.
+    Transient(CommandError),
+    /// A retry cannot succeed.
+    Permanent(CommandError),
+}
+
+impl From<CommandError> for ExportError {
+    fn from(failure: CommandError) -> Self {
+        ExportError::Permanent(failure)
+    }
+}
 
 /// One response.
 pub(crate) struct ExportPage {

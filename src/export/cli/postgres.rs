@@ -10,8 +10,7 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 
-use super::error::ExportError;
-use super::page::ExportPage;
+use super::page::{ExportError, ExportPage};
 use super::statements::{EntityStatements, INSERT_STATE, KINDS, SCHEMA, SELECT_STATE, UPDATE_STATE};
 use crate::cli::console::note;
 use crate::cli::exit::{CommandError, CommandExit};

@@ -4,9 +4,8 @@ use std::str::FromStr as _;
 
 use orlog_effect::secret::{Secret, SecretRef};
 
-use super::error::ExportError;
 use super::file::LineSink;
-use super::page::ExportPage;
+use super::page::{ExportError, ExportPage};
 #[cfg(feature = "sql")]
 use super::postgres::PostgresTarget;
 use crate::cli::exit::CommandError;

@@ -1,7 +1,6 @@
 //! Views of external work: jobs and their logs.
 
 use axum::Json;
-use axum::extract::State;
 use orlog_effect::job_logs::{JobLog, LogLine};
 use orlog_effect::worker;
 use orlog_model::WorkItem;
@@ -10,7 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::api::context::ApiState;
-use crate::api::extract::{InstancePath, Tenant};
+use crate::api::extract::{InstanceParams, InstancePath, Tenant};
 use crate::api::problem::Problem;
 use crate::redact::{HiddenValues, Redaction};
 use crate::sagas::api::stored_hidden_values;
@@ -54,14 +53,11 @@ pub(crate) struct JobLogPage {
     get,
     path = "/v1/sagas/{saga}/{correlation}/job-logs",
     tag = "work",
-    params(
-        ("saga" = String, Path, description = "Saga name"),
-        ("correlation" = String, Path, description = "Correlation id, percent-encoded")
-    ),
+    params(InstanceParams),
     responses((status = 200, description = "Job logs that are still in memory", body = JobLogPage))
 )]
 pub(crate) async fn job_logs(
-    State(api): State<ApiState>,
+    api: ApiState,
     InstancePath(key): InstancePath,
 ) -> Result<Json<JobLogPage>, Problem> {
     let jobs = api.app.catalog.job_logs(&key).into_iter();
@@ -104,7 +100,7 @@ pub(crate) struct JobPage {
     tag = "work",
     responses((status = 200, description = "Jobs by upstream, oldest first", body = JobPage))
 )]
-pub(crate) async fn list(State(api): State<ApiState>, Tenant(tenant): Tenant) -> Json<JobPage> {
+pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Json<JobPage> {
     let (clock, redact) = (api.app.clock.as_ref(), &api.app.config.redact);
     let boards = api.app.catalog.job_boards().into_iter();
     let items = boards.flat_map(|(board, _, executor)| {

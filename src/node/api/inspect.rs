@@ -1,7 +1,6 @@
 //! `GET /v1/inspect/{table}`: stored rows of a table, for diagnosis.
 
 use axum::Json;
-use axum::extract::State;
 use orlog_store::InspectRow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,7 +53,7 @@ struct RowView {
     responses((status = 200, description = "Rows ordered by key", body = InspectPage))
 )]
 pub(crate) async fn rows(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(table): LastSegment,
     QueryParams(first): QueryParams<InspectQuery>,

@@ -3,17 +3,12 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::body;
-use crate::api::context::ApiState;
+use crate::api::body::{self, CheckedBody};
 use crate::api::problem::{Code, Problem, ProblemDetail};
-use crate::sagas::api::control::parse_body;
 use crate::telemetry::{self, LogFilter, LogLevels};
 
 /// Maximum duration of a change, so that a forgotten change expires. Permanent changes go to the
@@ -67,12 +62,8 @@ pub(crate) async fn show() -> Result<Json<LogFilterView>, Problem> {
     request_body = LogFilterBody,
     responses((status = 200, description = "The filter that is now active", body = LogFilterView))
 )]
-pub(crate) async fn update(
-    State(api): State<ApiState>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<LogFilterView>, Problem> {
-    let LogFilterBody { filter, duration: lasting } = body::parse(&parse_body(&api, &headers, body).await?)?;
+pub(crate) async fn update(CheckedBody(body): CheckedBody) -> Result<Json<LogFilterView>, Problem> {
+    let LogFilterBody { filter, duration: lasting } = body::parse(&body)?;
     let lasting = lasting.as_deref().map(duration).transpose()?;
     let changed = levels()?.set(&filter, lasting).map_err(|error| invalid_field("/filter", error))?;
     Ok(Json(changed.into()))

@@ -1,7 +1,6 @@
 //! `GET /v1/mailboxes`: instances with the most queued inputs.
 
 use axum::Json;
-use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -41,7 +40,7 @@ struct MailboxView {
     responses((status = 200, description = "Deepest first", body = MailboxPage))
 )]
 pub(crate) async fn deepest(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     QueryParams(first): QueryParams<MailboxQuery>,
 ) -> Json<MailboxPage> {

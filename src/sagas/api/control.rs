@@ -3,25 +3,19 @@
 
 use std::borrow::Cow;
 
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use orlog_actors::{ControlError, ControlResult};
 use orlog_engine::Rejection;
 use orlog_model::{ControlAction, ControlRequest, EventId, EventType, InstanceKey};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::api::body;
-use crate::api::body_budget::RequestBody;
+use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
-use crate::api::extract::InstancePath;
+use crate::api::extract::{InstanceParams, InstancePath};
 use crate::api::problem::{Code, Problem};
-use crate::api::request_context;
 use crate::auth::Caller;
 
 /// Options of a control request. All fields, and the body itself, are optional.
@@ -113,21 +107,16 @@ impl From<ControlError> for Problem {
     post,
     path = "/v1/sagas/{saga}/{correlation}/signal",
     tag = "sagas",
-    params(
-        ("saga" = String, Path, description = "Saga name"),
-        ("correlation" = String, Path, description = "Correlation id, percent-encoded")
-    ),
+    params(InstanceParams),
     request_body = SignalBody,
     responses((status = 200, description = "Durable", body = ControlResponse))
 )]
 pub(crate) async fn signal(
-    State(api): State<ApiState>,
+    api: ApiState,
     Extension(caller): Extension<Caller>,
     InstancePath(key): InstancePath,
-    headers: HeaderMap,
-    body: Body,
+    CheckedBody(body): CheckedBody,
 ) -> Result<Json<ControlResponse>, Problem> {
-    let body = parse_body(&api, &headers, body).await?;
     let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
     let action = ControlAction::Signal { kind: signal.kind.clone(), data: signal.data.clone() };
     let SignalBody { id, user, reason, expected_version, .. } = signal;
@@ -141,21 +130,17 @@ macro_rules! verbs {
             post,
             path = $path,
             tag = "sagas",
-            params(
-                ("saga" = String, Path, description = "Saga name"),
-                ("correlation" = String, Path, description = "Correlation id, percent-encoded")
-            ),
+            params(InstanceParams),
             request_body(content = Option<ControlBody>),
             responses((status = 200, description = "Durable", body = ControlResponse))
         )]
         pub(crate) async fn $verb(
-            State(api): State<ApiState>,
+            api: ApiState,
             Extension(caller): Extension<Caller>,
             InstancePath(key): InstancePath,
-            headers: HeaderMap,
-            body: Body,
+            body: CheckedBody,
         ) -> Result<Json<ControlResponse>, Problem> {
-            instruct((&api, &caller), &key, &headers, body, $action).await
+            instruct((&api, &caller), &key, &body, $action).await
         }
     )+};
 }
@@ -180,31 +165,12 @@ verbs! {
 async fn instruct(
     (api, caller): (&ApiState, &Caller),
     key: &InstanceKey,
-    headers: &HeaderMap,
-    body: Body,
+    body: &CheckedBody,
     action: impl FnOnce(String) -> ControlAction,
 ) -> Result<Json<ControlResponse>, Problem> {
-    let bytes = parse_body(api, headers, body).await?;
-    let instruction: ControlBody = optional(&bytes)?;
-    let ControlBody { id, user: by, reason, expected_version } = instruction;
+    let ControlBody { id, user: by, reason, expected_version } = body.optional()?;
     let action = action(reason.clone().unwrap_or_default());
     send_control(api, caller, key, ControlCaller { id, user: by, reason, expected_version }, action).await
-}
-
-pub(crate) async fn parse_body(
-    api: &ApiState,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<RequestBody, Problem> {
-    let content_type = body::content_type(headers)?;
-    if !matches!(content_type.as_str(), "" | "application/json") {
-        return Err(body::media_type(&content_type));
-    }
-    body::read(api, headers, body, api.app.config.http.max_body_size).await
-}
-
-pub(crate) fn optional<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, Problem> {
-    if bytes.trim_ascii().is_empty() { Ok(T::default()) } else { body::parse(bytes) }
 }
 
 /// Sends a control request; returns after its commit is durable.
@@ -227,7 +193,7 @@ pub(crate) async fn send_control(
         at: api.app.clock.now(),
         user: caller.check_user(by)?,
         reason: reason.filter(|reason| !reason.is_empty()),
-        trace: request_context::trace(),
+        trace: api.scope.trace.clone(),
     };
     let controlled = api.app.runtime.control(key, control).await?;
     Ok(Json(controlled.into()))

@@ -5,18 +5,18 @@ pub(crate) mod cache;
 pub(crate) mod counts;
 
 use axum::Json;
-use axum::extract::State;
-use orlog_model::{Destination, TenantId, WorkKind};
+use orlog_model::{Destination, TenantId};
 use orlog_store::{CountKey, UnchangedInstance};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::work::kind;
 use crate::api::context::ApiState;
 use crate::api::extract::{NodeAccess, Tenant};
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
 use crate::app::App;
-use cache::TenantCounts;
+use cache::{DeadLetterCounts, TaskCounts, TenantCounts};
 
 /// Maximum number of destinations in the response.
 const MAX_DESTINATIONS: usize = 100;
@@ -131,25 +131,6 @@ struct UnchangedInstanceView {
     since: String,
 }
 
-/// Counts of human tasks.
-#[derive(Debug, Serialize, ToSchema)]
-struct TaskCounts {
-    /// Open or claimed tasks.
-    waiting: usize,
-    /// Open or claimed tasks past their due time.
-    overdue: usize,
-    /// All tasks were scanned.
-    complete: bool,
-}
-
-/// Count of dead letters.
-#[derive(Debug, Serialize, ToSchema)]
-struct DeadLetterCounts {
-    count: u64,
-    /// All dead letters were scanned.
-    complete: bool,
-}
-
 /// Show an overview of the node and the tenant
 ///
 /// A cheap request: instances are counted in the background, only after a request, and less often if a
@@ -161,7 +142,7 @@ struct DeadLetterCounts {
     responses((status = 200, description = "State of the node and counts of the tenant", body = Overview))
 )]
 pub(crate) async fn overview(
-    State(api): State<ApiState>,
+    api: ApiState,
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
 ) -> Result<Json<Overview>, Problem> {
@@ -237,13 +218,7 @@ impl Depths {
 
 impl DestinationView {
     fn of(destination: &Destination, oldest: String) -> Self {
-        let kind = match destination.kind {
-            WorkKind::Command => "command",
-            WorkKind::Effect => "effect",
-            WorkKind::Fact => "fact",
-            WorkKind::Saga => "saga",
-        };
-        Self { kind, name: destination.name.to_string(), oldest }
+        Self { kind: kind(destination.kind), name: destination.name.to_string(), oldest }
     }
 }
 
@@ -268,8 +243,8 @@ impl OverviewCounts {
                 .iter()
                 .map(UnchangedInstanceView::of)
                 .collect(),
-            tasks: TaskCounts { waiting: tasks.waiting, overdue: tasks.overdue, complete: tasks.complete },
-            dead_letters: DeadLetterCounts { count: letters.count, complete: letters.complete },
+            tasks: tasks.clone(),
+            dead_letters: letters.clone(),
         }
     }
 }

@@ -85,11 +85,11 @@ pub(crate) struct InstanceDetail {
     tasks: Vec<OpenTaskView>,
     /// Parent saga that started it.
     parent: Option<ParentView>,
-    outbox: OutboxView,
+    pub(crate) outbox: OutboxView,
     /// Failed attempts, oldest first: the last 50 attempts since the start of this node.
-    attempts: Vec<AttemptView>,
+    pub(crate) attempts: Vec<AttemptView>,
     /// Number of inputs that are buffered because it is paused.
-    buffered_inputs: usize,
+    pub(crate) buffered_inputs: usize,
     /// Input of the last transition.
     last_input_id: String,
     /// Node of the last transition.
@@ -200,7 +200,8 @@ impl InstanceSummary {
 }
 
 impl InstanceDetail {
-    /// Creates the view. `history` has one entry more than `limit` if there is a next page.
+    /// Creates the view without outbox, attempts and buffered inputs. `history` has one entry more than `limit` if
+    /// there is a next page.
     pub(crate) fn of(
         app: &App,
         key: &InstanceKey,
@@ -237,21 +238,6 @@ impl InstanceDetail {
             trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
             history: HistoryPageView::of(history, limit, &hidden),
         }
-    }
-
-    pub(crate) fn with_buffered_inputs(mut self, buffered: usize) -> Self {
-        self.buffered_inputs = buffered;
-        self
-    }
-
-    pub(crate) fn with_attempts(mut self, attempts: Vec<AttemptView>) -> Self {
-        self.attempts = attempts;
-        self
-    }
-
-    pub(crate) fn with_outbox(mut self, outbox: OutboxView) -> Self {
-        self.outbox = outbox;
-        self
     }
 }
 

@@ -3,13 +3,30 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::client::ApiClient;
+use crate::cli::client::{ApiClient, ServerArgs, fields, path};
 use crate::cli::console::{Console, text};
 use crate::cli::exit::CommandError;
 
-use super::instance_arg::InstanceArgs;
+/// Instance to select.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InstanceArgs {
+    /// Saga name
+    pub(crate) saga: String,
+    /// Correlation id
+    pub(crate) correlation: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
 
-/// Common options of a control request.
+impl InstanceArgs {
+    /// Returns the API path of the instance, or of an action on it.
+    pub(crate) fn path(&self, verb: Option<&str>) -> String {
+        let mut parts = vec!["v1", "sagas", &self.saga, &self.correlation];
+        parts.extend(verb);
+        path(&parts)
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ControlArgs {
     #[command(flatten)]
@@ -28,7 +45,6 @@ pub(crate) struct ControlArgs {
     reason: Option<String>,
 }
 
-/// Signal to one instance.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SignalArgs {
     #[command(flatten)]
@@ -62,11 +78,13 @@ async fn instruct(
     mut body: Map<String, Value>,
     console: &Console,
 ) -> Result<(), CommandError> {
-    let fields = [("id", &args.id), ("user", &args.user), ("reason", &args.reason)];
-    body.extend(
-        fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))),
-    );
-    body.extend(args.expected_version.iter().map(|version| ("expected_version".to_owned(), json!(version))));
+    let ControlArgs { id, user, reason, expected_version, .. } = args;
+    body.extend(fields([
+        ("id", json!(id)),
+        ("user", json!(user)),
+        ("reason", json!(reason)),
+        ("expected_version", json!(expected_version)),
+    ]));
     let client = ApiClient::new(&args.which.server)?;
     let response = client.post(&args.which.path(Some(verb)), Some(&Value::Object(body))).await?;
     if console.is_json() {

@@ -1,12 +1,11 @@
 //! `orlog saga list`: lists instances, page by page up to the limit.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::cli::client::{ApiClient, ServerArgs};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
+use crate::cli::list::PageArgs;
 
-/// Filter of instances.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Filter by saga
@@ -33,65 +32,30 @@ pub(crate) struct Args {
     /// Filter with a CEL condition, for example "vars.total > 100" (docs/queries.md)
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
-    /// Maximum number of results
-    #[arg(long, default_value_t = 100)]
-    limit: usize,
-    /// Cursor of the previous page
-    #[arg(long)]
-    cursor: Option<String>,
     #[command(flatten)]
-    server: ServerArgs,
-}
-
-impl Args {
-    fn query(&self) -> Vec<(&'static str, String)> {
-        let status = Some(self.status.join(",")).filter(|status| !status.is_empty());
-        let fields = [
-            ("saga", self.saga.clone()),
-            ("status", status),
-            ("prefix", self.prefix.clone()),
-            ("updated_from", self.updated_from.clone()),
-            ("updated_until", self.updated_until.clone()),
-            ("created_from", self.created_from.clone()),
-            ("created_until", self.created_until.clone()),
-            ("filter", self.filter.clone()),
-        ];
-        fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
-    }
+    page: PageArgs,
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
-    let client = ApiClient::new(&args.server)?;
-    let (mut found, mut cursor) = (Vec::new(), args.cursor.clone());
-    let (mut failed, mut failure) = (0, None);
-    // A page can be short or empty and still have a next page: the node scans a bounded number of
-    // instances.
-    while found.len() < args.limit {
-        let mut query = args.query();
-        query.push(("limit", (args.limit - found.len()).to_string()));
-        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-        let page = client.get("/v1/sagas", &query).await?;
-        found.extend_from_slice(items(&page, "items"));
-        failed += page["failed"].as_u64().unwrap_or_default();
-        failure = failure.or_else(|| page["failure"].as_str().map(str::to_owned));
-        cursor = page["next_cursor"].as_str().map(str::to_owned);
-        if cursor.is_none() {
-            break;
-        }
-    }
-    if console.is_json() {
-        return console.json(&json!({ "items": found, "next_cursor": cursor }));
-    }
-    let rows: Vec<_> = found.iter().map(row).collect();
+    let status = Some(args.status.join(",")).filter(|status| !status.is_empty());
+    let query = [
+        ("saga", args.saga),
+        ("status", status),
+        ("prefix", args.prefix),
+        ("updated_from", args.updated_from),
+        ("updated_until", args.updated_until),
+        ("created_from", args.created_from),
+        ("created_until", args.created_until),
+        ("filter", args.filter),
+    ];
+    let found = args.page.fetch("/v1/sagas", &query).await?;
     let head = ["SAGA", "CORRELATION", "STATUS", "VERSION", "WAITING FOR", "UPDATED"];
-    console.table(&head, &rows, "no instances")?;
-    if let Some(reason) = failure {
+    let failed: u64 = found.pages.iter().filter_map(|page| page["filter_errors"].as_u64()).sum();
+    let failure = found.pages.iter().find_map(|page| page["first_filter_error"].as_str());
+    if let Some(reason) = failure.filter(|_| !console.is_json()) {
         note(&format!("filter failed for {failed} instances; first: {reason}"));
     }
-    if let Some(cursor) = cursor {
-        note(&format!("more results possible; use --cursor {cursor}, or raise --limit"));
-    }
-    Ok(())
+    found.print(&head, row, "no instances", console)
 }
 
 fn row(item: &Value) -> Vec<String> {

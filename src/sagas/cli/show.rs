@@ -6,9 +6,8 @@ use crate::cli::client::ApiClient;
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
 
-use super::instance_arg::InstanceArgs;
+use super::control::InstanceArgs;
 
-/// Instance and page of its history.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

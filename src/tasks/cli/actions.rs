@@ -3,11 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::client::{ApiClient, ServerArgs, path};
+use crate::cli::client::{ApiClient, ServerArgs, fields, path};
 use crate::cli::console::{Console, text};
 use crate::cli::exit::CommandError;
 
-/// Task and acting user.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskUserArgs {
     /// Task id
@@ -28,7 +27,6 @@ pub(crate) struct TaskUserArgs {
     server: ServerArgs,
 }
 
-/// Arguments of claim and release.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskActionArgs {
     #[command(flatten)]
@@ -38,7 +36,6 @@ pub(crate) struct TaskActionArgs {
     roles: Vec<String>,
 }
 
-/// Arguments of assign.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Assign {
     #[command(flatten)]
@@ -51,7 +48,6 @@ pub(crate) struct Assign {
     roles: Vec<String>,
 }
 
-/// Arguments of complete.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Complete {
     #[command(flatten)]
@@ -95,21 +91,20 @@ async fn act(
     mut body: Map<String, Value>,
     console: &Console,
 ) -> Result<(), CommandError> {
-    let fields = [("id", &user_args.id), ("user", &user_args.user), ("reason", &user_args.reason)];
-    body.extend(
-        fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))),
-    );
-    body.extend(
-        user_args.expected_version.iter().map(|version| ("expected_version".to_owned(), json!(version))),
-    );
-    let client = ApiClient::new(&user_args.server)?;
-    let response =
-        client.post(&path(&["v1", "tasks", &user_args.task, verb]), Some(&Value::Object(body))).await?;
+    let TaskUserArgs { task, id, user, reason, expected_version, server } = user_args;
+    body.extend(fields([
+        ("id", json!(id)),
+        ("user", json!(user)),
+        ("reason", json!(reason)),
+        ("expected_version", json!(expected_version)),
+    ]));
+    let client = ApiClient::new(server)?;
+    let response = client.post(&path(&["v1", "tasks", task, verb]), Some(&Value::Object(body))).await?;
     if console.is_json() {
         return console.json(&response);
     }
     let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
     let unchanged = reason.map(|reason| format!("; no effect: {reason}")).unwrap_or_default();
-    let before = format!("{verb} {}: instance is ", user_args.task);
+    let before = format!("{verb} {task}: instance is ");
     console.status(&before, &text(&response, "status"), &unchanged)
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use orlog_model::{TenantId, Timestamp};
 use orlog_store::InstanceCounts;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Minimum age of a count before it is recomputed …
 const MIN_REFRESH: Duration = Duration::from_secs(2);
@@ -30,23 +32,29 @@ pub(crate) struct TenantEntry {
 /// Counts of one tenant.
 pub(crate) struct TenantCounts {
     pub(crate) instances: InstanceCounts,
-    pub(crate) dead_letters: DeadLetterCount,
-    pub(crate) tasks: TaskCount,
+    pub(crate) dead_letters: DeadLetterCounts,
+    pub(crate) tasks: TaskCounts,
     pub(crate) at: Timestamp,
     pub(crate) duration: Duration,
     pub(crate) computed_at: Instant,
 }
 
-/// Number of dead letters.
-pub(crate) struct DeadLetterCount {
-    pub(crate) count: u64,
+/// Counts of human tasks.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct TaskCounts {
+    /// Open or claimed tasks.
+    pub(crate) waiting: usize,
+    /// Open or claimed tasks past their due time.
+    pub(crate) overdue: usize,
+    /// All tasks were scanned.
     pub(crate) complete: bool,
 }
 
-/// Number of open tasks.
-pub(crate) struct TaskCount {
-    pub(crate) waiting: usize,
-    pub(crate) overdue: usize,
+/// Count of dead letters.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct DeadLetterCounts {
+    pub(crate) count: u64,
+    /// All dead letters were scanned.
     pub(crate) complete: bool,
 }
 

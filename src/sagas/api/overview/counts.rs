@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use orlog_model::{TaskStatus, TenantId};
 use orlog_store::{InstanceCounts, TaskQuery};
 
-use super::cache::{DeadLetterCount, TaskCount, TenantCounts, evict_oldest};
+use super::cache::{DeadLetterCounts, TaskCounts, TenantCounts, evict_oldest};
 use crate::api::context::ApiState;
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
@@ -35,7 +35,7 @@ pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<Tena
             return entry.last.clone();
         }
         entry.is_counting = true;
-        let counting = tokio::spawn(count(api.clone(), tenant.clone()));
+        let counting = tokio::spawn(count(api.detached(), tenant.clone()));
         if let Some(last) = &entry.last {
             return Some(Arc::clone(last));
         }
@@ -70,7 +70,7 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         scan_limit: MAX_TASKS,
         ..TaskQuery::default()
     };
-    let mut tasks = TaskCount { waiting: 0, overdue: 0, complete: true };
+    let mut tasks = TaskCounts { waiting: 0, overdue: 0, complete: true };
     for reader in app.readers() {
         instance_counts.add(reader.count_instances(tenant, MAX_INSTANCES)?);
         let page = reader.tasks(&query)?;
@@ -80,7 +80,7 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         tasks.complete &= page.next.is_none();
     }
     let (piles, complete) = causes::count_causes(app, tenant)?;
-    let dead_letter_count = DeadLetterCount { count: piles.values().map(|pile| pile.count).sum(), complete };
+    let dead_letter_count = DeadLetterCounts { count: piles.values().map(|pile| pile.count).sum(), complete };
     let made = Instant::now();
     Ok(TenantCounts {
         instances: instance_counts,

@@ -1,12 +1,15 @@
-//! Rebuild of the tables of a shard in an offline data directory.
+//! Work on an offline data directory: its backup, and the rebuild of the tables of a shard.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 use orlog_store::{DurablePosition, Error, RebuildBase, RebuiltTables};
 
+use crate::app::stores::ReadOnlyStores;
 use crate::app::{component_config, layout};
-use crate::backup;
+use crate::backup::{self, Manifest};
+use crate::config::Config;
 
 /// Builds the tables of a shard again: from its journal, or from a backup and the journal after it. Blocks.
 ///
@@ -55,4 +58,33 @@ fn no_position(dir: &Path) -> String {
         "layout.toml has no durable position of {dir}; if the shard is replicated (store.replication), its directory is \
          a copy of its log on NATS: remove the directory and start the node. Otherwise, restore a backup"
     )
+}
+
+/// Copies an offline data directory to the directory `to`, which must be new or empty. Blocks.
+///
+/// # Errors
+/// Fails if the source is not a data directory, is in use or is damaged, and with [`BackupFailure`].
+pub fn backup_offline(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
+    let stores = ReadOnlyStores::open(data)?;
+    let division = layout::stored_config(data)?.shards;
+    let bus = open_bus(data)?;
+    let source = backup::BackupSource {
+        shards: (0..).zip(stores.readers().cloned()).collect(),
+        division,
+        layout: layout::backup_text(data)?,
+        bus: bus.as_ref(),
+        node: String::new(),
+        now: orlog_model::Clock::now(&crate::clock::SystemClock).to_string(),
+    };
+    Ok(backup::create(&source, to)?)
+}
+
+/// Opens the embedded log in a data directory, if it exists.
+fn open_bus(data: &Path) -> anyhow::Result<Option<orlog_bus::embedded::Embedded>> {
+    let dir = data.join("bus");
+    if !dir.is_dir() {
+        return Ok(None);
+    }
+    let options = component_config::bus(&Config::default());
+    Ok(Some(orlog_bus::embedded::Embedded::open(dir, &options, Arc::new(crate::clock::SystemClock))?))
 }

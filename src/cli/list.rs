@@ -1,0 +1,77 @@
+//! Lists of the API: fetched page by page up to a limit, printed as a table.
+
+use serde_json::{Value, json};
+
+use super::client::{ApiClient, ServerArgs};
+use super::console::{Console, items, note};
+use super::exit::CommandError;
+
+/// Part of a list, and its node.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PageArgs {
+    /// Maximum number of results
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    /// Cursor of the previous page
+    #[arg(long)]
+    cursor: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Entries of a list.
+pub(crate) struct Listed {
+    items: Vec<Value>,
+    next_cursor: Option<String>,
+    /// Responses without their entries.
+    pub(crate) pages: Vec<Value>,
+}
+
+impl PageArgs {
+    /// Fetches pages until the limit or the end. A page can be short or empty and still have a next page: the node
+    /// scans a bounded number of rows.
+    pub(crate) async fn fetch(
+        &self,
+        path: &str,
+        query: &[(&'static str, Option<String>)],
+    ) -> Result<Listed, CommandError> {
+        let client = ApiClient::new(&self.server)?;
+        let filters = query.iter().filter_map(|(name, value)| Some((*name, value.clone()?)));
+        let filters: Vec<_> = filters.collect();
+        let mut listed = Listed { items: Vec::new(), next_cursor: self.cursor.clone(), pages: Vec::new() };
+        while listed.items.len() < self.limit {
+            let mut query = filters.clone();
+            query.push(("limit", (self.limit - listed.items.len()).to_string()));
+            query.extend(listed.next_cursor.take().map(|cursor| ("cursor", cursor)));
+            let mut page = client.get(path, &query).await?;
+            listed.items.extend_from_slice(items(&page, "items"));
+            listed.next_cursor = page["next_cursor"].as_str().map(str::to_owned);
+            page["items"].take();
+            listed.pages.push(page);
+            if listed.next_cursor.is_none() {
+                break;
+            }
+        }
+        Ok(listed)
+    }
+}
+
+impl Listed {
+    /// Prints the entries, one row for each.
+    pub(crate) fn print(
+        &self,
+        head: &[&str],
+        row: impl Fn(&Value) -> Vec<String>,
+        empty: &str,
+        console: &Console,
+    ) -> Result<(), CommandError> {
+        if console.is_json() {
+            return console.json(&json!({ "items": self.items, "next_cursor": self.next_cursor }));
+        }
+        console.table(head, &self.items.iter().map(row).collect::<Vec<_>>(), empty)?;
+        if let Some(cursor) = &self.next_cursor {
+            note(&format!("more results possible; use --cursor {cursor}, or raise --limit"));
+        }
+        Ok(())
+    }
+}

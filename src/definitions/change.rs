@@ -1,0 +1,90 @@
+//! What all changes of the definitions share: their locks, their errors, and the definitions and pinned instances of
+//! the stores.
+
+use orlog_actors::{ControlError, Runtime};
+use orlog_model::{DefinitionRef, Deployment, TenantId};
+use orlog_store::{PinCounts, Reader};
+
+use crate::definitions::DefinitionErrors;
+
+/// Locks of changes that concern the definitions.
+#[derive(Default)]
+pub struct DefinitionLocks {
+    /// Serializes deployments, garbage collections, migrations, replays and redrives.
+    pub(crate) deploying: tokio::sync::Mutex<()>,
+    /// Number of takeovers since the start. Held while definitions are stored in the shards and activated,
+    /// and while a shard adopts them. Unlike `deploying` it is held for a short time, so that a takeover can
+    /// wait for it.
+    pub(crate) activating: tokio::sync::Mutex<u64>,
+}
+
+/// Reason why definitions were not deployed; the active ones stay.
+#[derive(Debug, thiserror::Error)]
+pub enum DeployError {
+    /// The definitions are invalid and must be corrected.
+    #[error(transparent)]
+    Rejected(#[from] DefinitionErrors),
+    /// No directory exists to reload; the files must be sent.
+    #[error(
+        "this node has no definitions directory and no upstreams directory; send definitions with `orlog deploy DIR`"
+    )]
+    NoDir,
+    /// A shard is restarting; retry.
+    #[error(transparent)]
+    Shard(#[from] ControlError),
+    /// A store cannot be read.
+    #[error(transparent)]
+    Store(#[from] orlog_store::Error),
+    /// The target definition was dropped meanwhile; deploy it again.
+    #[error("{} version {} no longer exists", .0.saga, .0.version)]
+    Superseded(DefinitionRef),
+    /// The process is shutting down.
+    #[error("the process is shutting down")]
+    ShuttingDown,
+}
+
+/// Returns the definitions of the stores and of one additional store.
+pub(crate) fn stored_definitions(
+    runtime: &Runtime,
+    more: Option<&Reader>,
+) -> Result<Vec<(DefinitionRef, Vec<u8>)>, orlog_store::Error> {
+    let mut stored = more.map(Reader::definitions).transpose()?.unwrap_or_default();
+    for reader in runtime.readers() {
+        stored.extend(reader.definitions()?);
+    }
+    stored.sort_by_key(|(reference, _)| reference.hash);
+    stored.dedup_by_key(|(reference, _)| reference.hash);
+    Ok(stored)
+}
+
+/// Counts the instances of all shards by pinned definition, at most `limit` per shard. Blocks.
+pub(crate) fn pins(runtime: &Runtime, limit: u64) -> Result<PinCounts, orlog_store::Error> {
+    sum_pins(runtime.readers(), |reader| reader.pin_counts(limit))
+}
+
+/// Counts the instances of a tenant as [`pins`].
+pub(crate) fn tenant_pins(
+    readers: impl Iterator<Item = Reader>,
+    tenant: &TenantId,
+    limit: u64,
+) -> Result<PinCounts, orlog_store::Error> {
+    sum_pins(readers, |reader| reader.tenant_pin_counts(tenant, limit))
+}
+
+fn sum_pins(
+    readers: impl Iterator<Item = Reader>,
+    count: impl Fn(&Reader) -> Result<PinCounts, orlog_store::Error>,
+) -> Result<PinCounts, orlog_store::Error> {
+    let mut pins = PinCounts { complete: true, ..PinCounts::default() };
+    for reader in readers {
+        pins.add(&count(&reader)?);
+    }
+    Ok(pins)
+}
+
+/// Returns whether a record activates the same definitions from the same files as the previous record.
+pub(crate) fn is_noop(current: Option<&Deployment>, record: &Deployment) -> bool {
+    current.is_some_and(|old| {
+        old.definitions_digest == record.definitions_digest && old.active().eq(record.active())
+    })
+}
