@@ -40,32 +40,27 @@ const LONGEST_SLEEP: Duration = Duration::from_hours(24 * 365 * 10);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockReading {
     instant: Instant,
-    nanos: u64,
+    pub(crate) system: SystemTime,
 }
 
 impl ClockReading {
     /// Reads both clocks.
     #[expect(clippy::disallowed_methods, reason = "the only place that reads the system time")]
     pub(crate) fn now() -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { instant: Instant::now(), nanos: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
+        Self { instant: Instant::now(), system: SystemTime::now() }
     }
 
-    /// Returns nanoseconds since 1970.
-    pub(crate) fn nanos(&self) -> u64 {
-        self.nanos
-    }
-
-    /// Returns nanoseconds since 1970 of an earlier instant.
-    pub(crate) fn nanos_at(&self, at: Instant) -> u64 {
+    /// Returns the wall-clock time of an earlier instant.
+    pub(crate) fn system_at(&self, at: Instant) -> SystemTime {
         let ago = self.instant.saturating_duration_since(at);
-        self.nanos.saturating_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX))
+        self.system.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 }
 
-/// Converts a time to nanoseconds since 1970.
-pub(crate) fn nanos(at: Timestamp) -> u64 {
-    u64::try_from(at.as_millis()).unwrap_or(0).saturating_mul(1_000_000)
+/// Converts a time; times before 1970 become 1970.
+pub(crate) fn system_time(at: Timestamp) -> SystemTime {
+    let since = Duration::from_millis(u64::try_from(at.as_millis()).unwrap_or(0));
+    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

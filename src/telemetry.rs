@@ -1,15 +1,14 @@
 //! Telemetry of the process: log records on standard error, as text or JSON, and log records and spans
 //! for a collector.
 
-mod batch_queue;
 mod fields;
 mod json_log;
 mod levels;
 mod log_exporter;
 pub mod metric_specs;
 mod metrics_registry;
-mod otlp_client;
-mod protobuf;
+mod otlp;
+mod request_span;
 mod span_exporter;
 mod span_mapping;
 
@@ -19,28 +18,29 @@ use std::sync::Arc;
 use anyhow::Context;
 use orlog_actors::MetricSink;
 use tracing::Subscriber;
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::config::{Config, LogFormat};
-use batch_queue::BatchQueue;
 use fields::FieldLayer;
 use json_log::JsonLogLayer;
-use log_exporter::OtlpLogLayer;
+use log_exporter::LogExporter;
+use otlp::{LOGS, SPANS};
 
 pub use levels::{LogFilter, LogLevels, levels};
 pub use metrics_registry::MetricsRegistry;
+pub(crate) use request_span::RequestSpan;
 pub use span_exporter::SpanExporter;
-pub(crate) use span_mapping::FinishedRequest;
 
 /// Handle of the telemetry export.
 #[derive(Clone, Default)]
 pub struct TelemetryHandle {
     /// Span exporter, if a collector is configured.
     pub spans: Option<Arc<SpanExporter>>,
-    logs: Option<Arc<BatchQueue>>,
+    logs: Option<LogExporter>,
 }
 
 impl TelemetryHandle {
@@ -91,18 +91,18 @@ pub fn start(config: &Config) -> anyhow::Result<TelemetryHandle> {
         LogFormat::Auto if is_terminal => human(),
         LogFormat::Auto | LogFormat::Json => JsonLogLayer.boxed(),
     };
-    let sends = !telemetry.otlp_endpoint.is_empty();
-    let pushed = (sends && telemetry.logs).then(|| OtlpLogLayer::start(config)).transpose()?;
-    let (push, logs) = pushed.unzip();
+    let logs =
+        (telemetry.logs && LOGS.has_collector(config)).then(|| LogExporter::start(config)).transpose()?;
+    let spans =
+        (telemetry.traces && SPANS.has_collector(config)).then(|| SpanExporter::start(config)).transpose()?;
+    let is_record = filter_fn(|metadata| !request_span::is_exported(metadata));
+    let records = FieldLayer.and_then(log_layer).and_then(logs.as_ref().map(LogExporter::layer));
     Registry::default()
-        .with(filter)
-        .with(FieldLayer)
-        .with(log_layer)
-        .with(push)
+        .with(records.with_filter(filter.and(is_record)))
+        .with(spans.as_ref().map(request_span::layer))
         .try_init()
         .context("a logger is already installed")?;
     levels::install(handle, &log.filter);
-    let spans = (sends && telemetry.traces).then(|| SpanExporter::start(config)).transpose()?;
     Ok(TelemetryHandle { spans, logs })
 }
 

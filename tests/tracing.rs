@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "tracing/collector.rs"]
+mod collector;
 #[path = "tracing/embedded.rs"]
 mod embedded;
 #[path = "tracing/fixture.rs"]

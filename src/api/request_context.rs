@@ -18,7 +18,7 @@ use super::extract::{TRACEPARENT, request_trace};
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, known_method};
 use super::security_headers;
-use crate::telemetry::FinishedRequest;
+use crate::telemetry::RequestSpan;
 
 const REQUEST_ID: &str = "x-request-id";
 /// Maximum length of a request id of a caller, in bytes.
@@ -37,8 +37,8 @@ pub(crate) async fn with_request_context(
     let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
     let method = known_method(request.method().as_str());
     let trace = request_trace(request.headers());
-    let own = follow(&api, &mut request, (method, &route), trace.as_ref());
-    let path = own.as_ref().map(|_| request.uri().path().to_owned()).unwrap_or_default();
+    let exported = follow(&api, &mut request, (method, &route), trace.as_ref());
+    let trace = exported.trace().cloned().or(trace);
     let span = tracing::info_span!(
         "request",
         method,
@@ -46,44 +46,45 @@ pub(crate) async fn with_request_context(
         request_id = id.to_str().unwrap_or_default(),
         tenant = field::Empty,
         who = field::Empty,
-        trace_id = own.as_ref().or(trace.as_ref()).map(TraceParent::trace_id),
+        trace_id = trace.as_ref().map(TraceParent::trace_id),
     );
     let handler = |request| respond(&api, &route, request, next);
-    let scope = RequestScope { caller: None, trace: own.clone().or_else(|| trace.clone()) };
-    request.extensions_mut().insert(scope);
-    let mut response =
-        authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone()).await;
+    request.extensions_mut().insert(RequestScope { caller: None, trace });
+    let guarded = authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
+    let mut response = guarded.instrument(exported.span().clone()).await;
     let (status, took) = (response.status(), started.elapsed());
     api.requests.record(&route, method, status.as_u16(), took);
-    if let (Some(spans), Some(own)) = (&api.app.telemetry.spans, &own) {
-        let (parent, route, path, status) = (trace.as_ref(), &route, &path, status.as_u16());
-        spans.finish_request(&FinishedRequest { own, parent, method, route, path, status, begun: started });
-    }
-    span.in_scope(|| {
+    let log = || {
         if status.is_server_error() {
             tracing::warn!(status = status.as_u16(), ?took, "request failed");
         } else {
             tracing::debug!(status = status.as_u16(), ?took, "request completed");
         }
-    });
+    };
+    exported.span().in_scope(|| span.in_scope(log));
+    exported.finish(status.as_u16());
     response.headers_mut().insert(REQUEST_ID, id);
     security_headers::add(response.headers_mut());
     response
 }
 
-/// Creates the span of the request if tracing is on; work of the request continues its trace. A request
-/// that changes state and has no trace starts one, except for job claims of workers.
+/// Starts the exported span of the request; work of the request continues its trace. A request that changes
+/// state and has no trace starts one, except for job claims of workers.
 fn follow(
     api: &ApiState,
     request: &mut Request,
     (method, route): (&str, &str),
     trace: Option<&TraceParent>,
-) -> Option<TraceParent> {
+) -> RequestSpan {
     let changes = method != "GET" && route.starts_with("/v1/") && !route.starts_with("/v1/work/");
-    let own = api.app.telemetry.spans.as_ref()?.start_request(changes, trace)?;
-    let value = HeaderValue::try_from(own.as_str()).expect("a traceparent is ASCII");
-    request.headers_mut().insert(TRACEPARENT, value);
-    Some(own)
+    let name = (method, route, request.uri().path());
+    let exported =
+        RequestSpan::start(api.app.telemetry.spans.as_ref(), name, changes, trace, request.headers());
+    if let Some(own) = exported.trace() {
+        let value = HeaderValue::try_from(own.as_str()).expect("a traceparent is ASCII");
+        request.headers_mut().insert(TRACEPARENT, value);
+    }
+    exported
 }
 
 /// Returns the response of the handler, or a problem if the handler panics or times out.

@@ -1,4 +1,4 @@
-//! Exports log records by OTLP over HTTP, in addition to standard error.
+//! Exports log records by OTLP, in addition to standard error.
 //!
 //! OTLP instead of Loki's own protocol: Loki and other backends accept it. Only the resource
 //! attributes, which identify the process, become labels. All fields of a record are attributes, so
@@ -6,93 +6,121 @@
 
 use std::sync::Arc;
 
+use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity};
+use opentelemetry::trace::{SpanId, TraceContextExt as _, TraceId};
+use opentelemetry::{Context, Key};
+use opentelemetry_sdk::logs::{BatchConfigBuilder, BatchLogProcessor, SdkLogger, SdkLoggerProvider};
 use orlog_model::trace;
 use serde_json::Value as Json;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::layer::Context;
+use tracing_subscriber::layer;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::batch_queue::BatchQueue;
-use super::fields::{LogFields, gather};
-use super::otlp_client::{OtlpClient, RECORDS_FIELD};
-use super::protobuf::{MessageWriter, Value};
+use super::fields::gather;
+use super::otlp::{self, BatchSettings, CountingExporter, ExportCounts, ExportState, LOGS};
 use crate::clock::ClockReading;
 use crate::config::Config;
 
-/// Path of the collector for log records.
-const LOGS: &str = "/v1/logs";
-
 /// Targets of the export transport. Their records are not exported, because each would create another.
-const EXCLUDED: [&str; 6] =
-    ["hyper", "reqwest", "rustls", "h2", "orlog::telemetry::post", "orlog::telemetry::queue"];
+const EXCLUDED: [&str; 6] = ["hyper", "reqwest", "rustls", "h2", "opentelemetry", "orlog::telemetry::otlp"];
 
-/// Layer that exports log records in batches.
-pub(super) struct OtlpLogLayer(Arc<BatchQueue>);
+/// Exporter of log records in batches.
+#[derive(Clone)]
+pub(super) struct LogExporter {
+    provider: SdkLoggerProvider,
+    state: Arc<ExportState>,
+}
 
-impl OtlpLogLayer {
+impl LogExporter {
     /// Starts the export; call it on a tokio runtime.
-    pub(super) fn start(config: &Config) -> anyhow::Result<(Self, Arc<BatchQueue>)> {
-        let post = OtlpClient::new(config, LOGS)?;
-        let room = (config.telemetry.queue_size, post.room());
-        let queue = BatchQueue::start("logs", room, move |batch| post.send(batch))?;
-        Ok((Self(Arc::clone(&queue)), queue))
+    pub(super) fn start(config: &Config) -> anyhow::Result<Self> {
+        let BatchSettings { queue_size, batch_size, delay } = BatchSettings::of(&LOGS, config);
+        let state = ExportState::new(&LOGS, queue_size);
+        let builder = opentelemetry_otlp::LogExporter::builder().with_http();
+        let exporter = otlp::configure(builder, &LOGS, config, &state)?.build()?;
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(queue_size)
+            .with_max_export_batch_size(batch_size)
+            .with_scheduled_delay(delay)
+            .build();
+        let exporter = CountingExporter { exporter, state: Arc::clone(&state) };
+        let processor = BatchLogProcessor::builder(exporter).with_batch_config(batches).build();
+        let provider =
+            SdkLoggerProvider::builder().with_log_processor(processor).with_resource(otlp::resource(config));
+        Ok(Self { provider: provider.build(), state })
     }
+
+    pub(super) fn layer(&self) -> OtlpLogLayer {
+        OtlpLogLayer {
+            logger: self.provider.logger_with_scope(otlp::scope()),
+            state: Arc::clone(&self.state),
+        }
+    }
+
+    pub(super) fn counts(&self) -> &ExportCounts {
+        &self.state.counts
+    }
+
+    /// Exports the queued records and stops. Blocks until then, for at most 5 s.
+    pub(super) fn stop(&self) {
+        self.state.stop(|timeout| self.provider.shutdown_with_timeout(timeout));
+    }
+}
+
+/// Layer that exports log records. The appender of OpenTelemetry repeats a field of an event and its span, and
+/// does not relate a record to the trace of its instance.
+pub(super) struct OtlpLogLayer {
+    logger: SdkLogger,
+    state: Arc<ExportState>,
 }
 
 impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for OtlpLogLayer {
-    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+    fn on_event(&self, event: &Event<'_>, context: layer::Context<'_, S>) {
         let metadata = event.metadata();
-        if EXCLUDED.iter().any(|prefix| metadata.target().starts_with(prefix)) {
+        // The exporter thread suppresses its own records.
+        if EXCLUDED.iter().any(|prefix| metadata.target().starts_with(prefix))
+            || Context::is_current_telemetry_suppressed()
+            || !self.state.admit()
+        {
             return;
         }
-        let mut bytes = Vec::with_capacity(512);
-        let fields = gather(event, &context);
-        MessageWriter(&mut bytes)
-            .nested(RECORDS_FIELD, |line| write(line, *metadata.level(), metadata.target(), &fields));
-        self.0.put(&bytes);
-    }
-}
-
-fn write(line: &mut MessageWriter<'_>, level: Level, target: &str, fields: &LogFields) {
-    let now = ClockReading::now().nanos();
-    line.fixed64(1, now);
-    line.fixed64(11, now);
-    line.number(2, severity(level));
-    line.text(3, level.as_str());
-    line.any(5, Value::Text(fields.message()));
-    line.attribute(6, "target", Value::Text(target));
-    for (name, value) in fields.iter() {
-        put(line, name, value);
-    }
-    if let Some(trace) = fields.get("trace_id").and_then(trace::parse_trace_id) {
-        line.bytes(9, &trace);
-    }
-}
-
-fn put(line: &mut MessageWriter<'_>, name: &str, value: &Json) {
-    let as_text;
-    let value = match value {
-        Json::Bool(truth) => Value::Bool(*truth),
-        Json::String(text) => Value::Text(text),
-        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(integer), _) => Value::Number(integer),
-            (None, float) => Value::Float(float.unwrap_or(f64::NAN)),
-        },
-        Json::Null | Json::Array(_) | Json::Object(_) => {
-            as_text = value.to_string();
-            Value::Text(&as_text)
+        let (fields, level) = (gather(event, &context), *metadata.level());
+        let mut record = self.logger.create_log_record();
+        record.set_timestamp(ClockReading::now().system);
+        record.set_severity_number(severity(level));
+        record.set_severity_text(level.as_str());
+        record.set_body(fields.message().to_owned().into());
+        record.add_attribute("target", metadata.target());
+        record.add_attributes(fields.iter().map(|(name, value)| (Key::from_static_str(name), any(value))));
+        // In a request, the SDK adds the trace and the span of the request.
+        if !Context::map_current(|current| current.span().span_context().is_valid())
+            && let Some(trace) = fields.get("trace_id").and_then(trace::parse_trace_id)
+        {
+            record.set_trace_context(TraceId::from_bytes(trace), SpanId::INVALID, None);
         }
-    };
-    line.attribute(6, name, value);
+        self.logger.emit(record);
+    }
 }
 
-fn severity(level: Level) -> u64 {
+fn any(value: &Json) -> AnyValue {
+    match value {
+        Json::Bool(truth) => AnyValue::Boolean(*truth),
+        Json::String(text) => text.clone().into(),
+        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(integer), _) => AnyValue::Int(integer),
+            (None, float) => AnyValue::Double(float.unwrap_or(f64::NAN)),
+        },
+        Json::Null | Json::Array(_) | Json::Object(_) => value.to_string().into(),
+    }
+}
+
+fn severity(level: Level) -> Severity {
     match level {
-        Level::ERROR => 17,
-        Level::WARN => 13,
-        Level::INFO => 9,
-        Level::DEBUG => 5,
-        Level::TRACE => 1,
+        Level::ERROR => Severity::Error,
+        Level::WARN => Severity::Warn,
+        Level::INFO => Severity::Info,
+        Level::DEBUG => Severity::Debug,
+        Level::TRACE => Severity::Trace,
     }
 }

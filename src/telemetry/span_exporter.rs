@@ -1,54 +1,41 @@
-//! Exports spans by OTLP over HTTP: one trace covers an event, transitions, work, attempts and the next
-//! transition, across pods. docs/tracing.md lists their names and attributes.
+//! Exports spans: one trace covers an event, transitions, work, attempts and the next transition, across
+//! pods. docs/tracing.md lists their names and attributes.
 //!
 //! Spans are created after the commit and after the attempt, so they delay neither. Their ids are
-//! assigned earlier, so that outgoing messages can reference them. A span is encoded once, directly in
-//! its wire format.
+//! assigned earlier, so that outgoing messages can reference them. The tracer of the SDK starts spans under
+//! new ids, so finished spans go directly to its batch processor.
 
-use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
-use orlog_model::{SpanId, TraceParent};
+use opentelemetry::trace::{
+    Event, Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+};
+use opentelemetry::{Context, InstrumentationScope, KeyValue};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    self as sdk, BatchConfigBuilder, BatchSpanProcessor, Sampler, SamplingDecision, SdkTracer,
+    SdkTracerProvider, ShouldSample, SpanData, SpanEvents, SpanLinks, SpanProcessor,
+};
+use orlog_model::TraceParent;
 
-use super::batch_queue::{BatchQueue, QueueCounts};
-use super::otlp_client::{OtlpClient, RECORDS_FIELD};
-use super::protobuf::{MessageWriter, Value};
+use super::otlp::{self, BatchSettings, CountingExporter, ExportState, SPANS};
 use crate::clock::ClockReading;
 use crate::config::{BusKind, Config};
 
-/// Path of the collector for spans.
-const TRACES: &str = "/v1/traces";
 /// Maximum number of links per span; the span counts the others.
 const MAX_LINKS: usize = 128;
-/// Span flags: sampled; "has remote parent" is known; the parent is remote.
-const SAMPLED: u32 = 1;
-const HAS_IS_REMOTE: u32 = 1 << 8;
-const PARENT_IS_REMOTE: u32 = 1 << 9;
-/// Status code of a failed span.
-const ERROR: u64 = 2;
-
-thread_local! {
-    /// Buffer in which a span is encoded before it is queued.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// Exporter of spans in batches.
+#[derive(Debug)]
 pub struct SpanExporter {
-    queue: Arc<BatchQueue>,
-    ratio: f64,
+    processor: BatchSpanProcessor,
+    state: Arc<ExportState>,
+    /// Decides about traces that start here.
+    sampler: Box<dyn ShouldSample>,
+    scope: InstrumentationScope,
     /// Value of the attribute `messaging.system`.
     pub(super) messaging: &'static str,
-}
-
-/// Kind of a span.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum SpanKind {
-    Internal = 1,
-    Server = 2,
-    Client = 3,
-    Producer = 4,
-    Consumer = 5,
 }
 
 /// Fields of every span.
@@ -58,13 +45,9 @@ pub(super) struct SpanFrame<'a> {
     pub(super) kind: SpanKind,
     /// Name, in parts.
     pub(super) name: &'a [&'a str],
-    /// Start time in nanoseconds since 1970.
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(super) start: SystemTime,
+    pub(super) end: SystemTime,
 }
-
-/// Span that is being encoded.
-pub(super) struct SpanWriter<'a, 'b>(&'a mut MessageWriter<'b>);
 
 impl<'a> SpanFrame<'a> {
     /// Creates the frame of a span that ends now.
@@ -76,21 +59,7 @@ impl<'a> SpanFrame<'a> {
         name: &'a [&'a str],
     ) -> Self {
         let now = ClockReading::now();
-        Self { own, parent, kind, name, start: now.nanos_at(started), end: now.nanos() }
-    }
-
-    fn write(&self, span: &mut MessageWriter<'_>) {
-        span.bytes(1, &self.own.trace_id_bytes());
-        span.bytes(2, &self.own.span_id_bytes());
-        if let Some(parent) = self.parent {
-            span.bytes(4, &parent.span_id_bytes());
-        }
-        let is_remote = matches!(self.kind, SpanKind::Server | SpanKind::Consumer);
-        span.fixed32(16, SAMPLED | HAS_IS_REMOTE | if is_remote { PARENT_IS_REMOTE } else { 0 });
-        span.parts(5, self.name);
-        span.number(6, self.kind as u64);
-        span.fixed64(7, self.start.min(self.end));
-        span.fixed64(8, self.end);
+        Self { own, parent, kind, name, start: now.system_at(started), end: now.system }
     }
 }
 
@@ -100,112 +69,141 @@ impl SpanExporter {
     /// # Errors
     /// Fails if the collector address is invalid.
     pub fn start(config: &Config) -> anyhow::Result<Arc<Self>> {
-        let post = OtlpClient::new(config, TRACES)?;
-        let room = (config.telemetry.queue_size, post.room());
-        let queue = BatchQueue::start("spans", room, move |batch| post.send(batch))?;
+        let BatchSettings { queue_size, batch_size, delay } = BatchSettings::of(&SPANS, config);
+        let state = ExportState::new(&SPANS, queue_size);
+        let builder = opentelemetry_otlp::SpanExporter::builder().with_http();
+        let exporter = otlp::configure(builder, &SPANS, config, &state)?.build()?;
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(queue_size)
+            .with_max_export_batch_size(batch_size)
+            .with_scheduled_delay(delay)
+            .build();
+        let mut processor =
+            BatchSpanProcessor::new(CountingExporter { exporter, state: Arc::clone(&state) }, batches);
+        processor.set_resource(&otlp::resource(config));
         let messaging = match config.bus.kind {
             BusKind::Embedded => "orlog",
             BusKind::Nats => "nats",
         };
-        Ok(Arc::new(Self { queue, ratio: config.telemetry.sample_ratio, messaging }))
+        Ok(Arc::new(Self { processor, state, sampler: sampler(config), scope: otlp::scope(), messaging }))
     }
 
-    /// Exports the queued spans. Blocks until then.
+    /// Exports the queued spans and stops. Blocks until then, for at most 5 s.
     pub fn stop(&self) {
-        self.queue.stop();
+        self.state.stop(|timeout| self.processor.shutdown_with_timeout(timeout));
     }
 
     /// Returns the number of dropped spans.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.queue.counts().dropped.get()
+        self.counts().dropped.get()
     }
 
-    pub(super) fn counts(&self) -> &QueueCounts {
-        self.queue.counts()
+    pub(super) fn counts(&self) -> &otlp::ExportCounts {
+        &self.state.counts
     }
 
     /// Returns whether a trace that starts here is sampled: equal in every process.
     pub(super) fn is_sampled(&self, trace: [u8; 16]) -> bool {
-        let drawn = trace.last_chunk().map_or(0, |low| u32::from_be_bytes(*low));
-        f64::from(drawn) < self.ratio * (f64::from(u32::MAX) + 1.0)
+        let trace = TraceId::from_bytes(trace);
+        let sampled = self.sampler.should_sample(None, trace, "", &SpanKind::Internal, &[], &[]);
+        sampled.decision == SamplingDecision::RecordAndSample
     }
 
-    /// Encodes a span and queues it; `more` adds its other fields.
-    pub(super) fn emit(&self, frame: &SpanFrame<'_>, more: impl FnOnce(&mut SpanWriter<'_, '_>)) {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.clear();
-            MessageWriter(scratch).nested(RECORDS_FIELD, |span| {
-                frame.write(span);
-                more(&mut SpanWriter(span));
-            });
-            self.queue.put(scratch);
-        });
-    }
-}
-
-impl SpanWriter<'_, '_> {
-    /// Adds an attribute.
-    pub(super) fn put(&mut self, name: &str, value: Value<'_>) {
-        self.0.attribute(9, name, value);
-    }
-
-    pub(super) fn text(&mut self, name: &str, value: &str) {
-        self.put(name, Value::Text(value));
-    }
-
-    pub(super) fn number(&mut self, name: &str, value: u64) {
-        self.put(name, Value::Number(value.cast_signed()));
-    }
-
-    /// Adds a span event.
-    pub(super) fn event(&mut self, name: &str, at: u64) {
-        self.0.nested(11, |event| {
-            event.fixed64(1, at);
-            event.text(2, name);
-        });
+    /// Creates a span and queues it; `fill` adds its other fields, unless the queue is full.
+    pub(super) fn emit(&self, frame: &SpanFrame<'_>, fill: impl FnOnce(&mut SpanData)) {
+        if !self.state.admit() {
+            return;
+        }
+        let mut span = SpanData {
+            span_context: span_context(frame.own),
+            parent_span_id: frame
+                .parent
+                .map_or(SpanId::INVALID, |parent| SpanId::from_bytes(parent.span_id_bytes())),
+            parent_span_is_remote: matches!(frame.kind, SpanKind::Server | SpanKind::Consumer),
+            span_kind: frame.kind.clone(),
+            name: frame.name.concat().into(),
+            start_time: frame.start.min(frame.end),
+            end_time: frame.end,
+            attributes: Vec::new(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: self.scope.clone(),
+        };
+        fill(&mut span);
+        self.processor.on_end(span);
     }
 
-    /// Adds a link to another span with its relation.
-    pub(super) fn link(&mut self, to: &TraceParent, relation: &str) {
-        self.0.nested(13, |link| {
-            link.bytes(1, &to.trace_id_bytes());
-            link.bytes(2, &to.span_id_bytes());
-            link.attribute(4, "orlog.link", Value::Text(relation));
-            link.fixed32(6, SAMPLED | HAS_IS_REMOTE);
-        });
-    }
-
-    /// Adds many links; those above the limit are only counted.
-    pub(super) fn links<'a>(&mut self, to: impl ExactSizeIterator<Item = &'a TraceParent>, relation: &str) {
-        let dropped = to.len().saturating_sub(MAX_LINKS);
-        to.take(MAX_LINKS).for_each(|to| self.link(to, relation));
-        self.0.number(14, dropped as u64);
-    }
-
-    /// Sets the error status with an error type.
-    pub(super) fn failed(&mut self, kind: &str, reason: &str) {
-        self.text("error.type", kind);
-        self.error(reason);
-    }
-
-    /// Sets the error status without an error type.
-    pub(super) fn error(&mut self, reason: &str) {
-        self.0.nested(15, |status| {
-            status.text(2, reason);
-            status.number(3, ERROR);
-        });
+    /// Returns a tracer that exports spans with this exporter. Its caller decides about sampling, before it
+    /// creates a span.
+    pub(super) fn tracer(self: &Arc<Self>) -> SdkTracer {
+        use opentelemetry::trace::TracerProvider as _;
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(Sampler::AlwaysOn)
+            .with_span_processor(LiveSpans(Arc::clone(self)))
+            .build();
+        provider.tracer_with_scope(self.scope.clone())
     }
 }
 
-/// Returns a random span id, for spans that need no derivable id.
-pub(super) fn random_span() -> SpanId {
-    // The id need not be unpredictable, and random numbers of the kernel would cost more than the span.
-    SpanId::new(fastrand::u64(..).to_be_bytes())
+/// Returns the sampler of `OTEL_TRACES_SAMPLER`, or one with the configured ratio.
+fn sampler(config: &Config) -> Box<dyn ShouldSample> {
+    if std::env::var_os("OTEL_TRACES_SAMPLER").is_some() {
+        return sdk::Config::default().sampler;
+    }
+    Box::new(Sampler::TraceIdRatioBased(config.telemetry.sample_ratio))
 }
 
-/// Returns a random trace id.
-pub(super) fn random_trace() -> [u8; 16] {
-    // The format forbids an id of zeros.
-    fastrand::u128(1..).to_be_bytes()
+/// Receives spans that the tracer of the SDK started.
+#[derive(Debug)]
+struct LiveSpans(Arc<SpanExporter>);
+
+impl SpanProcessor for LiveSpans {
+    fn on_start(&self, _span: &mut sdk::Span, _context: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if self.0.state.admit() {
+            self.0.processor.on_end(span);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.processor.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.processor.shutdown_with_timeout(timeout)
+    }
+}
+
+/// Converts a trace context.
+fn span_context(trace: &TraceParent) -> SpanContext {
+    let (trace_id, span_id) = (trace.trace_id_bytes(), trace.span_id_bytes());
+    let flags = TraceFlags::default().with_sampled(trace.is_sampled());
+    let (trace_id, span_id) = (TraceId::from_bytes(trace_id), SpanId::from_bytes(span_id));
+    SpanContext::new(trace_id, span_id, flags, false, TraceState::NONE)
+}
+
+/// Adds a span event.
+pub(super) fn add_event(span: &mut SpanData, name: &'static str, at: SystemTime) {
+    span.events.events.push(Event::new(name, at, Vec::new(), 0));
+}
+
+/// Adds links to other spans with their relation; those above the limit are only counted.
+pub(super) fn link<'a>(
+    span: &mut SpanData,
+    to: impl ExactSizeIterator<Item = &'a TraceParent>,
+    relation: &'static str,
+) {
+    span.links.dropped_count = u32::try_from(to.len().saturating_sub(MAX_LINKS)).unwrap_or(u32::MAX);
+    let relation = |to| Link::new(span_context(to), vec![KeyValue::new("orlog.link", relation)], 0);
+    span.links.links.extend(to.take(MAX_LINKS).map(relation));
+}
+
+/// Sets the error status with an error type.
+pub(super) fn fail(span: &mut SpanData, kind: &str, reason: &'static str) {
+    span.attributes.push(KeyValue::new("error.type", kind.to_owned()));
+    span.status = Status::error(reason);
 }

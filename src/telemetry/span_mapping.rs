@@ -2,8 +2,12 @@
 //! this file.
 
 use std::borrow::Cow;
-use std::time::Instant;
+use std::iter;
+use std::time::{Instant, SystemTime};
 
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{SpanKind, Status as SpanStatus};
+use opentelemetry_sdk::trace::SpanData;
 use orlog_actors::Tracer;
 use orlog_actors::telemetry::tracer::{
     CommitGroupSpan, CommitKind, ExecutedBy, FinishedWork, FiredTimer, IgnoredInput, IngestedEvent,
@@ -11,11 +15,10 @@ use orlog_actors::telemetry::tracer::{
 };
 use orlog_effect::{AttemptOutcome, AttemptReport, EffectObserver};
 use orlog_model::trace::derive_trace_id;
-use orlog_model::{Commit, InstanceKey, Status, TraceParent, Work, WorkItem, WorkKind, WorkOutcome};
+use orlog_model::{Commit, InstanceKey, SpanId, Status, TraceParent, Work, WorkItem, WorkKind, WorkOutcome};
 use uuid::Uuid;
 
-use super::protobuf::Value;
-use super::span_exporter::{SpanExporter, SpanFrame, SpanKind, SpanWriter, random_span, random_trace};
+use super::span_exporter::{SpanExporter, SpanFrame, add_event, fail, link};
 use crate::clock::{self, ClockReading};
 
 impl Tracer for SpanExporter {
@@ -28,15 +31,17 @@ impl Tracer for SpanExporter {
             let name = ["ingest ", event.kind.as_str()];
             let frame = SpanFrame::since(event.started, &own, event.trace, SpanKind::Consumer, &name);
             self.emit(&frame, |span| {
-                span.text("messaging.system", self.messaging);
-                span.text("messaging.operation.name", "ingest");
-                span.text("messaging.operation.type", "process");
                 let (stream, sequence) = event.stream_position;
-                span.text("messaging.destination.name", stream);
-                span.text("messaging.message.id", event.id.as_str());
-                span.text("orlog.tenant", event.tenant.as_str());
-                span.number("orlog.stream.sequence", sequence);
-                span.number("orlog.instance_count", event.instances as u64);
+                span.attributes = vec![
+                    KeyValue::new("messaging.system", self.messaging),
+                    KeyValue::new("messaging.operation.name", "ingest"),
+                    KeyValue::new("messaging.operation.type", "process"),
+                    KeyValue::new("messaging.destination.name", stream.to_owned()),
+                    KeyValue::new("messaging.message.id", event.id.as_str().to_owned()),
+                    KeyValue::new("orlog.tenant", event.tenant.as_str().to_owned()),
+                    KeyValue::new("orlog.stream.sequence", sequence.cast_signed()),
+                    KeyValue::new("orlog.instance_count", count(event.instances)),
+                ];
             });
         }
         Some(own)
@@ -45,23 +50,17 @@ impl Tracer for SpanExporter {
     fn committed(&self, group: &CommitGroupSpan<'_>) {
         let (commit, now) = (TraceParent::new_root(random_trace(), random_span(), true), ClockReading::now());
         let CommitGroupSpan { traced: followed, changes, started, ended } = *group;
-        let ended = now.nanos_at(ended);
-        let started = now.nanos_at(started);
-        let frame = SpanFrame {
-            own: &commit,
-            parent: None,
-            kind: SpanKind::Internal,
-            name: &["commit"],
-            start: started,
-            end: ended,
-        };
-        self.emit(&frame, |span| {
-            span.number("orlog.commit.group_size", changes.len() as u64);
-            span.number("orlog.commit.traced", followed.len() as u64);
-            span.links(followed.iter().map(|(_, decided)| &decided.own), "transition");
+        let (start, end) = (now.system_at(started), now.system_at(ended));
+        let (kind, name) = (SpanKind::Internal, &["commit"]);
+        self.emit(&SpanFrame { own: &commit, parent: None, kind, name, start, end }, |span| {
+            span.attributes = vec![
+                KeyValue::new("orlog.commit.group_size", count(changes.len())),
+                KeyValue::new("orlog.commit.traced", count(followed.len())),
+            ];
+            link(span, followed.iter().map(|(_, decided)| &decided.own), "transition");
         });
         for (decided, made) in group.commits() {
-            self.decided((decided, made), &commit, (&now, ended));
+            self.decided(decided, made, &commit, (&now, end));
         }
     }
 
@@ -70,8 +69,8 @@ impl Tracer for SpanExporter {
         let (own, name) = (parent.with_span(random_span()), [key.saga.as_str(), " ", input]);
         self.emit(&SpanFrame::since(started, &own, Some(parent), SpanKind::Internal, &name), |span| {
             of_instance(span, key);
-            span.text("orlog.input_label", input);
-            span.text("orlog.ignored_reason", reason);
+            span.attributes.push(KeyValue::new("orlog.input_label", input.to_owned()));
+            span.attributes.push(KeyValue::new("orlog.ignored_reason", reason.to_owned()));
         });
     }
 
@@ -88,21 +87,23 @@ impl Tracer for SpanExporter {
             (ExecutedBy::LocalNode, WorkKind::Fact | WorkKind::Saga) => ("publish", SpanKind::Producer),
             (ExecutedBy::LocalNode, WorkKind::Command | WorkKind::Effect) => ("execute", SpanKind::Internal),
         };
+        let is_message = kind != SpanKind::Internal;
         let name = [verb, " ", &label(item)];
-        let frame = SpanFrame::since(started, own, Some(parent), kind, &name);
-        self.emit(&frame, |span| {
+        self.emit(&SpanFrame::since(started, own, Some(parent), kind, &name), |span| {
             of_work(span, item);
-            span.text("orlog.outcome", outcome.label());
-            span.number("orlog.attempt.count", attempts.into());
-            if kind != SpanKind::Internal {
+            span.attributes.push(KeyValue::new("orlog.outcome", outcome.label()));
+            span.attributes.push(KeyValue::new("orlog.attempt.count", i64::from(attempts)));
+            if is_message {
                 let operation = if executed_by == ExecutedBy::Worker { "process" } else { "send" };
-                span.text("messaging.system", self.messaging);
-                span.text("messaging.operation.name", verb);
-                span.text("messaging.operation.type", operation);
-                id(span, "messaging.message.id", item.id);
+                span.attributes.extend([
+                    KeyValue::new("messaging.system", self.messaging),
+                    KeyValue::new("messaging.operation.name", verb),
+                    KeyValue::new("messaging.operation.type", operation),
+                    id("messaging.message.id", item.id),
+                ]);
             }
             if let WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } = outcome {
-                span.failed(&failure.code, outcome.label());
+                fail(span, &failure.code, outcome.label());
             }
         });
     }
@@ -114,31 +115,23 @@ impl EffectObserver for SpanExporter {
     }
 
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
-        let AttemptReport {
-            upstream,
-            item,
-            parent,
-            remote_span: answered,
-            number,
-            outcome: ending,
-            code,
-            duration: took,
-        } = *attempted;
-        let (Some(own), Some(parent)) = (&item.trace, parent) else { return };
+        let AttemptReport { upstream, item, remote_span, number, outcome, code, duration, .. } = *attempted;
+        let (Some(own), Some(parent)) = (&item.trace, attempted.parent) else { return };
         let now = Instant::now();
-        let started = now.checked_sub(took).unwrap_or(now);
+        let started = now.checked_sub(duration).unwrap_or(now);
         let name = [&*label(item)];
-        let frame = SpanFrame::since(started, own, Some(parent), SpanKind::Client, &name);
-        self.emit(&frame, |span| {
+        self.emit(&SpanFrame::since(started, own, Some(parent), SpanKind::Client, &name), |span| {
             of_work(span, item);
-            span.text("orlog.upstream", upstream);
-            span.number("orlog.attempt.number", number.into());
-            span.text("orlog.attempt.outcome", ending.as_str());
-            if let Some(theirs) = answered {
-                span.link(theirs, "remote");
+            span.attributes.extend([
+                KeyValue::new("orlog.upstream", upstream.to_owned()),
+                KeyValue::new("orlog.attempt.number", i64::from(number)),
+                KeyValue::new("orlog.attempt.outcome", outcome.as_str()),
+            ]);
+            if let Some(remote) = remote_span {
+                link(span, iter::once(remote), "remote");
             }
-            if ending != AttemptOutcome::Succeeded {
-                span.failed(code.unwrap_or(ending.as_str()), ending.as_str());
+            if outcome != AttemptOutcome::Succeeded {
+                fail(span, code.unwrap_or(outcome.as_str()), outcome.as_str());
             }
         });
     }
@@ -156,100 +149,53 @@ impl SpanExporter {
 
     fn decided(
         &self,
-        (decided, made): (&TransitionSpan, &Commit),
+        decided: &TransitionSpan,
+        made: &Commit,
         commit: &TraceParent,
-        (now, ended): (&ClockReading, u64),
+        (now, end): (&ClockReading, SystemTime),
     ) {
         let Some(commit_kind) = CommitKind::from_commit(made) else { return };
-        let TransitionSpan { own, parent, timer, started: begun, decided: at } = decided;
-        let started = now.nanos_at(*begun);
+        let TransitionSpan { own, parent, timer, started, decided: at } = decided;
+        let start = now.system_at(*started);
         if let Some(timer) = timer {
-            self.fired(timer, parent, &made.key, started);
+            self.fired(timer, parent, &made.key, start);
         }
         let (kind, name) = (SpanKind::Internal, [made.key.saga.as_str(), " ", commit_kind.label()]);
-        let frame = SpanFrame { own, parent: Some(parent), kind, name: &name, start: started, end: ended };
+        let frame = SpanFrame { own, parent: Some(parent), kind, name: &name, start, end };
         self.emit(&frame, |span| {
             of_instance(span, &made.key);
-            span.text("orlog.input_label", commit_kind.label());
-            span.event("decided", now.nanos_at(*at));
-            span.link(commit, "commit");
+            span.attributes.push(KeyValue::new("orlog.input_label", commit_kind.label().to_owned()));
+            add_event(span, "decided", now.system_at(*at));
+            link(span, iter::once(commit), "commit");
             match commit_kind {
                 CommitKind::Transition(record) => {
-                    span.number("orlog.instance.version", record.version);
-                    span.text("orlog.instance.status", record.status.as_str());
-                    span.text("orlog.note", &record.note);
+                    span.attributes.extend([
+                        KeyValue::new("orlog.instance.version", record.version.cast_signed()),
+                        KeyValue::new("orlog.instance.status", record.status.as_str()),
+                        KeyValue::new("orlog.note", record.note.clone()),
+                    ]);
                     if record.status == Status::Stuck {
-                        span.error("stuck");
+                        span.status = SpanStatus::error("stuck");
                     }
                 }
-                CommitKind::Buffered(_) => span.put("orlog.buffered", Value::Bool(true)),
+                CommitKind::Buffered(_) => span.attributes.push(KeyValue::new("orlog.buffered", true)),
                 CommitKind::DeadLettered(dead_letter) => {
-                    span.failed(dead_letter.reason.as_str(), "dead letter");
+                    fail(span, dead_letter.reason.as_str(), "dead letter");
                 }
             }
         });
     }
 
     /// Records the span of a timer, from its due time to its delivery; the length is the lateness.
-    fn fired(&self, timer: &FiredTimer, own: &TraceParent, key: &InstanceKey, ended: u64) {
+    fn fired(&self, timer: &FiredTimer, own: &TraceParent, key: &InstanceKey, end: SystemTime) {
         let FiredTimer { name, due, armed } = timer;
-        let (started, name) = (clock::nanos(*due), ["timer ", name.as_str()]);
-        let frame = SpanFrame {
-            own,
-            parent: Some(armed),
-            kind: SpanKind::Internal,
-            name: &name,
-            start: started,
-            end: ended,
-        };
-        self.emit(&frame, |span| {
+        let (start, name) = (clock::system_time(*due), ["timer ", name.as_str()]);
+        let (parent, kind) = (Some(armed), SpanKind::Internal);
+        self.emit(&SpanFrame { own, parent, kind, name: &name, start, end }, |span| {
             of_instance(span, key);
-            span.link(armed, "armed_by");
+            link(span, iter::once(armed), "armed_by");
         });
     }
-
-    /// Starts the span of a request: continues the trace of the caller, or starts one if the request
-    /// changes state.
-    pub(crate) fn start_request(&self, changes: bool, trace: Option<&TraceParent>) -> Option<TraceParent> {
-        match trace {
-            Some(trace) => trace.is_sampled().then(|| trace.with_span(random_span())),
-            None if changes => {
-                let trace = random_trace();
-                Some(TraceParent::new_root(trace, random_span(), self.is_sampled(trace)))
-            }
-            None => None,
-        }
-    }
-
-    /// Records the span of a finished request.
-    pub(crate) fn finish_request(&self, response: &FinishedRequest<'_>) {
-        let FinishedRequest { own, parent, method, route, path, status, begun: started } = *response;
-        if !own.is_sampled() {
-            return;
-        }
-        let name = [method, " ", route];
-        self.emit(&SpanFrame::since(started, own, parent, SpanKind::Server, &name), |span| {
-            span.text("http.request.method", method);
-            span.text("http.route", route);
-            span.text("url.path", path);
-            span.number("http.response.status_code", status.into());
-            if status >= 500 {
-                span.failed(&status.to_string(), "the server failed");
-            }
-        });
-    }
-}
-
-/// Finished request.
-#[derive(Clone, Copy)]
-pub(crate) struct FinishedRequest<'a> {
-    pub(crate) own: &'a TraceParent,
-    pub(crate) parent: Option<&'a TraceParent>,
-    pub(crate) method: &'static str,
-    pub(crate) route: &'a str,
-    pub(crate) path: &'a str,
-    pub(crate) status: u16,
-    pub(crate) begun: Instant,
 }
 
 /// Returns the display label of the work; most work is an effect, which already has a name.
@@ -260,17 +206,36 @@ fn label(item: &WorkItem) -> Cow<'_, str> {
     }
 }
 
-fn of_work(span: &mut SpanWriter<'_, '_>, item: &WorkItem) {
+fn of_work(span: &mut SpanData, item: &WorkItem) {
     of_instance(span, &item.instance);
-    id(span, "orlog.work_id", item.id);
+    span.attributes.push(id("orlog.work_id", item.id));
 }
 
-fn of_instance(span: &mut SpanWriter<'_, '_>, key: &InstanceKey) {
-    span.text("orlog.tenant", key.tenant.as_str());
-    span.text("orlog.saga", key.saga.as_str());
-    span.text("orlog.correlation", key.correlation.as_str());
+fn of_instance(span: &mut SpanData, key: &InstanceKey) {
+    span.attributes.reserve(10);
+    span.attributes.extend([
+        KeyValue::new("orlog.tenant", key.tenant.as_str().to_owned()),
+        KeyValue::new("orlog.saga", key.saga.as_str().to_owned()),
+        KeyValue::new("orlog.correlation", key.correlation.as_str().to_owned()),
+    ]);
 }
 
-fn id(span: &mut SpanWriter<'_, '_>, name: &str, id: Uuid) {
-    span.text(name, id.hyphenated().encode_lower(&mut Uuid::encode_buffer()));
+fn id(name: &'static str, id: Uuid) -> KeyValue {
+    KeyValue::new(name, id.to_string())
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Returns a random span id, for spans that need no derivable id.
+pub(super) fn random_span() -> SpanId {
+    // The id need not be unpredictable, and random numbers of the kernel would cost more than the span.
+    SpanId::new(fastrand::u64(..).to_be_bytes())
+}
+
+/// Returns a random trace id.
+pub(super) fn random_trace() -> [u8; 16] {
+    // The format forbids an id of zeros.
+    fastrand::u128(1..).to_be_bytes()
 }

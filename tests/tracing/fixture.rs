@@ -1,13 +1,14 @@
 //! Node that exports its spans to a collector, and helpers to inspect a tree of spans.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
-use orlog::telemetry::{SpanExporter, TelemetryHandle};
+use orlog::telemetry::{self, SpanExporter, TelemetryHandle};
 use orlog::{App, AppOverrides, Config};
 use orlog_testkit::otlp_collector::{OtlpCollector, ReceivedSpan, format_spans};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 use tower::ServiceExt as _;
 
 use crate::node::{Dirs, Node};
@@ -15,6 +16,18 @@ use crate::node::{Dirs, Node};
 /// Trace of the caller, and its span.
 pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 pub(crate) const CALLER: &str = "00f067aa0ba902b7";
+
+/// Collector of the request spans of all nodes: `tracing` has one subscriber per process. The runtime exports them.
+static REQUESTS: LazyLock<(OtlpCollector, Runtime)> = LazyLock::new(|| {
+    let (collector, runtime) = (OtlpCollector::new(), Runtime::new().unwrap());
+    let mut config = Config::default();
+    config.telemetry.otlp_endpoint.clone_from(&collector.url);
+    "off".clone_into(&mut config.log.filter);
+    let guard = runtime.enter();
+    telemetry::start(&config).unwrap();
+    drop(guard);
+    (collector, runtime)
+});
 
 /// Returns the caller's `traceparent`.
 pub(crate) fn caller(flags: &str) -> String {
@@ -37,6 +50,7 @@ pub(crate) async fn node(dirs: &Dirs, collector: &str, more: impl FnOnce(&mut Co
 }
 
 pub(crate) async fn start(config: Config, dirs: &Dirs) -> Node {
+    LazyLock::force(&REQUESTS);
     let spans = SpanExporter::start(&config).unwrap();
     let overrides =
         AppOverrides { telemetry: TelemetryHandle::from_config(spans), ..AppOverrides::default() };
@@ -93,14 +107,23 @@ pub(crate) fn check_line(spans: &[ReceivedSpan], line: &[&ReceivedSpan]) {
     }
 }
 
-/// Waits until spans with these names are received.
+/// Waits until spans with these names are received, and the spans of the requests that caused them.
 pub(crate) async fn until(
     collector: &Arc<OtlpCollector>,
     names: &'static [&'static str],
 ) -> Vec<ReceivedSpan> {
     let collector = Arc::clone(collector);
     let there = |spans: &[ReceivedSpan], name: &&str| spans.iter().any(|span| span.name == *name);
-    let waiting = move || collector.spans_when(|spans| names.iter().all(|name| there(spans, name)));
+    let waiting = move || {
+        let mut spans = collector.spans_when(|spans| names.iter().all(|name| there(spans, name)));
+        let is_ingest = |span: &&ReceivedSpan| span.name.starts_with("ingest ");
+        let causes: Vec<String> = spans.iter().filter(is_ingest).map(|span| span.parent.clone()).collect();
+        let requests = REQUESTS.0.spans_when(|requests| {
+            causes.iter().all(|cause| requests.iter().any(|request| request.span == *cause))
+        });
+        spans.extend(requests.into_iter().filter(|request| causes.contains(&request.span)));
+        spans
+    };
     tokio::task::spawn_blocking(waiting).await.unwrap()
 }
 

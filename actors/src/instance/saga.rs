@@ -120,7 +120,7 @@ impl State {
         let Some((input, attempts)) = self.mailbox.start_attempt() else { return Ok(false) };
         // Held until the commit is submitted to the committer: see `ProgramRegistry`.
         let _guard = self.instances.context.programs.guard();
-        let started = self.trace_start();
+        let started = self.trace_start(&input);
         let repeated = self.is_repeated(&input).await;
         if repeated.inspect_err(|_| self.mailbox.retract_attempt())? {
             let reason = "the input was already applied";

@@ -148,7 +148,7 @@ impl IngestLoop {
         if workflow::is_instance_subject(&delivery.message.subject) {
             return self.ingest_addressed(delivery);
         }
-        let started = Instant::now();
+        let started = self.trace_start();
         let mut event = match orlog_bus::codec::decode(&delivery.message, delivery.published_at) {
             Ok(event) => event,
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
@@ -201,7 +201,7 @@ impl IngestLoop {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
-        let started = Instant::now();
+        let started = self.trace_start();
         let input = match workflow::decode(&delivery.message, delivery.published_at) {
             Ok(WorkflowMessage::Command(command)) => {
                 if let Some(reason) = self.arguments.source.bus.rejection(&delivery.message) {
@@ -223,9 +223,16 @@ impl IngestLoop {
         )
     }
 
+    /// Returns the current time if tracing is enabled.
+    fn trace_start(&self) -> Option<Instant> {
+        self.arguments.instances.context.tracer.as_ref().map(|_| Instant::now())
+    }
+
     /// Sets the ingest span as the parent of the consequences of the event.
-    fn follow(&self, event: &mut Event, delivery: &Delivery, instances: usize, started: Instant) {
-        let Some(tracer) = &self.arguments.instances.context.tracer else { return };
+    fn follow(&self, event: &mut Event, delivery: &Delivery, instances: usize, started: Option<Instant>) {
+        let (Some(tracer), Some(started)) = (&self.arguments.instances.context.tracer, started) else {
+            return;
+        };
         let ingested = IngestedEvent {
             tenant: &event.tenant,
             id: &event.id,

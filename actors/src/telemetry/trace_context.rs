@@ -6,7 +6,9 @@
 
 use std::time::Instant;
 
-use orlog_model::{ArmedTimer, Commit, DeadLetterOriginal, Input, Instance, SpanId, TraceParent, WorkItem};
+use orlog_model::{
+    ArmedTimer, Commit, DeadLetterOriginal, Input, Instance, SpanId, TimerFired, TraceParent, WorkItem,
+};
 
 use crate::telemetry::tracer::{CommitKind, FiredTimer, TransitionSpan};
 
@@ -34,6 +36,20 @@ pub(crate) fn start_transition_span(
     Some(Box::new(TransitionSpan { own, parent, timer, started, decided: Instant::now() }))
 }
 
+/// Returns whether an input has a sampled trace.
+pub(crate) fn is_traced(input: &Input, before: Option<&Instance>) -> bool {
+    let trace = match input {
+        Input::Timer(fired) => before.and_then(|instance| armed_by(fired, instance)),
+        other => other.trace(),
+    };
+    trace.is_some_and(TraceParent::is_sampled)
+}
+
+/// Returns the trace of the transition that armed a timer.
+fn armed_by<'a>(fired: &TimerFired, before: &'a Instance) -> Option<&'a TraceParent> {
+    before.timers.iter().find(|t| t.name == fired.name && t.token == fired.token)?.trace.as_ref()
+}
+
 /// Returns the span that caused an input, and the timer if the input is one.
 fn cause(
     commit: &Commit,
@@ -43,8 +59,7 @@ fn cause(
     let Input::Timer(fired) = input else {
         return input.trace().filter(|trace| trace.is_sampled()).map(|trace| (trace.clone(), None));
     };
-    let armed = before?.timers.iter().find(|t| t.name == fired.name && t.token == fired.token)?;
-    let armed = armed.trace.clone().filter(TraceParent::is_sampled)?;
+    let armed = armed_by(fired, before?).filter(|trace| trace.is_sampled())?.clone();
     let own = armed.with_span(SpanId::for_timer(&commit.key, fired.token, fired.due));
     Some((own, Some(FiredTimer { name: fired.name.clone(), due: fired.due, armed })))
 }
@@ -71,8 +86,7 @@ pub(crate) fn start_work_span(item: &mut WorkItem) -> Option<TraceParent> {
 #[cfg(test)]
 mod tests {
     use orlog_model::{
-        CorrelationId, EventId, HistoryEntry, InstanceKey, Name, SagaName, Status, TenantId, TimerFired,
-        Timestamp,
+        CorrelationId, EventId, HistoryEntry, InstanceKey, Name, SagaName, Status, TenantId, Timestamp,
     };
 
     use super::*;

@@ -79,12 +79,18 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
     if let Some(after) = is_for_later(shared, &executor, &item) {
         return job.ack.nak_with_delay(after).await;
     }
-    let started = Instant::now();
-    let above = follow(shared, &mut item);
+    let above = follow(shared, &mut item).map(|parent| (parent, Instant::now()));
     let done = execute(shared, &mut item, in_doubt).await;
-    if let (Some(tracer), Some(parent)) = (&shared.tracer, &above) {
+    if let (Some(tracer), Some((parent, started))) = (&shared.tracer, &above) {
         let (executed_by, outcome, attempts) = (ExecutedBy::Worker, &done.outcome, done.attempts);
-        tracer.finished(&FinishedWork { item: &item, parent, executed_by, outcome, attempts, started });
+        tracer.finished(&FinishedWork {
+            item: &item,
+            parent,
+            executed_by,
+            outcome,
+            attempts,
+            started: *started,
+        });
     }
     item.trace = done.trace.clone().or(item.trace);
     publish_result(shared, &item, done).await;

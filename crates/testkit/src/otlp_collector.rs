@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -44,6 +45,8 @@ pub struct ReceivedSpan {
     pub error: Option<String>,
     /// Start and end, in nanoseconds since 1970.
     pub duration: (u64, u64),
+    /// Header `tracestate`.
+    pub trace_state: String,
 }
 
 /// Received log record.
@@ -51,6 +54,8 @@ pub struct ReceivedSpan {
 pub struct ReceivedLog {
     /// Trace id; empty if there is none.
     pub trace: String,
+    /// Span id; empty or zero if there is none.
+    pub span: String,
     /// Level.
     pub level: String,
     /// Message.
@@ -65,6 +70,7 @@ pub struct ReceivedLog {
 struct ReceivedTelemetry {
     spans: Vec<ReceivedSpan>,
     lines: Vec<ReceivedLog>,
+    headers: Vec<BTreeMap<String, String>>,
 }
 
 #[derive(Default)]
@@ -105,6 +111,12 @@ impl OtlpCollector {
     #[must_use]
     pub fn spans(&self) -> Vec<ReceivedSpan> {
         self.lock().spans.clone()
+    }
+
+    /// Returns the headers of all requests, with lowercase names.
+    #[must_use]
+    pub fn headers(&self) -> Vec<BTreeMap<String, String>> {
+        self.lock().headers.clone()
     }
 
     /// Waits until the received spans satisfy a condition, and returns all spans.
@@ -171,17 +183,21 @@ fn serve(mut stream: &TcpStream, shared: &Shared) -> Option<()> {
     if reader.read_line(&mut first).ok()? == 0 {
         return None;
     }
-    let mut length = 0;
+    let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).ok()?;
         let Some((name, value)) = line.split_once(':') else { break };
-        if name.eq_ignore_ascii_case("content-length") {
-            length = value.trim().parse().ok()?;
-        }
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
-    let mut body = vec![0; length];
+    let mut body = vec![0; headers.get("content-length")?.parse().ok()?];
     reader.read_exact(&mut body).ok()?;
+    if headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip") {
+        let mut decompressed = Vec::new();
+        GzDecoder::new(&body[..]).read_to_end(&mut decompressed).ok()?;
+        body = decompressed;
+    }
+    shared.received.lock().unwrap_or_else(PoisonError::into_inner).headers.push(headers);
     let is_known = take(first.split(' ').nth(1)?, &body, shared).is_some();
     let status = if is_known { "200 OK" } else { "400 Bad Request" };
     let response =
@@ -230,12 +246,14 @@ fn seen(span: Span, node: &str) -> ReceivedSpan {
         events: span.events.into_iter().map(|event| event.name).collect(),
         error: failed.map(|status| status.message),
         duration: (span.start_time_unix_nano, span.end_time_unix_nano),
+        trace_state: span.trace_state,
     }
 }
 
 fn line(record: LogRecord, resource: BTreeMap<String, String>) -> ReceivedLog {
     ReceivedLog {
         trace: hex::encode(&record.trace_id),
+        span: hex::encode(&record.span_id),
         level: record.severity_text,
         body: record.body.map(text).unwrap_or_default(),
         attributes: attributes(record.attributes),

@@ -1,12 +1,11 @@
 //! Metrics of instances that need an operator, by saga.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use orlog_actors::MetricSink as _;
 use orlog_model::{Status, Timestamp};
-use prometheus_client::metrics::family::Family;
 
-use super::types::{FloatGauge, IntGaugeFamily, Labels1};
+use super::types::LabeledMetrics;
 use crate::app::App;
 use crate::telemetry::MetricsRegistry;
 
@@ -36,17 +35,13 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
             }
         }
     }
-    let (stuck, paused, oldest) =
-        (IntGaugeFamily::default(), IntGaugeFamily::default(), Family::<Labels1, FloatGauge>::default());
-    let now = app.clock.now();
-    for (saga, waiting) in sagas {
-        let label = [("saga", saga)];
-        stuck.get_or_create(&label).set(waiting.stuck);
-        paused.get_or_create(&label).set(waiting.paused);
-        let age = waiting.oldest.map_or(0.0, |oldest| now.duration_since(oldest).as_secs_f64());
-        oldest.get_or_create(&label).set(age);
+    let (now, mut labeled) = (app.clock.now(), LabeledMetrics::default());
+    for (saga, waiting) in &sagas {
+        let label = &[("saga", saga.as_str())];
+        labeled.set("instances_stuck", label, waiting.stuck);
+        labeled.set("instances_paused", label, waiting.paused);
+        let age = waiting.oldest.map_or(Duration::ZERO, |oldest| now.duration_since(oldest));
+        labeled.set_duration("instances_stuck_oldest_age_seconds", label, age);
     }
-    registry.register("instances_stuck", stuck);
-    registry.register("instances_paused", paused);
-    registry.register("instances_stuck_oldest_age_seconds", oldest);
+    labeled.register(registry);
 }

@@ -1,142 +1,85 @@
 //! Metrics of the stores: pending rows, sizes, logs.
 
+use std::time::Duration;
+
 use orlog_actors::MetricSink as _;
 use orlog_model::{Timestamp, WorkKind};
 use orlog_store::{Error, Reader, Stats};
-use prometheus_client::metrics::family::Family;
 
-use super::types::{FloatGauge, IntGauge, IntGaugeFamily, Labels2, StaticHistograms};
+use super::types::{LabeledMetrics, StaticHistograms, int_gauge};
 use crate::app::App;
 use crate::telemetry::MetricsRegistry;
 
 /// Maximum number of due timers to count.
 const MAX_DUE_COUNTED: usize = 1000;
 
-/// Gauges by shard.
-#[derive(Default)]
-struct ShardGauges {
-    outbox_depth: Family<Labels2, IntGauge>,
-    outbox_age: Family<Labels2, FloatGauge>,
-    timers_armed: IntGaugeFamily,
-    timers_due: IntGaugeFamily,
-    timers_overdue: Family<[(&'static str, String); 1], FloatGauge>,
-    position: IntGaugeFamily,
-    unfolded: IntGaugeFamily,
-    flush_failing: IntGaugeFamily,
-    memtable_bytes: IntGaugeFamily,
-    journal: IntGaugeFamily,
-    tables: IntGaugeFamily,
-    tables_max: IntGaugeFamily,
-    dedupe_backlog: IntGaugeFamily,
-    damaged_reads: IntGaugeFamily,
-    pages: IntGaugeFamily,
-    free_pages: IntGaugeFamily,
-    readers: IntGaugeFamily,
-    rows: Family<Labels2, IntGauge>,
-    fsync: StaticHistograms,
-    epoch: IntGaugeFamily,
-    unavailable: IntGaugeFamily,
-    append: StaticHistograms,
-    commits_behind: IntGaugeFamily,
-    bytes_behind: IntGaugeFamily,
-    snapshot_failing: IntGaugeFamily,
-}
-
 /// Registers the metrics.
 pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
-    let (mut gauges, now) = (ShardGauges::default(), app.clock.now());
+    let (mut gauges, now) = (LabeledMetrics::default(), app.clock.now());
+    let (mut fsync, mut append) = (StaticHistograms::default(), StaticHistograms::default());
     for (shard, reader) in app.runtime.numbered_readers() {
-        gauges.size(shard, &reader.stats());
+        let (stats, label) = (reader.stats(), shard.to_string());
+        size(&label, &stats, &mut gauges);
+        fsync.add(shard, &stats.fsync);
+        if let Some(log) = &stats.replication {
+            append.add(shard, &log.append);
+        }
         // A store that closes at this moment has no metrics; a later read finds it on its new owner, or not at
         // all.
-        if let Err(error) = gauges.contents(shard, &reader, now) {
+        if let Err(error) = contents(&label, &reader, now, &mut gauges) {
             tracing::debug!(shard, %error, "store statistics unavailable");
         }
     }
-    gauges.show(registry);
+    gauges.register(registry);
+    registry.register("store_fsync_seconds", fsync);
+    registry.register("log_append_seconds", append);
     if let Ok(disk) = rustix::fs::statvfs(&app.config.data_dir) {
-        registry.register("disk_free_bytes", super::types::int_gauge(disk.f_bavail * disk.f_frsize));
-        registry.register("disk_size_bytes", super::types::int_gauge(disk.f_blocks * disk.f_frsize));
+        registry.register("disk_free_bytes", int_gauge(disk.f_bavail * disk.f_frsize));
+        registry.register("disk_size_bytes", int_gauge(disk.f_blocks * disk.f_frsize));
     }
 }
 
-impl ShardGauges {
-    fn contents(&self, shard: u16, reader: &Reader, now: Timestamp) -> Result<(), Error> {
-        let label = [("shard", shard.to_string())];
-        let oldest = reader.oldest_work()?;
-        for (kind, depth) in reader.outbox_depths()? {
-            let labels = [("shard", shard.to_string()), ("kind", kind_name(kind).to_owned())];
-            self.outbox_depth.get_or_create(&labels).set(depth);
-            let age = oldest.get(&kind).map_or(0.0, |at| now.duration_since(*at).as_secs_f64());
-            self.outbox_age.get_or_create(&labels).set(age);
-        }
-        let (due, first) = reader.timers_overdue(now, MAX_DUE_COUNTED)?;
-        self.timers_armed.get_or_create(&label).set(reader.timers_armed()?);
-        self.timers_due.get_or_create(&label).set(due as u64);
-        let overdue = first.map_or(0.0, |first| now.duration_since(first).as_secs_f64());
-        self.timers_overdue.get_or_create(&label).set(overdue);
-        let pages = reader.pages()?;
-        self.pages.get_or_create(&label).set(pages.total);
-        self.free_pages.get_or_create(&label).set(pages.free);
-        self.readers.get_or_create(&label).set(pages.readers);
-        Ok(())
+fn contents(shard: &str, reader: &Reader, now: Timestamp, gauges: &mut LabeledMetrics) -> Result<(), Error> {
+    let label = &[("shard", shard)];
+    let oldest = reader.oldest_work()?;
+    for (kind, depth) in reader.outbox_depths()? {
+        let labels = &[("shard", shard), ("kind", kind_name(kind))];
+        gauges.set("outbox_depth", labels, depth);
+        let age = oldest.get(&kind).map_or(Duration::ZERO, |at| now.duration_since(*at));
+        gauges.set_duration("outbox_oldest_age_seconds", labels, age);
     }
+    let (due, first) = reader.timers_overdue(now, MAX_DUE_COUNTED)?;
+    gauges.set("timers_armed", label, reader.timers_armed()?);
+    gauges.set("timers_due", label, due as u64);
+    let overdue = first.map_or(Duration::ZERO, |first| now.duration_since(first));
+    gauges.set_duration("timers_oldest_overdue_seconds", label, overdue);
+    let pages = reader.pages()?;
+    gauges.set("store_pages", label, pages.total);
+    gauges.set("store_free_pages", label, pages.free);
+    gauges.set("store_readers", label, pages.readers);
+    Ok(())
+}
 
-    fn size(&mut self, shard: u16, stats: &Stats) {
-        let label = [("shard", shard.to_string())];
-        let set = |gauge: &IntGaugeFamily, value: u64| {
-            gauge.get_or_create(&label).set(value);
-        };
-        set(&self.position, stats.position);
-        set(&self.unfolded, stats.position.saturating_sub(stats.flushed_position));
-        set(&self.flush_failing, u64::from(stats.flush_failure.is_some()));
-        set(&self.memtable_bytes, stats.memtable_bytes);
-        set(&self.journal, stats.journal_bytes);
-        set(&self.tables, stats.tables_bytes);
-        set(&self.tables_max, stats.tables_max_bytes);
-        set(&self.dedupe_backlog, stats.dedupe_backlog);
-        set(&self.damaged_reads, stats.damaged_reads);
-        for table in &stats.tables {
-            let labels = [("shard", shard.to_string()), ("table", table.name.to_owned())];
-            self.rows.get_or_create(&labels).set(table.rows);
-        }
-        self.fsync.add(shard, &stats.fsync);
-        if let Some(log) = &stats.replication {
-            set(&self.epoch, log.epoch);
-            set(&self.unavailable, u64::from(log.unavailable.is_some()));
-            set(&self.commits_behind, log.commits_behind_snapshot);
-            set(&self.bytes_behind, log.bytes_behind_snapshot);
-            set(&self.snapshot_failing, u64::from(log.snapshot_failure.is_some()));
-            self.append.add(shard, &log.append);
-        }
+fn size(shard: &str, stats: &Stats, gauges: &mut LabeledMetrics) {
+    let mut set = |name, value| gauges.set(name, &[("shard", shard)], value);
+    set("store_position", stats.position);
+    set("store_unflushed_commits", stats.position.saturating_sub(stats.flushed_position));
+    set("store_flush_failing", u64::from(stats.flush_failure.is_some()));
+    set("store_memtable_bytes", stats.memtable_bytes);
+    set("store_journal_bytes", stats.journal_bytes);
+    set("store_tables_bytes", stats.tables_bytes);
+    set("store_tables_max_bytes", stats.tables_max_bytes);
+    set("store_dedupe_backlog", stats.dedupe_backlog);
+    set("store_damaged_reads", stats.damaged_reads);
+    if let Some(log) = &stats.replication {
+        set("log_epoch", log.epoch);
+        set("log_unavailable", u64::from(log.unavailable.is_some()));
+        set("log_unsnapshotted_commits", log.commits_behind_snapshot);
+        set("log_unsnapshotted_bytes", log.bytes_behind_snapshot);
+        set("log_snapshot_failing", u64::from(log.snapshot_failure.is_some()));
     }
-
-    fn show(self, registry: &mut MetricsRegistry) {
-        registry.register("outbox_depth", self.outbox_depth);
-        registry.register("outbox_oldest_age_seconds", self.outbox_age);
-        registry.register("timers_armed", self.timers_armed);
-        registry.register("timers_due", self.timers_due);
-        registry.register("timers_oldest_overdue_seconds", self.timers_overdue);
-        registry.register("store_position", self.position);
-        registry.register("store_unflushed_commits", self.unfolded);
-        registry.register("store_flush_failing", self.flush_failing);
-        registry.register("store_memtable_bytes", self.memtable_bytes);
-        registry.register("store_journal_bytes", self.journal);
-        registry.register("store_tables_bytes", self.tables);
-        registry.register("store_tables_max_bytes", self.tables_max);
-        registry.register("store_dedupe_backlog", self.dedupe_backlog);
-        registry.register("store_damaged_reads", self.damaged_reads);
-        registry.register("store_pages", self.pages);
-        registry.register("store_free_pages", self.free_pages);
-        registry.register("store_readers", self.readers);
-        registry.register("store_rows", self.rows);
-        registry.register("store_fsync_seconds", self.fsync);
-        registry.register("log_epoch", self.epoch);
-        registry.register("log_unavailable", self.unavailable);
-        registry.register("log_append_seconds", self.append);
-        registry.register("log_unsnapshotted_commits", self.commits_behind);
-        registry.register("log_unsnapshotted_bytes", self.bytes_behind);
-        registry.register("log_snapshot_failing", self.snapshot_failing);
+    for table in &stats.tables {
+        gauges.set("store_rows", &[("shard", shard), ("table", table.name)], table.rows);
     }
 }
 

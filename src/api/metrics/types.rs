@@ -1,9 +1,11 @@
 //! Metric types for values that are read per request.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
-use orlog_actors::MailboxStats;
+use orlog_actors::{MailboxStats, MetricSink as _};
 use orlog_store::{BOUNDS_SECONDS, DurationHistogram};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::counter::Counter;
@@ -11,18 +13,51 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// Integer gauge.
-pub(super) type IntGauge = Gauge<u64, AtomicU64>;
-/// Floating-point gauge.
-pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
-/// One label.
-pub(super) type Labels1 = [(&'static str, String); 1];
-/// Two labels.
-pub(super) type Labels2 = [(&'static str, String); 2];
-/// Integer gauges by one label.
-pub(super) type IntGaugeFamily = Family<Labels1, IntGauge>;
-/// Counters by one label.
-pub(super) type CounterFamily = Family<Labels1, Counter>;
+use crate::telemetry::MetricsRegistry;
+
+type IntGauge = Gauge<u64, AtomicU64>;
+type FloatGauge = Gauge<f64, AtomicU64>;
+type Labels = Vec<(&'static str, String)>;
+type Families<M> = BTreeMap<&'static str, Family<Labels, M>>;
+/// Name and value of a label.
+pub(super) type Label<'a> = (&'static str, &'a str);
+
+/// Metrics with labels, by name.
+#[derive(Default)]
+pub(super) struct LabeledMetrics {
+    integers: Families<IntGauge>,
+    seconds: Families<FloatGauge>,
+    counters: Families<Counter>,
+}
+
+impl LabeledMetrics {
+    /// Sets an integer gauge.
+    pub(super) fn set(&mut self, name: &'static str, labels: &[Label<'_>], value: u64) {
+        series(&mut self.integers, name, labels).set(value);
+    }
+
+    /// Sets a gauge of seconds.
+    pub(super) fn set_duration(&mut self, name: &'static str, labels: &[Label<'_>], value: Duration) {
+        series(&mut self.seconds, name, labels).set(value.as_secs_f64());
+    }
+
+    /// Adds to a counter.
+    pub(super) fn count(&mut self, name: &'static str, labels: &[Label<'_>], value: u64) {
+        series(&mut self.counters, name, labels).inc_by(value);
+    }
+
+    /// Registers the metrics.
+    pub(super) fn register(self, registry: &mut MetricsRegistry) {
+        self.integers.into_iter().for_each(|(name, family)| registry.register(name, family));
+        self.seconds.into_iter().for_each(|(name, family)| registry.register(name, family));
+        self.counters.into_iter().for_each(|(name, family)| registry.register(name, family));
+    }
+}
+
+fn series<M: Clone + Default>(families: &mut Families<M>, name: &'static str, labels: &[Label<'_>]) -> M {
+    let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    families.entry(name).or_default().get_or_create_owned(&labels)
+}
 
 /// Creates an integer gauge without labels.
 pub(super) fn int_gauge(value: u64) -> IntGauge {
@@ -40,7 +75,7 @@ pub(super) fn float_gauge(value: f64) -> FloatGauge {
 
 /// Histograms with externally counted buckets, and their labels.
 #[derive(Debug, Default)]
-pub(super) struct StaticHistograms(Vec<(Option<Labels1>, Buckets)>);
+pub(super) struct StaticHistograms(Vec<(Option<Labels>, Buckets)>);
 
 #[derive(Debug)]
 struct Buckets {
@@ -55,7 +90,7 @@ impl StaticHistograms {
         let bounds = BOUNDS_SECONDS.into_iter().chain([f64::INFINITY]);
         let classes =
             Buckets { buckets: bounds.zip(durations.counts).collect(), sum: durations.sum.as_secs_f64() };
-        self.0.push((Some([("shard", shard.to_string())]), classes));
+        self.0.push((Some(vec![("shard", shard.to_string())]), classes));
     }
 }
 

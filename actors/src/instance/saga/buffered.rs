@@ -123,7 +123,7 @@ impl State {
 
     fn apply_one_buffered(&mut self, number: u64, input: &Input) {
         let _guard = self.instances.context.programs.guard();
-        let started = self.trace_start();
+        let started = self.trace_start(input);
         let mut commit = match self.decide_within_size(input, self.mailbox.crashes() + 1) {
             Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => *commit,
             Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {

@@ -9,12 +9,13 @@ use crate::telemetry::trace_context;
 use crate::telemetry::tracer::{IgnoredInput, TransitionSpan};
 
 impl State {
-    /// Returns the current time if tracing is enabled.
-    pub(super) fn trace_start(&self) -> Option<Instant> {
-        self.instances.context.tracer.as_ref().map(|_| Instant::now())
+    /// Returns the current time if the input is traced.
+    pub(super) fn trace_start(&self, input: &Input) -> Option<Instant> {
+        self.instances.context.tracer.as_ref()?;
+        trace_context::is_traced(input, self.instance.as_ref()).then(Instant::now)
     }
 
-    /// Creates a transition span if tracing is enabled.
+    /// Creates a transition span if the input is traced.
     pub(super) fn follow(
         &self,
         commit: &mut Commit,
