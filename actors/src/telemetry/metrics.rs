@@ -16,7 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-pub(crate) use actors::{ActorKind, LiveActorGuard, MailboxGuard};
+pub(crate) use actors::{ActorKind, GaugeGuard};
 pub use attempts::AttemptMetrics;
 pub(crate) use effects::OutcomeMetrics;
 pub use sink::MetricSink;
@@ -173,18 +173,18 @@ impl Metrics {
     }
 
     /// Records that an actor started; it counts as live until the returned guard is dropped.
-    pub(crate) fn actor_started(&self, kind: ActorKind) -> LiveActorGuard {
+    pub(crate) fn actor_started(&self, kind: ActorKind) -> GaugeGuard {
         self.actors.start(kind)
     }
 
-    /// Records queued messages of an actor until the returned guard is dropped.
-    pub(crate) fn messages_enqueued(&self, kind: ActorKind, messages: usize) -> MailboxGuard {
-        self.actors.wait(kind, messages)
+    /// Returns the mailbox depth of an actor kind.
+    pub(crate) fn mailbox_depth(&self, kind: ActorKind) -> &Gauge {
+        self.actors.depth(kind)
     }
 
-    /// Sets the mailbox depth of an actor kind that is sampled.
-    pub(crate) fn set_mailbox_depth(&self, kind: ActorKind, messages: u64) {
-        self.actors.set_depth(kind, messages);
+    /// Records queued messages of an actor until the returned guard is dropped.
+    pub(crate) fn messages_enqueued(&self, kind: ActorKind, messages: usize) -> GaugeGuard {
+        GaugeGuard::add(self.actors.depth(kind), messages)
     }
 
     /// Counts the restart of a child.

@@ -98,39 +98,29 @@ impl ActorGauges {
         sink.register("mailbox_depth", self.waiting.clone());
     }
 
-    pub(super) fn start(&self, kind: ActorKind) -> LiveActorGuard {
-        let live = self.by_kind[kind as usize].0.clone();
-        live.inc();
-        LiveActorGuard(live)
+    pub(super) fn start(&self, kind: ActorKind) -> GaugeGuard {
+        GaugeGuard::add(&self.by_kind[kind as usize].0, 1)
     }
 
-    pub(super) fn set_depth(&self, kind: ActorKind, messages: u64) {
-        self.by_kind[kind as usize].1.set(i64::try_from(messages).unwrap_or(i64::MAX));
-    }
-
-    pub(super) fn wait(&self, kind: ActorKind, messages: usize) -> MailboxGuard {
-        let waiting = self.by_kind[kind as usize].1.clone();
-        let messages = i64::try_from(messages).unwrap_or(i64::MAX);
-        waiting.inc_by(messages);
-        MailboxGuard(waiting, messages)
+    /// Returns the gauge of the queued messages of an actor kind.
+    pub(super) fn depth(&self, kind: ActorKind) -> &Gauge {
+        &self.by_kind[kind as usize].1
     }
 }
 
-/// Guard in an actor's state that counts it as live.
+/// Amount that counts in a gauge until the guard is dropped.
 #[derive(Debug)]
-pub(crate) struct LiveActorGuard(Gauge);
+pub(crate) struct GaugeGuard(Gauge, i64);
 
-impl Drop for LiveActorGuard {
-    fn drop(&mut self) {
-        self.0.dec();
+impl GaugeGuard {
+    pub(crate) fn add(gauge: &Gauge, amount: usize) -> Self {
+        let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+        gauge.inc_by(amount);
+        Self(gauge.clone(), amount)
     }
 }
 
-/// Guard that accompanies messages until they are received or their actor stops.
-#[derive(Debug)]
-pub(crate) struct MailboxGuard(Gauge, i64);
-
-impl Drop for MailboxGuard {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec_by(self.1);
     }
@@ -144,7 +134,8 @@ mod tests {
     fn dropped_actors_are_not_counted() {
         let gauges = ActorGauges::default();
         let relay = gauges.start(ActorKind::Relay);
-        let (one, three) = (gauges.wait(ActorKind::Relay, 1), gauges.wait(ActorKind::Relay, 3));
+        let wait = |messages| GaugeGuard::add(gauges.depth(ActorKind::Relay), messages);
+        let (one, three) = (wait(1), wait(3));
         let read = || {
             let label = [("kind", "relay")];
             (gauges.live.get_or_create(&label).get(), gauges.waiting.get_or_create(&label).get())
