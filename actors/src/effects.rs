@@ -108,16 +108,13 @@ impl State {
         me: ActorCell,
     ) -> Result<(), ActorProcessingErr> {
         let Arguments { registry, bus, batch, metrics, .. } = &self.arguments;
-        let actor = match &executor {
-            Some(executor) => {
-                let mailbox = registry.mailbox(executor);
-                let task = provide(Arc::clone(executor), mailbox, Arc::clone(registry));
-                TaskActor::<Provider>::spawn(me, metrics, task).await?
-            }
-            None => {
-                let task = publish_all(Arc::clone(bus), Arc::clone(registry.publisher()), Arc::clone(batch));
-                TaskActor::<Publisher>::spawn(me, metrics, task).await?
-            }
+        let actor = if let Some(executor) = &executor {
+            let mailbox = registry.mailbox(executor);
+            let task = provide(Arc::clone(executor), mailbox, Arc::clone(registry));
+            TaskActor::<Provider>::spawn(me, metrics, task).await?
+        } else {
+            let task = publish_all(Arc::clone(bus), Arc::clone(registry.publisher()), Arc::clone(batch));
+            TaskActor::<Publisher>::spawn(me, metrics, task).await?
         };
         self.children.insert(actor.get_id(), executor);
         Ok(())
@@ -133,15 +130,12 @@ impl State {
         if !self.restarts.admit(self.arguments.intensity, Instant::now()) {
             return Err("providers exceeded the restart limit".into());
         }
-        let kind = match &executor {
-            Some(executor) => {
-                tracing::warn!(upstream = executor.upstream().name, "provider crashed; restarting");
-                ActorKind::Provider
-            }
-            None => {
-                tracing::warn!("publisher crashed; restarting");
-                ActorKind::Publisher
-            }
+        let kind = if let Some(executor) = &executor {
+            tracing::warn!(upstream = executor.upstream().name, "provider crashed; restarting");
+            ActorKind::Provider
+        } else {
+            tracing::warn!("publisher crashed; restarting");
+            ActorKind::Publisher
         };
         self.arguments.metrics.count_restart(ActorKind::Effects, kind);
         self.start(executor, me).await

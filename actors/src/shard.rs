@@ -79,8 +79,8 @@ impl Actor for ShardActor {
         myself: ActorRef<Message>,
         shard: Arc<RunningShard>,
     ) -> Result<State, ActorProcessingErr> {
-        let (me, shared) = (myself.get_cell(), &shard.shared);
-        let capacity = shared.limits.max_fresh_rows;
+        let (me, template) = (myself.get_cell(), &shard.shared);
+        let capacity = template.limits.max_fresh_rows;
         let (work, timers) = (Arc::new(FreshQueue::new(capacity)), Arc::new(FreshQueue::new(capacity)));
         let dead_letters_added = Arc::new(Notify::new());
         let streams = Arc::new(ShardStreams::default());
@@ -101,25 +101,25 @@ impl Actor for ShardActor {
             reader: shard.reader.clone(),
             committer: committer.clone(),
             added: dead_letters_added,
-            bus: Arc::clone(&shared.bus),
-            encoder: Arc::clone(&shared.dead_letter_encoder),
+            bus: Arc::clone(&template.bus),
+            encoder: Arc::clone(&template.dead_letter_encoder),
         };
         let publishing = dead_letter_publisher::publish_all(publishing);
         let publisher =
-            TaskActor::<DeadLetterPublisher>::spawn(me.clone(), &shared.metrics, publishing).await?;
+            TaskActor::<DeadLetterPublisher>::spawn(me.clone(), &template.metrics, publishing).await?;
         let mut children = vec![
             (ActorKind::Committer, committing),
             (ActorKind::Relay, relay.get_cell()),
             (ActorKind::Timer, timer.get_cell()),
             (ActorKind::DeadLetterPublisher, publisher),
         ];
-        for source in &shared.sources {
+        for source in &template.sources {
             let ingesting = ingester_arguments(&shard, source.clone(), number, Arc::clone(&streams));
             let ingesting = ingester::ingest(ingesting);
-            let ingester = TaskActor::<Ingester>::spawn(me.clone(), &shared.metrics, ingesting).await?;
+            let ingester = TaskActor::<Ingester>::spawn(me.clone(), &template.metrics, ingesting).await?;
             children.push((ActorKind::Ingester, ingester));
         }
-        drop(myself.send_interval(shared.limits.idle_timeout / 4, || Message::Housekeeping));
+        drop(myself.send_interval(template.limits.idle_timeout / 4, || Message::Housekeeping));
         let activating =
             buffer_activation::activate_buffered(Arc::clone(&shard.registry), shard.reader.clone());
         Ok(State {
@@ -127,7 +127,7 @@ impl Actor for ShardActor {
             children: children.into_iter().map(|child| (child.1.get_id(), child)).collect(),
             quiescing: false,
             _activating: ActorTask::spawn(&myself, activating, Message::Activated),
-            _alive: shared.metrics.actor_started(ActorKind::Shard),
+            _alive: template.metrics.actor_started(ActorKind::Shard),
             shard,
         })
     }

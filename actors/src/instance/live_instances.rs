@@ -24,18 +24,19 @@ pub(crate) struct LiveInstances {
     /// Number of mailboxes.
     count: AtomicUsize,
     idle: Mutex<VecDeque<Arc<Mailbox>>>,
-    max_live_instances: usize,
+    /// Maximum number of mailboxes.
+    max_count: usize,
     idle_timeout: Duration,
     metrics: Arc<Metrics>,
 }
 
 impl LiveInstances {
-    pub(crate) fn new(max_live_instances: usize, idle_timeout: Duration, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(crate) fn new(max_count: usize, idle_timeout: Duration, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             mailboxes: DashMap::new(),
             count: AtomicUsize::new(0),
             idle: Mutex::default(),
-            max_live_instances,
+            max_count,
             idle_timeout,
             metrics,
         })
@@ -116,8 +117,7 @@ impl LiveInstances {
     /// activated and when one becomes idle, so that the instances of a burst are also removed.
     fn passivate_excess(&self) {
         let mut checked = 0;
-        while self.count.load(Ordering::Acquire) > self.max_live_instances && checked < MAX_EVICTIONS_PER_CALL
-        {
+        while self.count.load(Ordering::Acquire) > self.max_count && checked < MAX_EVICTIONS_PER_CALL {
             if !self.expire_head(Instant::now()) {
                 return;
             }

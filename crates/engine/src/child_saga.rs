@@ -23,7 +23,7 @@ pub(crate) fn decide_workflow(
 ) -> Decision {
     match &command.action {
         WorkflowAction::Start { parent, event, data, .. } => {
-            start(context, input, command, (parent, event.as_ref(), data))
+            start(context, input, command, parent, event.as_ref(), data)
         }
         WorkflowAction::Cancel { from, reason } => cancel(context, input, from, reason),
         WorkflowAction::ChildEnded(ended) => child_ended(context, input, ended),
@@ -34,10 +34,12 @@ fn start(
     context: &DecisionContext<'_>,
     input: &Input,
     command: &WorkflowCommand,
-    (parent, event, data): (&ParentRef, Option<&EventType>, &Value),
+    parent: &ParentRef,
+    event: Option<&EventType>,
+    data: &Value,
 ) -> Decision {
     let reject = |code, message| {
-        let mut commit = rejection_commit(context.key, command, parent, (code, message), context.now);
+        let mut commit = rejection_commit(context.key, command, parent, code, message, context.now);
         // The dedupe key prevents a second rejection on each redelivery.
         commit.dedupe_key = context.instance.and(input.dedupe_key());
         Decision::Commit(Box::new(commit))
@@ -143,7 +145,7 @@ pub(crate) fn reject_unknown_saga(key: &InstanceKey, command: &WorkflowCommand, 
         return ignore("unknown saga");
     };
     let message = format!("saga \"{}\" has no definition", key.saga);
-    Decision::Commit(Box::new(rejection_commit(key, command, parent, ("unknown_saga", message), now)))
+    Decision::Commit(Box::new(rejection_commit(key, command, parent, "unknown_saga", message, now)))
 }
 
 /// Returns the commit that notifies a parent that its child was not started.
@@ -151,7 +153,8 @@ fn rejection_commit(
     key: &InstanceKey,
     command: &WorkflowCommand,
     parent: &ParentRef,
-    (code, message): (&str, String),
+    code: &str,
+    message: String,
     now: Timestamp,
 ) -> Commit {
     let failure = Failure { code: code.to_owned(), message };

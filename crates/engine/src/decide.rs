@@ -40,9 +40,8 @@ use orlog_model::{
 use orlog_program::{Program, ProgramInput};
 use serde_json::Value;
 
-use crate::context::DecisionContext;
+use crate::context::{BufferedInputRef, DecisionContext};
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
-use crate::early_expiry::BufferedInputRef;
 use crate::pause::set_paused;
 use crate::run_program::{buffer_input, decide_with_program};
 use crate::{child_saga, early_input, tasks};
@@ -75,7 +74,7 @@ pub fn decide_without_definition(
     now: Timestamp,
 ) -> Option<Decision> {
     match input {
-        Input::Timer(fired) => Some(early_input::expire(key, early, (input, fired), now)),
+        Input::Timer(fired) => Some(early_input::expire(key, early, input, fired, now)),
         Input::Workflow(command) => Some(child_saga::reject_unknown_saga(key, command, now)),
         Input::Event(_) | Input::WorkResult(_) | Input::Control(_) | Input::Early(_) => None,
     }
@@ -128,7 +127,7 @@ fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired
             decide_with_program(context, input, &ProgramInput::Timer { name: fired.name.as_str() })
         }
         Some(_) => ignore_with_cleanup(context.key, input, context.now, "the timer is stale"),
-        None => early_input::expire(context.key, context.buffered, (input, fired), context.now),
+        None => early_input::expire(context.key, context.buffered, input, fired, context.now),
     }
 }
 
@@ -155,7 +154,7 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
             decide_with_program(context, input, &ProgramInput::Event(&event))
         }
         ControlAction::Task { id, order, roles } => {
-            tasks::decide_task(context, input, (control, instance), (*id, order, roles))
+            tasks::decide_task(context, input, control, instance, *id, order, roles)
         }
         ControlAction::Replay => reject("the target state is missing"),
         ControlAction::Drop => reject("only a quarantined instance can be dropped"),
@@ -237,7 +236,7 @@ fn emit_facts(context: &DecisionContext<'_>, outcome: &WorkResult, commit: &mut 
     let own = || context.instance.and_then(|instance| instance.trace.as_ref());
     let trace = outcome.trace.as_ref().or_else(own);
     for (index, fact) in outcome.facts.iter().enumerate() {
-        let item = item(context, outcome, (index, fact), (&causation, trace));
+        let item = item(context, outcome, index, fact, &causation, trace);
         if let Some(record) = &mut commit.history {
             record.work.push((item.work.label(), item.id));
         }
@@ -250,8 +249,10 @@ fn emit_facts(context: &DecisionContext<'_>, outcome: &WorkResult, commit: &mut 
 fn item(
     context: &DecisionContext<'_>,
     outcome: &WorkResult,
-    (index, fact): (usize, &Fact),
-    (causation, trace): (&EventId, Option<&TraceParent>),
+    index: usize,
+    fact: &Fact,
+    causation: &EventId,
+    trace: Option<&TraceParent>,
 ) -> WorkItem {
     WorkItem {
         id: derive_child_id(outcome.work_id, &[b"fact", &(index as u64).to_le_bytes()]),

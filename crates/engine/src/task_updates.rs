@@ -28,7 +28,8 @@ pub(crate) fn updates_after(
     context: &DecisionContext<'_>,
     input: &Input,
     changes: Vec<TaskChange>,
-    (run_id, status): (Uuid, Status),
+    run_id: Uuid,
+    status: Status,
     commit: &mut Commit,
 ) -> Vec<Task> {
     let mut tasks = context.instance.map_or_else(Vec::new, |i| i.tasks.clone());

@@ -18,8 +18,11 @@ use crate::task_updates::{apply_event, task_update};
 pub(crate) fn decide_task(
     context: &DecisionContext<'_>,
     input: &Input,
-    (control, instance): (&ControlRequest, &Instance),
-    (id, order, roles): (Uuid, &TaskAction, &[String]),
+    control: &ControlRequest,
+    instance: &Instance,
+    id: Uuid,
+    order: &TaskAction,
+    roles: &[String],
 ) -> Decision {
     let Some(task) = instance.tasks.iter().find(|task| task.id == id) else {
         return Decision::Reject(Rejection::TaskNotFound { id });
@@ -53,12 +56,12 @@ pub(crate) fn decide_task(
         },
         TaskAction::Claim if task.claimed_by.is_some() => ignore("already claimed by the same user"),
         TaskAction::Release if task.claimed_by.is_none() => ignore("the task is not claimed"),
-        TaskAction::Claim => update_task(context, input, (control, instance), id, &TaskEventKind::Claimed),
-        TaskAction::Release => update_task(context, input, (control, instance), id, &TaskEventKind::Released),
+        TaskAction::Claim => update_task(context, input, control, instance, id, &TaskEventKind::Claimed),
+        TaskAction::Release => update_task(context, input, control, instance, id, &TaskEventKind::Released),
         TaskAction::Assign { assignee, roles } => {
             let roles = roles.clone().unwrap_or_else(|| task.spec.roles.clone());
             let step = TaskEventKind::Reassigned { roles, assignee: assignee.clone() };
-            update_task(context, input, (control, instance), id, &step)
+            update_task(context, input, control, instance, id, &step)
         }
     }
 }
@@ -104,7 +107,8 @@ fn check_outcome(form: &TaskSpec, outcome: Option<&EventType>) -> Result<(), Str
 fn update_task(
     context: &DecisionContext<'_>,
     input: &Input,
-    (control, instance): (&ControlRequest, &Instance),
+    control: &ControlRequest,
+    instance: &Instance,
     id: Uuid,
     step: &TaskEventKind,
 ) -> Decision {

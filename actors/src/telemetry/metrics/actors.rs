@@ -2,11 +2,13 @@
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use strum::VariantArray as _;
 
 use super::sink::{Labels1, MetricSink};
 
 /// Kinds of actors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum ActorKind {
     Root,
     Effects,
@@ -24,49 +26,19 @@ pub(crate) enum ActorKind {
 }
 
 impl ActorKind {
-    const ALL: [ActorKind; 13] = [
-        ActorKind::Root,
-        ActorKind::Effects,
-        ActorKind::Provider,
-        ActorKind::Publisher,
-        ActorKind::Shard,
-        ActorKind::Committer,
-        ActorKind::Relay,
-        ActorKind::Timer,
-        ActorKind::Ingester,
-        ActorKind::DeadLetterPublisher,
-        ActorKind::Saga,
-        ActorKind::WorkerSupervisor,
-        ActorKind::WorkerGroup,
-    ];
-
     /// Returns the name for logs and metrics.
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            ActorKind::Root => "root",
-            ActorKind::Effects => "effects",
-            ActorKind::Provider => "provider",
-            ActorKind::Publisher => "publisher",
-            ActorKind::Shard => "shard",
-            ActorKind::Committer => "committer",
-            ActorKind::Relay => "relay",
-            ActorKind::Timer => "timer",
-            ActorKind::Ingester => "ingester",
-            ActorKind::DeadLetterPublisher => "dead_letter_publisher",
-            ActorKind::Saga => "saga",
-            ActorKind::WorkerSupervisor => "worker_supervisor",
-            ActorKind::WorkerGroup => "worker_group",
-        }
+        self.into()
     }
 }
 
 /// Cached gauges of all actor kinds.
 #[derive(Debug)]
-pub(super) struct ActorGauges {
+pub(crate) struct ActorGauges {
     live: Family<Labels1, Gauge>,
     waiting: Family<Labels1, Gauge>,
-    /// In the order of [`ActorKind::ALL`].
-    by_kind: [(Gauge, Gauge); ActorKind::ALL.len()],
+    /// In the order of the variants.
+    by_kind: [(Gauge, Gauge); ActorKind::VARIANTS.len()],
 }
 
 /// Actor kinds whose messages are counted when sent, and the two whose mailbox depth is sampled. All
@@ -83,7 +55,8 @@ const COUNTED_KINDS: [ActorKind; 6] = [
 impl Default for ActorGauges {
     fn default() -> Self {
         let (live, waiting) = (Family::<Labels1, Gauge>::default(), Family::<Labels1, Gauge>::default());
-        let by_kind = ActorKind::ALL.map(|kind| {
+        let by_kind = std::array::from_fn(|index| {
+            let kind = ActorKind::VARIANTS[index];
             let label = [("kind", kind.as_str())];
             let depth = COUNTED_KINDS.contains(&kind).then(|| waiting.get_or_create(&label).clone());
             (live.get_or_create(&label).clone(), depth.unwrap_or_default())
@@ -145,12 +118,5 @@ mod tests {
         assert_eq!(read(), (1, 1));
         drop((relay, one));
         assert_eq!(read(), (0, 0));
-    }
-
-    #[test]
-    fn every_actor_kind_has_an_index() {
-        for (index, kind) in ActorKind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, index);
-        }
     }
 }
