@@ -19,14 +19,14 @@ use dashmap::DashSet;
 use orlog_bus::effect_queue::{EffectQueue, JobSubscription};
 use orlog_effect::Catalog;
 use orlog_model::{Clock, EffectName};
-use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent};
+use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::restart::RestartTracker;
-use crate::telemetry::metrics::{ActorKind, LiveActorGuard, Metrics};
+use crate::supervision::{RestartTracker, TaskActor, exit_of};
+use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
 use crate::telemetry::tracer::Tracer;
-use group::WorkerGroupActor;
+use group::{WorkerGroup, fetch_jobs};
 use shared::WorkerPoolState;
 
 pub use shared::WorkerPoolConfig;
@@ -147,9 +147,15 @@ struct WorkerSupervisorActor;
 
 struct WorkerGroups {
     shared: Arc<WorkerPoolState>,
-    groups: BTreeMap<EffectName, ActorRef<group::Message>>,
+    groups: BTreeMap<EffectName, RunningGroup>,
     restarts: RestartTracker,
-    _alive: LiveActorGuard,
+    _alive: GaugeGuard,
+}
+
+struct RunningGroup {
+    actor: ActorId,
+    /// Set when the group must request no more jobs.
+    leaving: watch::Sender<bool>,
 }
 
 impl Actor for WorkerSupervisorActor {
@@ -187,15 +193,8 @@ impl Actor for WorkerSupervisorActor {
         event: SupervisionEvent,
         state: &mut WorkerGroups,
     ) -> Result<(), ActorProcessingErr> {
-        match event {
-            SupervisionEvent::ActorFailed(crashed, reason) => {
-                state.replace(&crashed, &reason.to_string(), &myself.get_cell()).await
-            }
-            SupervisionEvent::ActorTerminated(crashed, _, reason) => {
-                state.replace(&crashed, &reason.unwrap_or_default(), &myself.get_cell()).await
-            }
-            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
-        }
+        let Some((crashed, reason)) = exit_of(event) else { return Ok(()) };
+        state.replace(crashed.get_id(), &reason, &myself.get_cell()).await
     }
 }
 
@@ -208,8 +207,7 @@ impl WorkerGroups {
             self.groups.keys().filter(|effect| !required.contains(*effect)).cloned().collect();
         for effect in removed {
             if let Some(worker_group) = self.groups.remove(&effect) {
-                // An error means that it has already stopped.
-                drop(worker_group.cast(group::Message::Drain));
+                worker_group.leaving.send_replace(true);
             }
         }
         for effect in required {
@@ -227,20 +225,22 @@ impl WorkerGroups {
             tenants: config.tenants.clone(),
             ack_wait: config.ack_wait,
         };
-        let arguments = group::Arguments { shared: Arc::clone(&self.shared), subscription: required };
-        let (worker_group, _) = Actor::spawn_linked(None, WorkerGroupActor, arguments, me).await?;
-        self.groups.insert(effect, worker_group);
+        let jobs = self.shared.queue.subscribe_jobs(required).await?;
+        let leaving = watch::Sender::new(false);
+        let fetch = fetch_jobs(jobs, Arc::clone(&self.shared), leaving.subscribe());
+        let actor = TaskActor::<WorkerGroup>::spawn(me, &self.shared.metrics, fetch).await?.get_id();
+        self.groups.insert(effect, RunningGroup { actor, leaving });
         Ok(())
     }
 
     /// Restarts a crashed worker group within the restart limit. A drained group has no successor.
     async fn replace(
         &mut self,
-        crashed: &ActorCell,
+        crashed: ActorId,
         reason: &str,
         me: &ActorCell,
     ) -> Result<(), ActorProcessingErr> {
-        let found = self.groups.iter().find(|(_, worker_group)| worker_group.get_id() == crashed.get_id());
+        let found = self.groups.iter().find(|(_, worker_group)| worker_group.actor == crashed);
         let Some(effect) = found.map(|(effect, _)| effect.clone()) else { return Ok(()) };
         self.groups.remove(&effect);
         if self.shared.is_draining() {

@@ -1,6 +1,7 @@
 //! Publishes facts and workflow commands between sagas to the bus under the id of their work item, so
 //! that the bus deduplicates repetitions.
 
+use std::slice;
 use std::sync::Arc;
 
 use orlog_bus::subject::{Subject, SubjectKind};
@@ -11,15 +12,15 @@ use orlog_model::{
     InstanceKey, ParentRef, SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
 };
 use orlog_store::Error as StoreError;
-use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::Mutex;
 
-use crate::abort_on_drop::AbortOnDrop;
 use crate::effects::work_dispatch::WorkDispatch;
-use crate::publish_with_retry;
+use crate::effects::work_mailbox::WorkMailbox;
+use crate::publish::publish_batch;
+use crate::supervision::TaskKind;
 use crate::telemetry::log_instance;
-use crate::telemetry::metrics::{ActorKind, LiveActorGuard, MailboxGuard, Metrics};
+use crate::telemetry::metrics::ActorKind;
 
 /// Label for log records.
 const LOG_LABEL: &str = "facts and workflow commands";
@@ -27,114 +28,51 @@ const LOG_LABEL: &str = "facts and workflow commands";
 const MAX_BATCH: usize = 1024;
 
 /// Publisher actor.
-pub(crate) struct PublisherActor;
+pub(crate) struct Publisher;
 
-/// Arguments of the publisher.
-pub(crate) struct Arguments {
-    pub(crate) bus: Arc<dyn Bus>,
-    pub(crate) metrics: Arc<Metrics>,
+impl TaskKind for Publisher {
+    const KIND: ActorKind = ActorKind::Publisher;
 }
 
-/// Messages of the publisher.
-pub(crate) enum Message {
-    /// Facts and workflow commands to publish.
-    Dispatches(Vec<WorkDispatch>, MailboxGuard),
-    /// The publishing task ended.
-    Ended(String),
-}
-
-/// State of the publisher. Dropping it abandons queued and in-flight items; they return to the relay.
-pub(crate) struct State {
-    waiting: mpsc::UnboundedSender<(WorkDispatch, MailboxGuard)>,
-    metrics: Arc<Metrics>,
-    _publishing: AbortOnDrop,
-    _alive: LiveActorGuard,
-}
-
-impl Actor for PublisherActor {
-    type Msg = Message;
-    type State = State;
-    type Arguments = Arguments;
-
-    async fn pre_start(
-        &self,
-        myself: ActorRef<Message>,
-        Arguments { bus, metrics }: Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        let (waiting, dispatches) = mpsc::unbounded_channel();
-        let publishing = AbortOnDrop::spawn(&myself, publish_all(bus, dispatches), Message::Ended);
-        let alive = metrics.actor_started(ActorKind::Publisher);
-        Ok(State { waiting, metrics, _publishing: publishing, _alive: alive })
-    }
-
-    async fn handle(
-        &self,
-        _: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        match message {
-            Message::Dispatches(dispatches, waited) => {
-                drop(waited);
-                for dispatch in dispatches {
-                    let waiting = state.metrics.messages_enqueued(ActorKind::Publisher, 1);
-                    // On an error the item is dropped and returns to the relay.
-                    drop(state.waiting.send((dispatch, waiting)));
-                }
-            }
-            Message::Ended(reason) => return Err(reason.into()),
-        }
-        Ok(())
-    }
-}
+/// Batch that is published. It survives a crash of the actor: the next one continues with it.
+pub(crate) type PublisherBatch = Arc<Mutex<Vec<(WorkDispatch, BusMessage)>>>;
 
 /// Publishes one batch after the other: messages of an instance keep their order, even if the bus is
 /// unavailable for a while. Items that arrive meanwhile form the next batch.
-async fn publish_all(
+pub(crate) async fn publish_all(
     bus: Arc<dyn Bus>,
-    mut waiting: mpsc::UnboundedReceiver<(WorkDispatch, MailboxGuard)>,
-) -> String {
-    let mut dispatches = Vec::new();
-    while waiting.recv_many(&mut dispatches, MAX_BATCH).await > 0 {
-        dispatches.retain(|(dispatch, _)| !dispatch.place.epoch().ended().is_stopped());
-        publish(&*bus, dispatches.drain(..).map(|(dispatch, _)| dispatch).collect()).await;
+    mailbox: Arc<WorkMailbox>,
+    batch: PublisherBatch,
+) -> Result<(), String> {
+    let mut batch = batch.lock().await;
+    loop {
+        let done = |(dispatch, message), result| match result {
+            Ok(()) => accept(dispatch),
+            Err(error) => reject(dispatch, message, &error),
+        };
+        publish_batch(&*bus, LOG_LABEL, &mut batch, |(_, message)| slice::from_ref(message), done).await;
+        let Some(dispatches) = mailbox.take(MAX_BATCH).await else { return Ok(()) };
+        batch.extend(dispatches.into_iter().filter_map(|dispatch| prepare(&*bus, dispatch)));
     }
-    "all senders are dropped".to_owned()
 }
 
-/// Publishes a batch. A message that cannot be built, because the instance cannot be read, returns to the
-/// relay.
-async fn publish(bus: &dyn Bus, dispatches: Vec<WorkDispatch>) {
-    let mut batch = Vec::with_capacity(dispatches.len());
-    for dispatch in dispatches {
-        match message(&dispatch) {
-            Ok(Some(message)) => batch.push((dispatch, bus.sign(message))),
-            Ok(None) => accept(dispatch),
-            Err(error) => {
-                let (key, trace, id) =
-                    (&dispatch.item.instance, dispatch.item.trace.as_ref(), dispatch.item.id);
-                log_instance!(ERROR, key, trace, %id, %error, "publish failed; retrying");
-            }
+/// Returns the signed message of an item; ends an item without one. If its instance cannot be read, the item
+/// returns to the relay.
+fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMessage)> {
+    if dispatch.origin().epoch.ended().is_stopped() {
+        dispatch.abandon();
+        return None;
+    }
+    match message(&dispatch) {
+        Ok(Some(message)) => return Some((dispatch, bus.sign(message))),
+        Ok(None) => accept(dispatch),
+        Err(error) => {
+            let (key, trace, id) = (&dispatch.item.instance, dispatch.item.trace.as_ref(), dispatch.item.id);
+            log_instance!(ERROR, key, trace, %id, %error, "publish failed; retrying");
+            dispatch.return_to_relay();
         }
     }
-    publish_batch(bus, batch).await;
-}
-
-/// Publishes messages in order. If the bus rejects the batch, it is split until the rejected messages are
-/// found; the bus deduplicates messages that it has already stored.
-async fn publish_batch(bus: &dyn Bus, batch: Vec<(WorkDispatch, BusMessage)>) {
-    let mut batches = vec![batch];
-    while let Some(mut batch) = batches.pop() {
-        let messages = batch.iter().map(|(_, message)| message.clone()).collect();
-        match publish_with_retry::publish_with_retry(bus, messages, LOG_LABEL).await {
-            Ok(()) => batch.into_iter().for_each(|(dispatch, _)| accept(dispatch)),
-            Err(_) if batch.len() > 1 => {
-                batches.push(batch.split_off(batch.len() / 2));
-                batches.push(batch);
-            }
-            Err(error) => batch.into_iter().for_each(|(dispatch, message)| reject(dispatch, message, &error)),
-        }
-    }
+    None
 }
 
 /// Ends an item whose message the bus rejects permanently. The parent of a child saga that cannot be
@@ -151,8 +89,7 @@ fn reject(dispatch: WorkDispatch, message: BusMessage, error: &BusError) {
     let BusMessage { subject, headers, payload, .. } = message;
     let original = DeadLetterOriginal::Message { subject, headers, payload: payload.to_vec() };
     let (tenant, instance) = (key.tenant.clone(), Some(key.clone()));
-    let context = &dispatch.instances.context;
-    let (node, at, text) = (&context.node, item.created_at, error.to_string());
+    let (node, at, text) = (&dispatch.origin().node, item.created_at, error.to_string());
     let dead_letter = orlog_engine::dead_letter_message(tenant, original, reason, text, node, at);
     dispatch.dead_letter(DeadLetter { instance, ..dead_letter });
 }
@@ -191,7 +128,7 @@ fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {
 /// Returns the number of ancestors of the requesting saga, and the user who started it. Both are constant, so
 /// they are not stored in every item.
 fn ancestry(dispatch: &WorkDispatch) -> Result<(u16, Option<String>), StoreError> {
-    let instance = dispatch.instances.context.reader.instance(&dispatch.item.instance)?;
+    let instance = dispatch.origin().reader.instance(&dispatch.item.instance)?;
     let Some(instance) = instance else { return Ok((0, None)) };
     let depth = instance.parent.map_or(0, |parent| parent.depth);
     Ok((depth, instance.users.and_then(|users| users.started_by)))

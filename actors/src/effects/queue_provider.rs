@@ -7,7 +7,7 @@
 //! dispatched again. The first message under the result subject is the result, regardless of its
 //! sender. A missed deadline is therefore also published there and counts only if it is first.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ use orlog_bus::{Error, Message};
 use orlog_effect::{Attempt, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply};
 use orlog_model::{Clock, Effect, Work, WorkItem, WorkOutcome};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::telemetry::log_instance;
@@ -29,20 +29,16 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Maximum number of times that the timeout doubles; it doubles with each dispatch.
 const MAX_DOUBLINGS: u32 = 6;
 
+/// Commands whose result is pending.
+type WaitingCommands = Arc<DashMap<Uuid, oneshot::Sender<EffectResult>>>;
+
 /// Listener for effect results.
 pub struct ResultListener {
     queue: Arc<dyn EffectQueue>,
     clock: Arc<dyn Clock>,
-    waiting: DashMap<Uuid, oneshot::Sender<EffectResult>>,
-    listener: std::sync::OnceLock<AbortHandle>,
-}
-
-impl Drop for ResultListener {
-    fn drop(&mut self) {
-        if let Some(listener) = self.listener.get() {
-            listener.abort();
-        }
-    }
+    waiting: WaitingCommands,
+    /// Dropping it aborts its task.
+    _receiving: JoinSet<()>,
 }
 
 impl ResultListener {
@@ -52,39 +48,20 @@ impl ResultListener {
     /// If the queue is unavailable.
     pub async fn subscribe(queue: Arc<dyn EffectQueue>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, Error> {
         let mut results = queue.subscribe_results().await?;
-        let result_listener =
-            Arc::new(Self { queue, clock, waiting: DashMap::new(), listener: std::sync::OnceLock::new() });
-        let own: Weak<Self> = Arc::downgrade(&result_listener);
-        let listener = tokio::spawn(async move {
+        let waiting = WaitingCommands::default();
+        let (received, mut receiving) = (Arc::clone(&waiting), JoinSet::new());
+        receiving.spawn(async move {
             loop {
-                let received = results.next().await;
-                let Some(result_listener) = own.upgrade() else { return };
-                for message in &received {
-                    result_listener.receive(message);
-                }
+                results.next().await.iter().for_each(|message| receive(&received, message));
             }
         });
-        // Set only here.
-        result_listener.listener.set(listener.abort_handle()).ok();
-        Ok(result_listener)
+        Ok(Arc::new(Self { queue, clock, waiting, _receiving: receiving }))
     }
 
     /// Returns the number of commands whose result is pending.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.waiting.len()
-    }
-
-    fn receive(&self, message: &Message) {
-        let Some(id) =
-            orlog_bus::subject::Subject::parse(&message.subject).ok().and_then(|s| s.id.parse().ok())
-        else {
-            return;
-        };
-        if let Some((_, waiting)) = self.waiting.remove(&id) {
-            // An error means that no task waits any more.
-            waiting.send(read(message)).ok();
-        }
     }
 
     /// Registers for the result of a command before it is dispatched. A second registration replaces the
@@ -135,6 +112,15 @@ impl ResultListener {
             Ok(ResultPublish::AlreadyPublished(message)) => Some(read(&message)),
             Ok(ResultPublish::Published) | Err(_) => None,
         }
+    }
+}
+
+fn receive(waiting: &WaitingCommands, message: &Message) {
+    let subject = orlog_bus::subject::Subject::parse(&message.subject).ok();
+    let Some(id) = subject.and_then(|subject| subject.id.parse().ok()) else { return };
+    if let Some((_, waiting)) = waiting.remove(&id) {
+        // An error means that no task waits any more.
+        waiting.send(read(message)).ok();
     }
 }
 

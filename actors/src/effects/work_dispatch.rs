@@ -1,147 +1,249 @@
-//! A dispatched work item. It is completed with an outcome, or returned to the relay.
+//! A dispatched work item, and its place in the window of its tenant at its upstream.
+//!
+//! A dispatch ends by one call: [`WorkDispatch::complete`], [`WorkDispatch::dead_letter`],
+//! [`WorkDispatch::return_to_relay`] or [`WorkDispatch::abandon`]. It then leaves the window, which limits
+//! the items that are dispatched and not completed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use dashmap::DashMap;
-use dashmap::mapref::entry::Entry;
-use orlog_effect::{self as effect, ExecutionProgress};
-use orlog_model::{Change, DeadLetter, Input, OutboxKey, TraceParent, WorkItem, WorkResult};
-use uuid::Uuid;
+use compact_str::CompactString;
+use orlog_effect::{Dispatcher, ExecutionProgress, ExecutionResult, StopToken};
+use orlog_model::{Change, Clock, DeadLetter, Input, OutboxKey, TenantId, TraceParent, WorkItem, WorkResult};
+use orlog_store::Reader;
+use ractor::ActorRef;
 
-use crate::effects::window::{RelayMessage, WindowPlace};
+use crate::instance::InstanceRegistry;
 use crate::instance::completion::Completion;
 use crate::instance::mailbox::Envelope;
-use crate::instance::registry::InstanceRegistry;
-use crate::shard::submission::{ShardUnavailable, Submission};
-use crate::telemetry::metrics::ActorKind;
-use crate::telemetry::tracer::{ExecutedBy, FinishedWork};
+use crate::shard::epoch::ShardEpoch;
+use crate::shard::fresh_queue::StoredWork;
+use crate::shard::submission::Submission;
+use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
+use crate::telemetry::trace_context;
+use crate::telemetry::tracer::{ExecutedBy, FinishedWork, Tracer};
 
-/// A dispatched work item. If it is dropped without [`WorkDispatch::complete`], it returns to the
-/// relay.
+/// Maximum ratio of items that wait for their next attempt to the size of the window.
+const WAITING_RATIO: usize = 4;
+
+/// Messages of the relay.
+pub(crate) enum RelayMessage {
+    /// Commits added work items.
+    Wake(GaugeGuard),
+    /// A window at its limit has capacity again.
+    Capacity(Arc<Window>),
+    /// A dispatched item was returned unfinished, with its execution progress.
+    Returned(OutboxKey, ExecutionProgress, GaugeGuard),
+    /// The delay of returned items is over.
+    DispatchReturned,
+    /// The task that waits for new items ended.
+    Ended(Result<(), String>),
+}
+
+/// Tenant, and name of the upstream; the name is empty for work that no upstream executes.
+pub(crate) type WindowKey = (TenantId, CompactString);
+
+/// Counts of a window. Items that wait for their next attempt are counted separately.
+pub(crate) struct Window {
+    pub(crate) key: WindowKey,
+    in_flight: AtomicUsize,
+    waiting: AtomicUsize,
+    /// The relay stopped at the limit and requires a message when capacity is available.
+    starved: AtomicBool,
+}
+
+impl Window {
+    /// Creates an empty window.
+    pub(crate) fn new(key: WindowKey) -> Arc<Self> {
+        Arc::new(Self {
+            key,
+            in_flight: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            starved: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the number of items that can be dispatched. If there are none, the relay receives
+    /// [`RelayMessage::Capacity`] when this changes.
+    pub(crate) fn capacity(&self, size: usize) -> usize {
+        let free = self.free(size);
+        if free > 0 {
+            return free;
+        }
+        self.starved.store(true, Ordering::SeqCst);
+        // Capacity that became free between the check and the flag would cause no message.
+        let free = self.free(size);
+        if free > 0 && self.starved.swap(false, Ordering::SeqCst) { free } else { 0 }
+    }
+
+    fn free(&self, size: usize) -> usize {
+        if self.waiting.load(Ordering::SeqCst) >= size.saturating_mul(WAITING_RATIO) {
+            return 0;
+        }
+        size.saturating_sub(self.in_flight.load(Ordering::SeqCst))
+    }
+}
+
+/// The relay of one incarnation of a shard: dispatches work items and receives their results.
+pub(crate) struct DispatchOrigin {
+    pub(crate) relay: ActorRef<RelayMessage>,
+    pub(crate) epoch: Arc<ShardEpoch>,
+    pub(crate) registry: Arc<InstanceRegistry>,
+    pub(crate) reader: Reader,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) node: String,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
+}
+
+impl DispatchOrigin {
+    fn send(&self, message: RelayMessage) {
+        // An error means that the relay is gone; the next one reads the outbox from the start.
+        drop(self.relay.cast(message));
+    }
+}
+
+/// Place of a dispatched item in its window.
+pub(crate) struct WindowPlace {
+    window: Arc<Window>,
+    origin: Arc<DispatchOrigin>,
+    is_waiting: AtomicBool,
+}
+
+impl WindowPlace {
+    /// Enters the window, even if it is full.
+    fn enter(window: Arc<Window>, origin: Arc<DispatchOrigin>) -> Self {
+        window.in_flight.fetch_add(1, Ordering::SeqCst);
+        origin.epoch.item_dispatched();
+        Self { window, origin, is_waiting: AtomicBool::new(false) }
+    }
+
+    fn leave(mut self) {
+        let is_waiting = *self.is_waiting.get_mut();
+        self.origin.epoch.item_ended();
+        self.free(if is_waiting { &self.window.waiting } else { &self.window.in_flight });
+    }
+
+    fn free(&self, count: &AtomicUsize) {
+        count.fetch_sub(1, Ordering::SeqCst);
+        if self.window.starved.swap(false, Ordering::SeqCst) {
+            self.origin.send(RelayMessage::Capacity(Arc::clone(&self.window)));
+        }
+    }
+}
+
+impl Dispatcher for WindowPlace {
+    fn wait_started(&self) {
+        self.window.waiting.fetch_add(1, Ordering::SeqCst);
+        self.is_waiting.store(true, Ordering::SeqCst);
+        self.free(&self.window.in_flight);
+    }
+
+    fn wait_ended(&self) {
+        self.window.in_flight.fetch_add(1, Ordering::SeqCst);
+        self.is_waiting.store(false, Ordering::SeqCst);
+        self.free(&self.window.waiting);
+    }
+
+    fn stop_token(&self) -> Option<&StopToken> {
+        Some(self.origin.epoch.ended())
+    }
+}
+
+/// A dispatched work item; see the module documentation.
+#[must_use]
 pub(crate) struct WorkDispatch {
     pub(crate) item: WorkItem,
     /// Progress of earlier dispatches; in doubt if an attempt may have been in flight when the process
     /// crashed.
     pub(crate) progress: ExecutionProgress,
     pub(crate) key: OutboxKey,
-    pub(crate) instances: Arc<InstanceRegistry>,
     pub(crate) place: WindowPlace,
-    pub(crate) concluded: bool,
-    /// Span data, if the item is traced.
-    pub(crate) span: Option<DispatchSpan>,
-}
-
-/// Additional span data of a dispatch.
-pub(crate) struct DispatchSpan {
-    /// Parent span.
-    pub(crate) parent: TraceParent,
-    /// Time of the dispatch.
-    pub(crate) started: Instant,
+    /// Parent span and time of the dispatch, if the item is traced.
+    span: Option<(TraceParent, Instant)>,
 }
 
 impl WorkDispatch {
+    /// Enters the item into its window, even if the window is full.
+    pub(crate) fn new(
+        origin: &Arc<DispatchOrigin>,
+        window: Arc<Window>,
+        (key, mut item): StoredWork,
+        progress: ExecutionProgress,
+    ) -> Self {
+        origin.metrics.dispatched.inc();
+        let parent = origin.tracer.as_ref().and_then(|_| trace_context::start_work_span(&mut item));
+        let span = parent.map(|parent| (parent, Instant::now()));
+        Self { item, progress, key, place: WindowPlace::enter(window, Arc::clone(origin)), span }
+    }
+
+    /// Returns the origin of the dispatch.
+    pub(crate) fn origin(&self) -> &DispatchOrigin {
+        &self.place.origin
+    }
+
     /// Completes the item: its outcome becomes an input of the instance, or, if `silent`, only the outbox
     /// row is removed.
-    pub(crate) fn complete(mut self, done: effect::ExecutionResult, silent: bool) {
+    pub(crate) fn complete(self, done: ExecutionResult, silent: bool) {
         self.trace(&done);
-        self.concluded = if silent { self.remove_row() } else { self.report(done) }.is_ok();
+        let Self { item, key, place, .. } = self;
+        let DispatchOrigin { registry, clock, .. } = &*place.origin;
+        let stored = if silent {
+            registry.submit(Submission::new(Change::Settle(key), Completion::None))
+        } else {
+            let ExecutionResult { outcome, attempts, facts, trace } = done;
+            let result = WorkResult {
+                work_id: item.id,
+                outbox_key: key,
+                outcome,
+                requested_at: item.created_at,
+                attempts,
+                at: clock.now(),
+                facts,
+                trace: trace.or(item.trace),
+            };
+            registry.deliver(&item.instance, Envelope::new(Input::WorkResult(result), Completion::None))
+        };
+        // An error means that the incarnation has ended; the next one dispatches the item again.
+        drop(stored);
+        place.leave();
     }
 
     /// Completes the item without a result: its message becomes a dead letter.
-    pub(crate) fn dead_letter(mut self, dead_letter: DeadLetter) {
-        let remove_row = Change::Settle(self.key.clone());
-        let stored = self.instances.store_dead_letter(dead_letter, Some(remove_row), Completion::None);
-        self.concluded = stored.is_ok();
+    pub(crate) fn dead_letter(self, dead_letter: DeadLetter) {
+        let Self { key, place, .. } = self;
+        let DispatchOrigin { registry, clock, metrics, .. } = &*place.origin;
+        let stored = Submission::dead_letter(dead_letter, clock.now(), metrics, Completion::None);
+        // An error means that the incarnation has ended; the next one dispatches the item again.
+        drop(registry.submit(Submission { extra: Some(Change::Settle(key)), ..stored }));
+        place.leave();
     }
 
-    fn trace(&self, done: &effect::ExecutionResult) {
-        let tracer = self.instances.context.tracer.as_ref();
-        if let (Some(tracer), Some(DispatchSpan { parent, started })) = (tracer, &self.span) {
-            let (item, outcome, attempts) = (&self.item, &done.outcome, done.attempts);
+    /// Returns the item unfinished; the relay dispatches it again.
+    pub(crate) fn return_to_relay(self) {
+        let Self { key, progress, place, .. } = self;
+        let waiting = place.origin.metrics.messages_enqueued(ActorKind::Relay, 1);
+        place.origin.send(RelayMessage::Returned(key, progress, waiting));
+        place.leave();
+    }
+
+    /// Ends the dispatch after the end of its epoch: the next owner, or the next incarnation, reads the
+    /// outbox.
+    pub(crate) fn abandon(self) {
+        self.place.leave();
+    }
+
+    fn trace(&self, done: &ExecutionResult) {
+        if let (Some(tracer), Some((parent, started))) = (&self.place.origin.tracer, &self.span) {
             tracer.finished(&FinishedWork {
-                item,
+                item: &self.item,
                 parent,
                 executed_by: ExecutedBy::LocalNode,
-                outcome,
-                attempts,
+                outcome: &done.outcome,
+                attempts: done.attempts,
                 started: *started,
             });
         }
-    }
-
-    fn remove_row(&self) -> Result<(), ShardUnavailable> {
-        let remove_row = Change::Settle(self.key.clone());
-        self.instances.committer()?.submit(Submission::new(remove_row, Completion::None))
-    }
-
-    fn report(&self, done: effect::ExecutionResult) -> Result<(), ShardUnavailable> {
-        let effect::ExecutionResult { outcome: work_outcome, attempts, facts, trace } = done;
-        let outcome = WorkResult {
-            work_id: self.item.id,
-            outbox_key: self.key.clone(),
-            outcome: work_outcome,
-            requested_at: self.item.created_at,
-            attempts,
-            at: self.instances.context.clock.now(),
-            facts,
-            trace: trace.or_else(|| self.item.trace.clone()),
-        };
-        let envelope = Envelope::new(Input::WorkResult(outcome), Completion::None);
-        self.instances.deliver(&self.item.instance, envelope)
-    }
-}
-
-impl Drop for WorkDispatch {
-    fn drop(&mut self) {
-        if self.concluded {
-            return;
-        }
-        let waiting = self.instances.context.metrics.messages_enqueued(ActorKind::Relay, 1);
-        self.place.send(RelayMessage::Returned(self.key.clone(), self.progress, waiting));
-    }
-}
-
-/// Items in flight, each with its later dispatches.
-#[derive(Default)]
-pub(crate) struct InFlightItems {
-    items: DashMap<Uuid, Vec<WorkDispatch>>,
-}
-
-/// Guard of an item in flight. When it is dropped, later dispatches return to their relay: the first
-/// dispatch may belong to a relay that has stopped, and no other component would dispatch the item
-/// again.
-pub(crate) struct InFlightGuard {
-    all: Arc<InFlightItems>,
-    id: Uuid,
-}
-
-impl InFlightItems {
-    /// Registers a work item as in flight; returns `None` if it is already in flight.
-    pub(crate) fn register(
-        self: &Arc<Self>,
-        mut dispatch: WorkDispatch,
-    ) -> Option<(InFlightGuard, WorkDispatch)> {
-        let id = dispatch.item.id;
-        match self.items.entry(id) {
-            Entry::Occupied(mut later) => {
-                // Whatever the result of the first dispatch is, an attempt may have been made.
-                dispatch.progress.in_doubt = true;
-                later.get_mut().push(dispatch);
-                None
-            }
-            Entry::Vacant(entry) => {
-                entry.insert(Vec::new());
-                Some((InFlightGuard { all: Arc::clone(self), id }, dispatch))
-            }
-        }
-    }
-}
-
-impl Drop for InFlightGuard {
-    fn drop(&mut self) {
-        // Dropped outside the lock of the map.
-        let later = self.all.items.remove(&self.id);
-        drop(later);
     }
 }

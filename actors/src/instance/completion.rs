@@ -1,12 +1,13 @@
 //! Completion of an input after its consequences are durable: acknowledge, reply or nothing.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use orlog_engine::Rejection;
 use orlog_model::Status;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::runtime::control_result::{ControlError, ControlResult};
 use crate::shard::stream_progress::StreamProgress;
 
 /// Receiver that waits until the consequences of an input are durable. Dropping it has no effect: the
@@ -93,4 +94,33 @@ impl SharedAck {
     fn is_last(&self) -> bool {
         self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
     }
+}
+
+/// Result of an accepted control request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlResult {
+    /// The request changed the instance; `false` for a repetition or a request without effect.
+    pub applied: bool,
+    /// Reason why nothing changed.
+    pub reason: Option<Cow<'static, str>>,
+    /// Current state version of the instance.
+    pub version: u64,
+    /// Current status of the instance.
+    pub status: Status,
+    /// The instance is paused.
+    pub paused: bool,
+}
+
+/// Error of a control request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The instance or its status does not permit the request.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The request could not be applied and was dead-lettered; contains the reason.
+    #[error("input was dead-lettered: {0}")]
+    DeadLettered(String),
+    /// The shard is restarting or draining; retry.
+    #[error("shard is unavailable; retry")]
+    Unavailable,
 }

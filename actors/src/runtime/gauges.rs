@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::runtime::handle::Runtime;
+use crate::runtime::Runtime;
 use crate::telemetry::metrics::ActorKind;
 
 /// Timeout for reading the end of a stream.
@@ -49,31 +49,24 @@ impl Runtime {
     pub fn mailboxes(&self) -> MailboxStats {
         let mut mailboxes = MailboxStats::default();
         for shard in self.shards.all() {
-            shard.instances.for_each_depth(|depth| mailboxes.add(depth as u64));
+            shard.live.for_each_depth(|_, depth| mailboxes.add(depth as u64));
         }
-        self.metrics.set_mailbox_depth(ActorKind::Saga, mailboxes.inputs);
-        self.metrics.set_mailbox_depth(ActorKind::Committer, self.waiting_changes() as u64);
+        let committers = self.shards.all().into_iter().filter_map(|shard| shard.registry.committer().ok());
+        let waiting = committers.map(|committer| committer.waiting() as u64).sum();
+        for (kind, depth) in [(ActorKind::Saga, mailboxes.inputs), (ActorKind::Committer, waiting)] {
+            self.shared.metrics.mailbox_depth(kind).set(i64::try_from(depth).unwrap_or(i64::MAX));
+        }
         mailboxes
-    }
-
-    /// Returns the number of changes that wait for a committer, over all shards.
-    fn waiting_changes(&self) -> usize {
-        let shards = self.shards.all();
-        shards
-            .iter()
-            .filter_map(|shard| shard.instances.committer().ok())
-            .map(|committer| committer.waiting())
-            .sum()
     }
 
     /// Returns the lag of each shard for each stream. Omits streams whose end cannot be read.
     pub async fn lags(&self) -> Vec<StreamLag> {
         let mut lags = Vec::new();
-        for source in &self.making.sources {
+        for source in &self.shared.sources {
             let last = tokio::time::timeout(QUERY_TIMEOUT, source.bus.last_sequence());
             let Ok(Ok(last)) = last.await else { continue };
             for shard in self.shards.all() {
-                let Some(ack_floor) = shard.instances.ack_floor(&source.name) else { continue };
+                let Some(ack_floor) = shard.registry.ack_floor(&source.name) else { continue };
                 let messages = last.saturating_sub(ack_floor);
                 lags.push(StreamLag { stream: source.name.clone(), shard: shard.index, messages });
             }

@@ -4,13 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_effect::LeaseEnd;
-use tokio::sync::{Mutex, Notify, oneshot};
+use tokio::sync::oneshot;
 
-use crate::instance::registry::{InstanceRegistry, ShardContext};
 use crate::root;
-use crate::runtime::handle::{Runtime, RuntimeError, ShardTemplate};
-use crate::shard::actor;
-use crate::shard::committer::WriterState;
+use crate::runtime::{Runtime, RuntimeError};
 use crate::shard::running::{RunningShard, ShardDependencies};
 
 /// Poll interval while waiting for a shard to become idle.
@@ -38,41 +35,9 @@ impl Runtime {
         if self.shards.get(dependencies.index).is_some() {
             return Err(RuntimeError::AlreadyRunning(dependencies.index));
         }
-        let ShardTemplate { dead_letter_encoder, sources, config, programs, clock, observer, tracer } =
-            &self.making;
-        let instances = InstanceRegistry::new(Arc::new(ShardContext {
-            node: config.node.clone(),
-            limits: config.limits.clone(),
-            slots: config.slots.clone(),
-            programs: Arc::clone(programs),
-            clock: Arc::clone(clock),
-            reader: dependencies.reader,
-            metrics: Arc::clone(&self.metrics),
-            dead_letters_added: Notify::new(),
-            tracer: tracer.clone(),
-            accept_data_loss: config.accept_data_loss,
-            lease: self.lease.clone(),
-        }));
-        let writer = Arc::new(Mutex::new(WriterState { writer: dependencies.writer, failed: false }));
-        let arguments = actor::Arguments {
-            name: format!("shard-{}", dependencies.index),
-            slots: dependencies.slots.clone(),
-            instances: Arc::clone(&instances),
-            writer: Arc::clone(&writer),
-            bus: Arc::clone(&self.bus),
-            sources: sources.clone(),
-            providers: Arc::clone(&self.providers),
-            dead_letter_encoder: Arc::clone(dead_letter_encoder),
-            observer: observer.clone(),
-        };
-        let running = Arc::new(RunningShard {
-            index: dependencies.index,
-            slots: dependencies.slots,
-            instances,
-            writer,
-        });
+        let running = RunningShard::new(dependencies, &self.shared, self.lease.clone());
         let (reply, started) = oneshot::channel();
-        let start = root::Message::Start(Box::new(arguments), Arc::clone(&running), reply);
+        let start = root::Message::Start(Arc::clone(&running), reply);
         let stopped = || RuntimeError::Start("the runtime has stopped".to_owned());
         self.root.cast(start).map_err(|_| stopped())?;
         let started = started.await.unwrap_or_else(|_| Err(stopped().to_string()));
@@ -88,7 +53,7 @@ impl Runtime {
     /// next owner repeats interrupted work under the same ids. Returns `None` if the shard does not run here.
     pub async fn release_shard(&self, index: u16, grace: Duration) -> Option<ReleasedShard> {
         let shard = self.shards.get(index)?;
-        let epoch = shard.instances.epoch();
+        let epoch = shard.registry.epoch();
         epoch.end();
         // Errors here and below mean that it has already stopped.
         if !grace.is_zero() {
@@ -103,12 +68,12 @@ impl Runtime {
             drop(tokio::time::timeout(grace, rests).await);
         }
         epoch.cancel();
-        shard.instances.release();
+        shard.registry.release();
         let (done, stopped) = oneshot::channel();
         drop(self.root.cast(root::Message::Stop(index, done)));
         stopped.await.ok();
         // The shard may have crashed and restarted meanwhile.
-        shard.instances.epoch().cancel();
+        shard.registry.epoch().cancel();
         Some(ReleasedShard(shard))
     }
 

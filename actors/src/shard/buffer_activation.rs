@@ -10,18 +10,18 @@ use std::time::Duration;
 use orlog_model::InstanceKey;
 use orlog_store::{Error, Reader};
 
-use crate::instance::registry::InstanceRegistry;
+use crate::instance::InstanceRegistry;
 
 /// Number of instances with buffered inputs read per page.
 const PAGE: usize = 256;
 /// Delay before a failed read is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Activates these instances, page by page. Returns an empty text, or the panic of a read.
-pub(crate) async fn activate_buffered(instances: Arc<InstanceRegistry>) -> String {
+/// Activates these instances, page by page. Returns an error if a read panics.
+pub(crate) async fn activate_buffered(registry: Arc<InstanceRegistry>, reader: Reader) -> Result<(), String> {
     let mut last = None;
     loop {
-        let (reader, after) = (instances.context.reader.clone(), last.clone());
+        let (reader, after) = (reader.clone(), last.clone());
         let page = match tokio::task::spawn_blocking(move || read_page(&reader, after.as_ref())).await {
             Ok(Ok(page)) => page,
             Ok(Err(error)) => {
@@ -29,14 +29,14 @@ pub(crate) async fn activate_buffered(instances: Arc<InstanceRegistry>) -> Strin
                 tokio::time::sleep(RETRY_DELAY).await;
                 continue;
             }
-            Err(panic) => return panic.to_string(),
+            Err(panic) => return Err(panic.to_string()),
         };
-        let Some((end, _)) = page.last() else { return String::new() };
+        let Some((end, _)) = page.last() else { return Ok(()) };
         last = Some(end.clone());
         for (key, _) in page.iter().filter(|(_, waits)| *waits) {
             // An error means that the incarnation has ended.
-            if instances.activate(key).is_err() {
-                return String::new();
+            if registry.activate(key).is_err() {
+                return Ok(());
             }
         }
     }

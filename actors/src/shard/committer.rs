@@ -1,8 +1,9 @@
 //! Single writer of a shard: groups commits and makes each group durable with one write.
 //!
 //! A dedicated thread owns the store's `Writer`, because a commit blocks. While the disk writes one
-//! group, the next group collects. The actor only watches the thread: when the thread ends, the actor
-//! fails, and with it the shard.
+//! group, the next group collects in the mailbox (`submission.rs`). The actor only watches the thread:
+//! when the thread ends, the actor fails, and with it the shard. The end of the incarnation stops the
+//! thread.
 //!
 //! Each group contains the checkpoint of each stream: state, outbox, dedupe keys and checkpoint are one
 //! transaction.
@@ -10,25 +11,25 @@
 //! A full store is not a failure, nor is a journal that cannot create a segment: the group is retried until
 //! it is committed; accepted inputs are kept. An unavailable log is not a failure either: the group waits until its result is known.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::RecvTimeoutError;
 use orlog_model::{Change, Clock, Commit};
-use orlog_store::{Error as StoreError, Writer};
-use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
+use orlog_store::{Error as StoreError, Reader, Writer};
+use ractor::{ActorCell, ActorProcessingErr};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
 
+use crate::instance::InstanceRegistry;
 use crate::instance::completion::Completion;
+use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Mailbox;
-use crate::instance::registry::InstanceRegistry;
-use crate::shard::fresh_rows::FreshRows;
-use crate::shard::stream_progress::StreamProgress;
-use crate::shard::submission::{CommitterHandle, CommitterRequest, Submission};
-use crate::telemetry::metrics::{ActorKind, LiveActorGuard, Metrics, TenantCache};
-use crate::telemetry::tracer::{CommitGroupSpan, TransitionSpan};
+use crate::shard::fresh_queue::FreshRows;
+use crate::shard::stream_progress::{ShardStreams, StreamProgress};
+use crate::shard::submission::{CommitterHandle, CommitterMailbox, CommitterRequest, Submission};
+use crate::supervision::{TaskActor, TaskKind};
+use crate::telemetry::metrics::{ActorKind, Metrics, TenantCache};
+use crate::telemetry::tracer::{CommitGroupSpan, Tracer, TransitionSpan};
 
 /// Delay before a group is retried on a store that is full or cannot create a segment.
 const STORE_RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -49,100 +50,76 @@ pub(crate) struct WriterState {
     pub(crate) failed: bool,
 }
 
-/// Committer actor.
-pub(crate) struct CommitterActor;
+/// Committer actor: watches the thread.
+pub(crate) struct Committer;
 
-/// Arguments of the committer actor.
+impl TaskKind for Committer {
+    const KIND: ActorKind = ActorKind::Committer;
+}
+
+/// Arguments of the committer.
 pub(crate) struct Arguments {
     pub(crate) writer: SharedWriter,
-    pub(crate) instances: Arc<InstanceRegistry>,
+    pub(crate) reader: Reader,
+    /// Maximum number of changes in a group.
+    pub(crate) max_group_commit: usize,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) observer: Option<Arc<dyn CommitObserver>>,
+    /// Streams whose checkpoints are committed.
+    pub(crate) streams: Arc<ShardStreams>,
+    /// Instances that become idle when their last commit is durable.
+    pub(crate) live: Arc<LiveInstances>,
     pub(crate) fresh: FreshRows,
-    /// Receives the committer handle when the committer runs and the store is verified.
-    pub(crate) started: oneshot::Sender<CommitterHandle>,
+    /// Notified when dead letters must be published.
+    pub(crate) dead_letters_added: Arc<Notify>,
 }
 
-/// Messages of the committer actor.
-pub(crate) enum Message {
-    /// The thread ended; contains the reason if it failed.
-    Ended(Option<String>),
+/// Starts the committer; returns its actor and its handle when the store is verified.
+pub(crate) async fn start(
+    arguments: Arguments,
+    registry: Arc<InstanceRegistry>,
+    supervisor: ActorCell,
+) -> Result<(ActorCell, CommitterHandle), ActorProcessingErr> {
+    let state = Arc::clone(&arguments.writer).lock_owned().await;
+    let (handle, mailbox) = CommitterMailbox::new();
+    let (started, is_started) = oneshot::channel();
+    let (done, ended) = oneshot::channel();
+    let metrics = Arc::clone(&arguments.metrics);
+    let (tenant_cache, sequences) = (TenantCache::default(), Vec::new());
+    let thread = CommitterThread { state, mailbox, arguments, tenant_cache, sequences };
+    std::thread::Builder::new().name("orlog-committer".to_owned()).spawn(move || {
+        // An error means that the actor has stopped.
+        done.send(thread.run(started, handle)).ok();
+    })?;
+    let Ok(handle) = is_started.await else { return Err(end_of(ended, &registry).await.into()) };
+    let watch = async move { Err(end_of(ended, &registry).await) };
+    Ok((TaskActor::<Committer>::spawn(supervisor, &metrics, watch).await?, handle))
 }
 
-/// State of the committer actor. Stops the thread when it is dropped.
-pub(crate) struct State {
-    requests: Sender<CommitterRequest>,
-    stop: Arc<AtomicBool>,
-    _alive: LiveActorGuard,
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // An error means that the thread has already ended.
-        drop(self.requests.send(CommitterRequest::Stop));
-    }
-}
-
-impl Actor for CommitterActor {
-    type Msg = Message;
-    type State = State;
-    type Arguments = Arguments;
-
-    async fn pre_start(
-        &self,
-        myself: ActorRef<Message>,
-        arguments: Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        let state = arguments.writer.lock_owned().await;
-        let (requests, received) = crossbeam_channel::unbounded();
-        let stop = Arc::new(AtomicBool::new(false));
-        let alive = arguments.instances.context.metrics.actor_started(ActorKind::Committer);
-        let thread = CommitterThread {
-            state,
-            received,
-            group: arguments.instances.context.limits.max_group_commit,
-            clock: Arc::clone(&arguments.instances.context.clock),
-            metrics: Arc::clone(&arguments.instances.context.metrics),
-            tenant_cache: TenantCache::default(),
-            instances: arguments.instances,
-            stop: Arc::clone(&stop),
-            observer: arguments.observer,
-            sequences: Vec::new(),
-            fresh: arguments.fresh,
-        };
-        let ready = (arguments.started, CommitterHandle::new(requests.clone()));
-        std::thread::Builder::new().name("orlog-committer".to_owned()).spawn(move || {
-            let ended = catch_unwind(AssertUnwindSafe(|| thread.run(ready)));
-            let reason = ended.unwrap_or_else(|_| Err("the committer thread panicked".to_owned())).err();
-            drop(myself.cast(Message::Ended(reason)));
-        })?;
-        Ok(State { requests, stop, _alive: alive })
-    }
-
-    async fn handle(
-        &self,
-        _: ActorRef<Message>,
-        message: Message,
-        _: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        let Message::Ended(reason) = message;
-        Err(reason.unwrap_or_else(|| "the committer thread ended".to_owned()).into())
+/// Waits for the end of the thread and returns its reason.
+async fn end_of(ended: oneshot::Receiver<Result<(), StoreError>>, registry: &InstanceRegistry) -> String {
+    match ended.await {
+        Ok(Ok(())) => "the committer thread ended".to_owned(),
+        Ok(Err(error)) => {
+            match &error {
+                StoreError::Fenced { .. } => registry.mark_lost(),
+                error => tracing::error!(%error, "commit failed"),
+            }
+            error.to_string()
+        }
+        Err(_) => "the committer thread panicked".to_owned(),
     }
 }
 
 struct CommitterThread {
     state: OwnedMutexGuard<WriterState>,
-    received: Receiver<CommitterRequest>,
-    group: usize,
-    clock: Arc<dyn Clock>,
-    metrics: Arc<Metrics>,
+    mailbox: CommitterMailbox,
+    arguments: Arguments,
     tenant_cache: TenantCache,
-    instances: Arc<InstanceRegistry>,
-    stop: Arc<AtomicBool>,
-    observer: Option<Arc<dyn CommitObserver>>,
     /// Outbox sequences of the work items of the group.
     sequences: Vec<u64>,
-    fresh: FreshRows,
 }
 
 /// The part of a submission that is processed after the commit.
@@ -160,17 +137,17 @@ struct CommitGroup {
 impl CommitterThread {
     fn run(
         mut self,
-        (started, committer): (oneshot::Sender<CommitterHandle>, CommitterHandle),
-    ) -> Result<(), String> {
+        started: oneshot::Sender<CommitterHandle>,
+        committer: CommitterHandle,
+    ) -> Result<(), StoreError> {
         if self.state.failed {
-            if let Err(error) = self.state.writer.recover() {
-                return Err(self.failed(&error));
-            }
+            self.state.writer.recover()?;
             self.state.failed = false;
         }
-        // Not earlier: a store that is being recovered cannot be read. An error means that the shard has
-        // stopped.
-        drop(started.send(committer));
+        // Not earlier: a store that is being recovered cannot be read.
+        if started.send(committer).is_err() {
+            return Ok(());
+        }
         // Set while a panic could leave the state of the writer unknown.
         self.state.failed = true;
         let ended = self.serve();
@@ -178,18 +155,18 @@ impl CommitterThread {
         ended
     }
 
-    fn serve(&mut self) -> Result<(), String> {
+    fn serve(&mut self) -> Result<(), StoreError> {
         let mut gathered = CommitGroup::default();
         let mut stop = false;
         while !stop {
             let mut is_due = false;
-            match self.received.recv_timeout(CHECKPOINT_INTERVAL) {
+            match self.mailbox.requests.recv_timeout(CHECKPOINT_INTERVAL) {
                 Ok(CommitterRequest::Submit(first)) => stop = self.gather(*first, &mut gathered),
                 Ok(CommitterRequest::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 // A purge continues with empty groups if there are no others.
                 Err(RecvTimeoutError::Timeout) => is_due = self.state.writer.is_purging(),
             }
-            let streams = self.instances.streams();
+            let streams = self.arguments.streams.all();
             gathered.changes.extend(streams.iter().filter_map(|stream| stream.checkpoint()));
             if is_due || !gathered.changes.is_empty() {
                 let started = Instant::now();
@@ -198,7 +175,7 @@ impl CommitterThread {
                 }
                 self.finish(&mut gathered, &streams, started);
             }
-            let durable = self.instances.context.reader.durable_position();
+            let durable = self.arguments.reader.durable_position();
             let durable = durable.map_or(u64::MAX, |durable| durable.position);
             for stream in &streams {
                 stream.synced(durable);
@@ -210,8 +187,8 @@ impl CommitterThread {
     /// Adds the first submission and all waiting ones to the group; returns whether a stop was requested.
     fn gather(&self, first: Submission, gathered: &mut CommitGroup) -> bool {
         gathered.add(first);
-        while gathered.changes.len() < self.group {
-            match self.received.try_recv() {
+        while gathered.changes.len() < self.arguments.max_group_commit {
+            match self.mailbox.requests.try_recv() {
                 Ok(CommitterRequest::Submit(next)) => gathered.add(*next),
                 Ok(CommitterRequest::Stop) => return true,
                 Err(_) => break,
@@ -223,27 +200,27 @@ impl CommitterThread {
     /// Completes the inputs of a committed group.
     fn finish(&mut self, gathered: &mut CommitGroup, streams: &[Arc<StreamProgress>], started: Instant) {
         let ended = Instant::now();
-        let position = self.instances.context.reader.position();
+        let position = self.arguments.reader.position();
         for stream in streams {
             stream.committed(position);
         }
         self.complete(&gathered.changes, &mut gathered.completions);
         self.trace(gathered, started, ended);
-        self.fresh.hand_over(gathered.changes.drain(..), self.sequences.drain(..));
+        self.arguments.fresh.hand_over(gathered.changes.drain(..), self.sequences.drain(..));
     }
 
     /// Makes the group durable. Returns `false` if a stop is requested while the store cannot commit; then no
     /// change of the group is committed.
-    fn commit(&mut self, changes: &[Change]) -> Result<bool, String> {
+    fn commit(&mut self, changes: &[Change]) -> Result<bool, StoreError> {
         let started = Instant::now();
         let mut is_blocked = false;
-        while let Err(error) = self.state.writer.commit(changes, self.clock.now()) {
+        while let Err(error) = self.state.writer.commit(changes, self.arguments.clock.now()) {
             match error {
                 StoreError::Full { .. } => {
-                    if !self.metrics.set_store_full(true) {
+                    if !self.arguments.metrics.set_store_full(true) {
                         tracing::error!(%error, "store is full; rejecting commits");
                     }
-                    if self.stop.load(Ordering::Acquire) {
+                    if self.mailbox.is_stopping() {
                         return Ok(false);
                     }
                     std::thread::park_timeout(STORE_RETRY_DELAY);
@@ -251,9 +228,9 @@ impl CommitterThread {
                 StoreError::Rotation { .. } => {
                     if !std::mem::replace(&mut is_blocked, true) {
                         tracing::error!(%error, "commits are blocked; retrying");
-                        self.metrics.set_commit_failure(Some(error.to_string()));
+                        self.arguments.metrics.set_commit_failure(Some(error.to_string()));
                     }
-                    if self.stop.load(Ordering::Acquire) {
+                    if self.mailbox.is_stopping() {
                         return Ok(false);
                     }
                     std::thread::park_timeout(STORE_RETRY_DELAY);
@@ -266,47 +243,36 @@ impl CommitterThread {
                     self.await_log(&error)?;
                     break;
                 }
-                error => return Err(self.failed(&error)),
+                error => return Err(error),
             }
         }
         self.sequences.extend_from_slice(self.state.writer.work_sequences());
         if is_blocked {
-            self.metrics.set_commit_failure(None);
+            self.arguments.metrics.set_commit_failure(None);
             tracing::info!("commits continue");
         }
-        if self.metrics.set_store_full(false) {
+        if self.arguments.metrics.set_store_full(false) {
             tracing::info!("store has free space again");
         }
-        self.metrics.commits.inc();
-        self.metrics.commit_changes.observe(count(changes.len()));
-        self.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
+        self.arguments.metrics.commits.inc();
+        self.arguments.metrics.commit_changes.observe(count(changes.len()));
+        self.arguments.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
         Ok(true)
     }
 
     /// Retries the commit until its log responds. Fails if a stop is requested meanwhile: the next opening
     /// determines whether the group is committed.
-    fn await_log(&mut self, error: &StoreError) -> Result<(), String> {
+    fn await_log(&mut self, error: &StoreError) -> Result<(), StoreError> {
         tracing::error!(%error, "replicated log unavailable; commits are blocked");
         let started = Instant::now();
         while let Err(error) = self.state.writer.retry_commit() {
-            if !matches!(error, StoreError::Unavailable { .. }) {
-                return Err(self.failed(&error));
-            }
-            if self.stop.load(Ordering::Acquire) {
-                return Err(error.to_string());
+            if !matches!(error, StoreError::Unavailable { .. }) || self.mailbox.is_stopping() {
+                return Err(error);
             }
             std::thread::park_timeout(LOG_RETRY_DELAY);
         }
         tracing::info!(waited = ?started.elapsed(), "replicated log available again");
         Ok(())
-    }
-
-    fn failed(&self, error: &StoreError) -> String {
-        match error {
-            StoreError::Fenced { .. } => self.instances.mark_lost(),
-            error => tracing::error!(%error, "commit failed"),
-        }
-        error.to_string()
     }
 
     fn complete(&mut self, changes: &[Change], completions: &mut Vec<PendingCompletion>) {
@@ -315,19 +281,19 @@ impl CommitterThread {
             _ => None,
         });
         for commit in commits.clone() {
-            self.metrics.count_commit(commit, &mut self.tenant_cache);
+            self.arguments.metrics.count_commit(commit, &mut self.tenant_cache);
         }
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = &self.arguments.observer {
             commits.for_each(|commit| observer.on_commit(commit));
         }
         if changes.iter().any(stores_dead_letter) {
-            self.instances.context.dead_letters_added.notify_one();
+            self.arguments.dead_letters_added.notify_one();
         }
         for (done, mailbox) in completions.drain(..) {
             done.complete();
             if let Some(mailbox) = mailbox {
                 mailbox.committed();
-                self.instances.check_idle(&mailbox);
+                self.arguments.live.check_idle(&mailbox);
             }
         }
     }
@@ -335,7 +301,7 @@ impl CommitterThread {
     /// Reports the group to the tracer.
     fn trace(&self, gathered: &mut CommitGroup, started: Instant, ended: Instant) {
         let CommitGroup { changes, followed, .. } = gathered;
-        if let Some(tracer) = self.instances.context.tracer.as_ref().filter(|_| !followed.is_empty()) {
+        if let Some(tracer) = self.arguments.tracer.as_ref().filter(|_| !followed.is_empty()) {
             tracer.committed(&CommitGroupSpan { traced: followed, changes, started, ended });
         }
         followed.clear();

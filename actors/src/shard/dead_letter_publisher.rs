@@ -6,21 +6,20 @@
 //! letter: the publisher retries until the bus accepts the copy. A copy that is too large is published
 //! without the original, which remains in the stored dead letter.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use orlog_bus::subject::{Subject, SubjectKind};
 use orlog_bus::{Bus, Error as BusError, Message as BusMessage, codec};
 use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Event, EventId, EventType, Input};
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use orlog_store::Reader;
 use serde_json::Value;
+use tokio::sync::Notify;
 
-use crate::abort_on_drop::AbortOnDrop;
 use crate::instance::completion::Completion;
-use crate::instance::registry::InstanceRegistry;
-use crate::publish_with_retry;
-use crate::shard::submission::Submission;
-use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
+use crate::publish::publish_with_retry;
+use crate::shard::submission::{CommitterHandle, Submission};
+use crate::supervision::TaskKind;
+use crate::telemetry::metrics::ActorKind;
 
 /// Type of the events that carry copies of dead letters.
 const DEAD_LETTER: &str = "orlog.dead_letter";
@@ -31,71 +30,36 @@ const PAGE: usize = 16;
 pub type DeadLetterEncoder = Arc<dyn Fn(&DeadLetter) -> Value + Send + Sync>;
 
 /// Dead-letter publisher actor.
-pub(crate) struct DeadLetterPublisherActor;
+pub(crate) struct DeadLetterPublisher;
+
+impl TaskKind for DeadLetterPublisher {
+    const KIND: ActorKind = ActorKind::DeadLetterPublisher;
+}
 
 /// Arguments of the dead-letter publisher.
-#[derive(Clone)]
 pub(crate) struct Arguments {
-    pub(crate) instances: Arc<InstanceRegistry>,
+    pub(crate) reader: Reader,
+    pub(crate) committer: CommitterHandle,
+    /// Notified when dead letters were added.
+    pub(crate) added: Arc<Notify>,
     pub(crate) bus: Arc<dyn Bus>,
-    pub(crate) show: DeadLetterEncoder,
-}
-
-/// Messages of the dead-letter publisher.
-pub(crate) enum Message {
-    /// The publishing task ended.
-    Ended(String),
-}
-
-/// State of the dead-letter publisher.
-pub(crate) struct State {
-    _publishing: AbortOnDrop,
-    _alive: LiveActorGuard,
-}
-
-impl Actor for DeadLetterPublisherActor {
-    type Msg = Message;
-    type State = State;
-    type Arguments = Arguments;
-
-    async fn pre_start(
-        &self,
-        myself: ActorRef<Message>,
-        arguments: Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        let alive = arguments.instances.context.metrics.actor_started(ActorKind::DeadLetterPublisher);
-        let publishing = async move {
-            let Err(reason) = publish_all(arguments).await;
-            reason.to_string()
-        };
-        Ok(State { _publishing: AbortOnDrop::spawn(&myself, publishing, Message::Ended), _alive: alive })
-    }
-
-    async fn handle(
-        &self,
-        _: ActorRef<Message>,
-        message: Message,
-        _: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        let Message::Ended(reason) = message;
-        Err(reason.into())
-    }
+    pub(crate) encoder: DeadLetterEncoder,
 }
 
 /// Publishes copies until an error occurs, starting with those of a previous incarnation.
-async fn publish_all(arguments: Arguments) -> Result<Infallible, ActorProcessingErr> {
-    let Arguments { instances, bus, show } = arguments;
-    let context = &instances.context;
+pub(crate) async fn publish_all(arguments: Arguments) -> Result<(), String> {
+    let Arguments { reader, committer, added, bus, encoder } = arguments;
     let mut after = 0;
     loop {
-        let page = context.reader.unpublished_dead_letters(after, PAGE)?;
+        let page = reader.unpublished_dead_letters(after, PAGE).map_err(|error| error.to_string())?;
         if page.is_empty() {
-            context.dead_letters_added.notified().await;
+            added.notified().await;
         }
         for (sequence, dead_letter) in page {
-            publish(&*bus, &dead_letter, show(&dead_letter)).await;
+            publish(&*bus, &dead_letter, encoder(&dead_letter)).await;
             let change = Change::DeadLetterPublished { sequence };
-            instances.committer()?.submit(Submission::new(change, Completion::None))?;
+            let submission = Submission::new(change, Completion::None);
+            committer.submit(submission).map_err(|error| error.to_string())?;
             after = sequence;
         }
     }
@@ -115,7 +79,7 @@ async fn publish(bus: &dyn Bus, dead_letter: &DeadLetter, encoded: Value) {
 
 /// Retries until the bus stores the message; returns an error if the bus rejects it permanently.
 async fn try_publish(bus: &dyn Bus, message: BusMessage) -> Result<(), BusError> {
-    publish_with_retry::publish_with_retry(bus, vec![message], "dead letter copies").await
+    publish_with_retry(bus, vec![message], "dead letter copies").await
 }
 
 fn without_original(dead_letter: &DeadLetter, mut encoded: Value, error: &BusError) -> Value {

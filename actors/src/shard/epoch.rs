@@ -52,8 +52,8 @@ impl ShardEpoch {
         self.dispatched.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts an item that is completed or dropped.
-    pub(crate) fn item_dropped(&self) {
+    /// Counts an item whose dispatch has ended.
+    pub(crate) fn item_ended(&self) {
         self.dispatched.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -5,9 +5,13 @@
 //! has received every row that was committed since its last read of the store. If the queue overflows,
 //! it drops its rows, and the next batch requests a rescan: the receiver then reads the store.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use orlog_model::{Change, Commit, OutboxKey, WorkItem};
+use ractor::{ActorRef, Message};
 use tokio::sync::Notify;
+
+use crate::shard::armed_timers::TimerChange;
 
 /// Queue of rows of durable commits; see the module documentation.
 pub(crate) struct FreshQueue<T> {
@@ -71,9 +75,21 @@ impl<T> FreshQueue<T> {
         std::mem::replace(&mut *self.lock(), FreshBatch::new(false))
     }
 
+    /// Sends `wake` to the receiver at once and for each batch, until the receiver has stopped.
+    pub(crate) async fn wake<M: Message>(
+        &self,
+        actor: ActorRef<M>,
+        wake: impl Fn() -> M + Send,
+    ) -> Result<(), String> {
+        while actor.cast(wake()).is_ok() {
+            self.wait_filled().await;
+        }
+        Ok(())
+    }
+
     /// Waits for the first row after [`FreshQueue::take`]. Later rows cause no further notification, so
     /// that a slow receiver gets one message, regardless of the number of commits.
-    pub(crate) async fn wait_filled(&self) {
+    async fn wait_filled(&self) {
         self.filled.notified().await;
     }
 
@@ -86,6 +102,64 @@ impl<T> FreshQueue<T> {
     fn lock(&self) -> MutexGuard<'_, FreshBatch<T>> {
         // The batch is consistent after every statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Work item of a durable commit, with its outbox key.
+pub(crate) type StoredWork = (OutboxKey, WorkItem);
+
+/// Queues of one incarnation of a shard.
+pub(crate) struct FreshRows {
+    work: Arc<FreshQueue<StoredWork>>,
+    timers: Arc<FreshQueue<TimerChange>>,
+    /// Rows of the current group; empty between groups.
+    work_buffer: Vec<StoredWork>,
+    timer_buffer: Vec<TimerChange>,
+}
+
+impl FreshRows {
+    /// Creates the sender of both queues.
+    pub(crate) fn new(work: Arc<FreshQueue<StoredWork>>, timers: Arc<FreshQueue<TimerChange>>) -> Self {
+        Self { work, timers, work_buffer: Vec::new(), timer_buffer: Vec::new() }
+    }
+
+    /// Hands over a durable group. `sequences` are the outbox sequences of its work items, in order.
+    pub(crate) fn hand_over(
+        &mut self,
+        changes: impl Iterator<Item = Change>,
+        mut sequences: impl Iterator<Item = u64>,
+    ) {
+        let mut is_replaced = false;
+        for change in changes {
+            match change {
+                Change::Apply(commit) => self.add(*commit, &mut sequences),
+                // A replay is rare, and it also deletes work items and timers.
+                Change::Replace(_) => is_replaced = true,
+                _ => {}
+            }
+        }
+        if is_replaced {
+            self.work_buffer.clear();
+            self.timer_buffer.clear();
+            self.work.request_rescan();
+            self.timers.request_rescan();
+        } else {
+            self.work.push(&mut self.work_buffer);
+            self.timers.push(&mut self.timer_buffer);
+        }
+    }
+
+    fn add(&mut self, commit: Commit, sequences: &mut impl Iterator<Item = u64>) {
+        let Commit { key, work, arm, disarm, .. } = commit;
+        self.work_buffer.extend(
+            work.into_iter()
+                .zip(sequences)
+                .map(|(item, sequence)| (OutboxKey { destination: item.destination(), sequence }, item)),
+        );
+        let disarmed = disarm.into_iter().map(|timer| TimerChange::Disarm(key.clone(), timer));
+        self.timer_buffer.extend(disarmed);
+        let armed = arm.into_iter().map(|timer| TimerChange::Arm(key.clone(), timer));
+        self.timer_buffer.extend(armed);
     }
 }
 

@@ -12,108 +12,91 @@
 //! the event to each instance as a signal and acknowledges the event when the bus has stored the
 //! signals.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlog_bus::workflow::{self, WorkflowMessage};
-use orlog_bus::{Delivery, Error as BusError, Message as BusMessage, subject};
+use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, subject};
 use orlog_model::{
-    CheckpointKey, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey, SagaName, TenantId,
+    CheckpointKey, Clock, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey,
+    SagaName, TenantId,
 };
 use orlog_program::ProgramError;
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use orlog_store::Reader;
+use ractor::ActorProcessingErr;
 
-use crate::abort_on_drop::AbortOnDrop;
+use crate::instance::InstanceRegistry;
 use crate::instance::completion::{Completion, SharedAck};
 use crate::instance::mailbox::Envelope;
-use crate::shard::event_forwarder::ForwardBatch;
-use crate::shard::stream_progress::StreamProgress;
-use crate::shard::submission::ShardUnavailable;
-pub(crate) use crate::shard::subscribe::Arguments;
-use crate::shard::subscribe::subscribe_verified;
-use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
-use crate::telemetry::tracer::IngestedEvent;
+use crate::instance::program_registry::ProgramRegistry;
+use crate::publish::publish_batch;
+use crate::shard::stream_progress::{ShardStreams, StreamProgress};
+use crate::shard::submission::{ShardUnavailable, Submission};
+use crate::shard::subscribe::{SubscriptionArguments, subscribe_verified};
+use crate::supervision::TaskKind;
+use crate::telemetry::metrics::ActorKind;
+use crate::telemetry::tracer::{IngestedEvent, Tracer};
 
+/// Label for log records.
+const LOG_LABEL: &str = "events forwarded to instances";
 /// Maximum number of messages per batch.
 const BATCH: usize = 512;
 /// Delay before a failed subscription is renewed.
 const BUS_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Ingester actor.
-pub(crate) struct IngesterActor;
+pub(crate) struct Ingester;
 
-/// Messages of the ingester.
-pub(crate) enum Message {
-    /// The task that reads the bus ended.
-    Ended(String),
+impl TaskKind for Ingester {
+    const KIND: ActorKind = ActorKind::Ingester;
 }
 
-/// State of the ingester.
-pub(crate) struct State {
-    _reading: AbortOnDrop,
-    _alive: LiveActorGuard,
-}
-
-impl Actor for IngesterActor {
-    type Msg = Message;
-    type State = State;
-    type Arguments = Arguments;
-
-    async fn pre_start(
-        &self,
-        myself: ActorRef<Message>,
-        arguments: Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        let alive = arguments.instances.context.metrics.actor_started(ActorKind::Ingester);
-        let incarnation_number = arguments.instances.incarnation_number();
-        let reading = async move {
-            let Err(error) = read(arguments, incarnation_number).await;
-            error.to_string()
-        };
-        Ok(State { _reading: AbortOnDrop::spawn(&myself, reading, Message::Ended), _alive: alive })
-    }
-
-    async fn handle(
-        &self,
-        _: ActorRef<Message>,
-        message: Message,
-        _: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        let Message::Ended(error) = message;
-        Err(error.into())
-    }
+/// Arguments of the ingester.
+pub(crate) struct Arguments {
+    pub(crate) subscription: SubscriptionArguments,
+    pub(crate) registry: Arc<InstanceRegistry>,
+    pub(crate) incarnation_number: u64,
+    /// Streams of the incarnation.
+    pub(crate) streams: Arc<ShardStreams>,
+    /// Bus to which signals are published.
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) reader: Reader,
+    pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) node: String,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// Reads until an error of the shard occurs. After an error of a bus that other processes share it
 /// subscribes again: the error concerns every shard, and their restarts would not help. Messages that are
 /// delivered again are duplicates.
-async fn read(arguments: Arguments, incarnation_number: u64) -> Result<Infallible, ActorProcessingErr> {
+pub(crate) async fn ingest(arguments: Arguments) -> Result<(), String> {
     loop {
-        let error = read_subscription(&arguments, incarnation_number).await?;
-        if arguments.source.sharing.is_none() {
-            return Err(error.into());
+        let error = match read_subscription(&arguments).await {
+            Ok(error) => error,
+            Err(error) => return Err(error.to_string()),
+        };
+        let SubscriptionArguments { source, name, .. } = &arguments.subscription;
+        if source.sharing.is_none() {
+            return Err(error.to_string());
         }
-        let Arguments { source, name, .. } = &arguments;
         tracing::warn!(stream = source.name, shard = name, %error, "subscription ended; subscribing again");
         tokio::time::sleep(BUS_RETRY_DELAY).await;
     }
 }
 
 /// Reads one subscription until the bus fails, and returns its error.
-async fn read_subscription(
-    arguments: &Arguments,
-    incarnation_number: u64,
-) -> Result<BusError, ActorProcessingErr> {
-    let source = CheckpointKey { stream: arguments.source.name.clone(), consumer: arguments.name.clone() };
-    let checkpoint = arguments.instances.context.reader.checkpoint(&source)?;
-    let mut consumer = match subscribe_verified(arguments, checkpoint).await {
+async fn read_subscription(arguments: &Arguments) -> Result<BusError, ActorProcessingErr> {
+    let SubscriptionArguments { source, name, .. } = &arguments.subscription;
+    let key = CheckpointKey { stream: source.name.clone(), consumer: name.clone() };
+    let checkpoint = arguments.reader.checkpoint(&key)?;
+    let mut consumer = match subscribe_verified(&arguments.subscription, checkpoint).await {
         Ok(consumer) => consumer,
         Err(error) => return Ok(error),
     };
-    let progress = StreamProgress::new(incarnation_number, source, checkpoint, &*consumer);
-    arguments.instances.register_stream(Arc::clone(&progress));
-    let ingest = IngestLoop { arguments: arguments.clone(), progress };
+    let progress = StreamProgress::new(key, checkpoint, &*consumer);
+    arguments.streams.register(Arc::clone(&progress));
+    let ingest = IngestLoop { arguments, progress };
     loop {
         match consumer.next(BATCH).await {
             Ok(deliveries) => ingest.ingest_all(deliveries).await?,
@@ -122,18 +105,25 @@ async fn read_subscription(
     }
 }
 
-struct IngestLoop {
-    arguments: Arguments,
+/// Messages to forward to the instances of one delivery.
+struct ForwardedDelivery {
+    sequence: u64,
+    messages: Vec<BusMessage>,
+    done: Completion,
+}
+
+struct IngestLoop<'a> {
+    arguments: &'a Arguments,
     progress: Arc<StreamProgress>,
 }
 
-impl IngestLoop {
+impl IngestLoop<'_> {
     async fn ingest_all(&self, deliveries: Vec<Delivery>) -> Result<(), ShardUnavailable> {
-        let mut forward = ForwardBatch::default();
+        let mut forward = Vec::new();
         for delivery in &deliveries {
             self.take(delivery, &mut forward)?;
         }
-        for (sequence, error) in forward.send(&*self.arguments.bus).await {
+        for (sequence, error) in self.forward(forward).await {
             if let Some(delivery) = deliveries.iter().find(|delivery| delivery.sequence == sequence) {
                 self.dead_letter_message(delivery, error)?;
             }
@@ -141,10 +131,26 @@ impl IngestLoop {
         Ok(())
     }
 
+    /// Publishes messages with retries and completes the deliveries that the bus accepted. Returns the
+    /// deliveries whose messages the bus rejects permanently, with the reason.
+    async fn forward(&self, mut batch: Vec<ForwardedDelivery>) -> Vec<(u64, String)> {
+        let mut rejected = Vec::new();
+        let done = |ForwardedDelivery { sequence, done, .. }, result: Result<(), BusError>| match result {
+            Ok(()) => done.complete(),
+            Err(error) => rejected.push((sequence, format!("cannot forward the event: {error}"))),
+        };
+        publish_batch(&*self.arguments.bus, LOG_LABEL, &mut batch, |delivery| &delivery.messages, done).await;
+        rejected
+    }
+
     /// Delivers one message to its instances.
-    fn take(&self, delivery: &Delivery, forward: &mut ForwardBatch) -> Result<(), ShardUnavailable> {
-        let instances = &self.arguments.instances;
-        instances.context.metrics.ingested.inc();
+    fn take(
+        &self,
+        delivery: &Delivery,
+        forward: &mut Vec<ForwardedDelivery>,
+    ) -> Result<(), ShardUnavailable> {
+        let Arguments { subscription, registry, incarnation_number, programs, .. } = self.arguments;
+        subscription.metrics.ingested.inc();
         if workflow::is_instance_subject(&delivery.message.subject) {
             return self.ingest_addressed(delivery);
         }
@@ -155,7 +161,7 @@ impl IngestLoop {
         };
         let mut keys = Vec::new();
         let mut errors = Vec::new();
-        for route in instances.context.programs.route(&event) {
+        for route in programs.route(&event) {
             match route {
                 Ok(key) => keys.push(key),
                 Err(error) => errors.push(error),
@@ -167,8 +173,9 @@ impl IngestLoop {
             for (saga, error) in errors {
                 self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
             }
-            let signals = keys.iter().map(|key| self.signal(&event, key, delivery.sequence));
-            forward.add(delivery.sequence, signals, Completion::Ack(ack));
+            let messages = keys.iter().map(|key| self.signal(&event, key, delivery.sequence)).collect();
+            let (sequence, done) = (delivery.sequence, Completion::Ack(ack));
+            forward.push(ForwardedDelivery { sequence, messages, done });
             return Ok(());
         }
         keys.retain(|key| self.owns(key));
@@ -186,7 +193,7 @@ impl IngestLoop {
         }
         for key in keys {
             let envelope = Envelope::new(Input::Event(event.clone()), Completion::Ack(Arc::clone(&ack)));
-            instances.deliver_in_incarnation(self.progress.incarnation_number, &key, envelope)?;
+            registry.deliver_in_incarnation(*incarnation_number, &key, envelope)?;
         }
         Ok(())
     }
@@ -204,7 +211,7 @@ impl IngestLoop {
         let started = self.trace_start();
         let input = match workflow::decode(&delivery.message, delivery.published_at) {
             Ok(WorkflowMessage::Command(command)) => {
-                if let Some(reason) = self.arguments.source.bus.rejection(&delivery.message) {
+                if let Some(reason) = self.arguments.subscription.source.bus.rejection(&delivery.message) {
                     return self.dead_letter_message(delivery, reason);
                 }
                 Input::Workflow(command)
@@ -216,21 +223,18 @@ impl IngestLoop {
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
         let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1);
-        self.arguments.instances.deliver_in_incarnation(
-            self.progress.incarnation_number,
-            &key,
-            Envelope::new(input, Completion::Ack(ack)),
-        )
+        let envelope = Envelope::new(input, Completion::Ack(ack));
+        self.arguments.registry.deliver_in_incarnation(self.arguments.incarnation_number, &key, envelope)
     }
 
     /// Returns the current time if tracing is enabled.
     fn trace_start(&self) -> Option<Instant> {
-        self.arguments.instances.context.tracer.as_ref().map(|_| Instant::now())
+        self.arguments.tracer.as_ref().map(|_| Instant::now())
     }
 
     /// Sets the ingest span as the parent of the consequences of the event.
     fn follow(&self, event: &mut Event, delivery: &Delivery, instances: usize, started: Option<Instant>) {
-        let (Some(tracer), Some(started)) = (&self.arguments.instances.context.tracer, started) else {
+        let (Some(tracer), Some(started)) = (&self.arguments.tracer, started) else {
             return;
         };
         let ingested = IngestedEvent {
@@ -240,7 +244,7 @@ impl IngestLoop {
             source: &event.source,
             time: event.time,
             trace: event.trace.as_ref(),
-            stream_position: (&self.arguments.source.name, delivery.sequence),
+            stream_position: (&self.arguments.subscription.source.name, delivery.sequence),
             instances,
             started,
         };
@@ -250,24 +254,24 @@ impl IngestLoop {
     }
 
     fn owns(&self, key: &InstanceKey) -> bool {
-        self.arguments.slots.contains(&self.arguments.instances.context.slots.slot_of(key).0)
+        self.arguments.subscription.owns_slot(self.arguments.subscription.slot_assigner.slot_of(key))
     }
 
     /// Returns true if this shard handles data of the tenant that belongs to no instance.
     fn owns_tenant(&self, tenant: &TenantId) -> bool {
-        self.arguments.slots.contains(&self.arguments.instances.context.slots.home_slot(tenant).0)
+        self.arguments.subscription.owns_slot(self.arguments.subscription.slot_assigner.home_slot(tenant))
     }
 
     /// Returns true if instances of a tenant may run in other processes.
     fn sends_on(&self, tenant: &TenantId) -> bool {
-        self.arguments.source.sharing.is_some()
-            && self.arguments.instances.context.slots.is_key_sharded(tenant)
+        self.arguments.subscription.source.sharing.is_some()
+            && self.arguments.subscription.slot_assigner.is_key_sharded(tenant)
     }
 
     /// Creates the signal of an event for one instance. Its id is derived from the stream position, so that
     /// it is sent once.
     fn signal(&self, event: &Event, key: &InstanceKey, sequence: u64) -> BusMessage {
-        let id = format!("{}:{}:{sequence}", key.saga, self.arguments.source.name);
+        let id = format!("{}:{}:{sequence}", key.saga, self.arguments.subscription.source.name);
         BusMessage { id: Some(id), ..workflow::encode_signal(key, event) }
     }
 
@@ -287,11 +291,11 @@ impl IngestLoop {
             original,
             DeadLetterReason::Undecodable,
             error,
-            &self.arguments.instances.context.node,
+            &self.arguments.node,
             delivery.published_at,
         );
         let done = Completion::Ack(SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1));
-        self.arguments.instances.store_dead_letter(dead_letter, None, done)
+        self.store(dead_letter, done)
     }
 
     fn dead_letter_event(
@@ -306,9 +310,14 @@ impl IngestLoop {
             DeadLetterOriginal::Input(Box::new(Input::Event(event.clone()))),
             DeadLetterReason::SchemaMismatch,
             format!("saga {saga}: {error}"),
-            &self.arguments.instances.context.node,
+            &self.arguments.node,
             event.time,
         );
-        self.arguments.instances.store_dead_letter(dead_letter, None, done)
+        self.store(dead_letter, done)
+    }
+
+    fn store(&self, dead_letter: DeadLetter, done: Completion) -> Result<(), ShardUnavailable> {
+        let Arguments { registry, clock, subscription, .. } = self.arguments;
+        registry.submit(Submission::dead_letter(dead_letter, clock.now(), &subscription.metrics, done))
     }
 }

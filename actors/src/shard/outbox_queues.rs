@@ -11,8 +11,8 @@ use std::sync::Arc;
 use orlog_model::Destination;
 use orlog_store::{Error, Reader};
 
-use crate::effects::window::{Window, WindowKey};
-use crate::shard::fresh_rows::StoredWork;
+use crate::effects::work_dispatch::{Window, WindowKey};
+use crate::shard::fresh_queue::StoredWork;
 
 /// Maximum number of items of a destination in memory, and number of items read per page.
 const PAGE: usize = 256;

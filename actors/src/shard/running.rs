@@ -4,11 +4,24 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use orlog_model::{InstanceKey, SlotAssigner};
+use orlog_bus::Bus;
+use orlog_effect::LeaseEnd;
+use orlog_model::{Clock, InstanceKey, SlotAssigner};
 use orlog_store::{Reader, Writer};
+use tokio::sync::Mutex;
 
-use crate::instance::registry::InstanceRegistry;
-use crate::shard::committer::SharedWriter;
+use crate::effects::providers::ProviderRegistry;
+use crate::instance::InstanceRegistry;
+use crate::instance::live_instances::LiveInstances;
+use crate::instance::program_registry::ProgramRegistry;
+use crate::instance::saga::state::QuarantinedInstances;
+use crate::runtime::limits::Limits;
+use crate::shard::committer::{CommitObserver, SharedWriter, WriterState};
+use crate::shard::dead_letter_publisher::DeadLetterEncoder;
+use crate::shard::event_source::EventSource;
+use crate::shard::subscribe::LostStreams;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::tracer::Tracer;
 
 /// Dependencies of a shard.
 pub struct ShardDependencies {
@@ -22,33 +35,86 @@ pub struct ShardDependencies {
     pub reader: Reader,
 }
 
-/// A running shard.
+/// Dependencies and settings that the shards of a process share. The shard actor gives its children what
+/// each uses.
+pub(crate) struct ShardTemplate {
+    pub(crate) node: String,
+    pub(crate) limits: Limits,
+    pub(crate) slots: SlotAssigner,
+    /// Whether streams that lost messages are read.
+    pub(crate) accept_data_loss: bool,
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) sources: Vec<EventSource>,
+    pub(crate) providers: Arc<ProviderRegistry>,
+    pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) dead_letter_encoder: DeadLetterEncoder,
+    pub(crate) observer: Option<Arc<dyn CommitObserver>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
+}
+
+/// A running shard: what survives a restart of its actor.
 pub(crate) struct RunningShard {
     pub(crate) index: u16,
     pub(crate) slots: Range<u16>,
-    pub(crate) instances: Arc<InstanceRegistry>,
+    pub(crate) registry: Arc<InstanceRegistry>,
+    pub(crate) live: Arc<LiveInstances>,
+    pub(crate) quarantined: Arc<QuarantinedInstances>,
+    pub(crate) lost_streams: Arc<LostStreams>,
     pub(crate) writer: SharedWriter,
+    pub(crate) reader: Reader,
+    pub(crate) shared: Arc<ShardTemplate>,
 }
 
 impl RunningShard {
+    pub(crate) fn new(
+        dependencies: ShardDependencies,
+        shared: &Arc<ShardTemplate>,
+        lease: LeaseEnd,
+    ) -> Arc<Self> {
+        let ShardTemplate { limits, metrics, .. } = &**shared;
+        let live = LiveInstances::new(limits.max_live_instances, limits.idle_timeout, Arc::clone(metrics));
+        Arc::new(Self {
+            index: dependencies.index,
+            slots: dependencies.slots,
+            registry: InstanceRegistry::new(Arc::clone(&live), lease, metrics.inputs.clone()),
+            live,
+            quarantined: Arc::default(),
+            lost_streams: Arc::default(),
+            writer: Arc::new(Mutex::new(WriterState { writer: dependencies.writer, failed: false })),
+            reader: dependencies.reader,
+            shared: Arc::clone(shared),
+        })
+    }
+
+    /// Returns the name of the shard at its streams.
+    pub(crate) fn name(&self) -> String {
+        format!("shard-{}", self.index)
+    }
+
     /// Returns true if the shard is idle. Checks the instances first: when they are idle, their work is in
     /// the outbox.
     pub(crate) fn is_idle(&self) -> bool {
-        let reader = &self.instances.context.reader;
-        self.has_settled() && reader.outbox_depth().is_ok_and(|depth| depth == 0)
+        self.has_settled() && self.reader.outbox_depth().is_ok_and(|depth| depth == 0)
     }
 
     /// Returns true if nothing is in flight; the outbox may have work items.
     pub(crate) fn has_settled(&self) -> bool {
-        let reader = &self.instances.context.reader;
-        self.instances.is_idle()
-            && self.instances.epoch().dispatched() == 0
-            && reader.unpublished_dead_letters(0, 1).is_ok_and(|dead_letters| dead_letters.is_empty())
+        self.live.is_idle()
+            && self.registry.epoch().dispatched() == 0
+            && self.reader.unpublished_dead_letters(0, 1).is_ok_and(|dead_letters| dead_letters.is_empty())
+    }
+
+    /// Ends the shard in this process at once: no attempt runs and nothing is committed.
+    pub(crate) fn end(&self) {
+        self.registry.release();
+        self.registry.epoch().cancel();
     }
 
     /// Closes the store, even if other code still holds references.
     pub(crate) async fn close(&self) -> Result<(), orlog_store::Error> {
-        self.instances.close();
+        self.registry.close();
         let mut state = Arc::clone(&self.writer).lock_owned().await;
         // Closing writes to the disk.
         let closed = tokio::task::spawn_blocking(move || state.writer.close()).await;

@@ -10,9 +10,26 @@ use orlog_bus::{Acker, Consumer, StreamAnomaly};
 use orlog_model::{Change, CheckpointKey, StreamPosition};
 use uuid::Uuid;
 
+/// Streams that one incarnation of a shard reads.
+#[derive(Default)]
+pub(crate) struct ShardStreams(Mutex<Vec<Arc<StreamProgress>>>);
+
+impl ShardStreams {
+    /// Adds a stream; replaces its earlier subscription.
+    pub(crate) fn register(&self, progress: Arc<StreamProgress>) {
+        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|other| other.source != progress.source);
+        streams.push(progress);
+    }
+
+    /// Returns the progress in each stream.
+    pub(crate) fn all(&self) -> Vec<Arc<StreamProgress>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// Progress in one stream, within one incarnation of the shard.
 pub(crate) struct StreamProgress {
-    pub(crate) incarnation_number: u64,
     pub(crate) acker: Arc<dyn Acker>,
     source: CheckpointKey,
     stream_id: Uuid,
@@ -33,7 +50,6 @@ struct ProgressState {
 impl StreamProgress {
     /// Creates the progress of a consumer that started at this checkpoint.
     pub(crate) fn new(
-        incarnation_number: u64,
         source: CheckpointKey,
         checkpoint: Option<StreamPosition>,
         consumer: &dyn Consumer,
@@ -48,7 +64,6 @@ impl StreamProgress {
         };
         let state = ProgressState { staged: Vec::new(), next, current: None, unsynced: None };
         Arc::new(Self {
-            incarnation_number,
             acker: consumer.acker(),
             source,
             stream_id: start.stream_id,

@@ -1,13 +1,14 @@
 //! Subscription of an ingester to its stream, and the check of the stream against its checkpoint.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use orlog_bus::{Bus, Consumer, Error as BusError, MaxInFlight, RetryLog, SubscriptionStart};
-use orlog_model::StreamPosition;
+use orlog_bus::{Consumer, Error as BusError, MaxInFlight, RetryLog, SubscriptionStart};
+use orlog_model::{Slot, SlotAssigner, StreamPosition};
 
-use crate::instance::registry::InstanceRegistry;
 use crate::shard::event_source::EventSource;
+use crate::telemetry::metrics::{GaugeGuard, Metrics};
 
 /// Delay before a retry while the consumer of the previous incarnation is still active.
 const RESUBSCRIBE_DELAY: Duration = Duration::from_millis(20);
@@ -16,27 +17,56 @@ const LOST_STREAM_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Delay before a request to an unavailable bus is retried.
 const BUS_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Arguments of the ingester.
-#[derive(Clone)]
-pub(crate) struct Arguments {
-    pub(crate) instances: Arc<InstanceRegistry>,
-    /// Bus to which signals are published.
-    pub(crate) bus: Arc<dyn Bus>,
+/// Subscription of a shard to a stream.
+pub(crate) struct SubscriptionArguments {
     pub(crate) source: EventSource,
     /// Durable name of the subscription.
     pub(crate) name: String,
     /// Slots of the shard.
     pub(crate) slots: std::ops::Range<u16>,
+    pub(crate) slot_assigner: SlotAssigner,
+    pub(crate) max_in_flight: MaxInFlight,
+    /// Whether streams that lost messages are read.
+    pub(crate) accept_data_loss: bool,
+    pub(crate) lost_streams: Arc<LostStreams>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl SubscriptionArguments {
+    /// Returns true if the shard owns a slot.
+    pub(crate) fn owns_slot(&self, slot: Slot) -> bool {
+        self.slots.contains(&slot.0)
+    }
+}
+
+/// Streams of a shard that lost messages and are not read, with the reason.
+#[derive(Default)]
+pub(crate) struct LostStreams(Mutex<BTreeMap<String, String>>);
+
+impl LostStreams {
+    /// Records why a stream is not read; `None` if it is read.
+    fn set(&self, stream: &str, reason: Option<String>, metrics: &Metrics) {
+        let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_lost = i64::from(reason.is_some());
+        let before = match reason {
+            Some(reason) => lost.insert(stream.to_owned(), reason),
+            None => lost.remove(stream),
+        };
+        metrics.streams_lost.inc_by(is_lost - i64::from(before.is_some()));
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<String, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Subscribes when the stream matches its checkpoint. A stream that lost messages is not read: its shard
 /// would skip messages without notice. If an operator has accepted the loss, it is read from a position
 /// that skips no message.
 pub(crate) async fn subscribe_verified(
-    arguments: &Arguments,
+    arguments: &SubscriptionArguments,
     after: Option<StreamPosition>,
 ) -> Result<Box<dyn Consumer>, BusError> {
-    let (instances, stream) = (&arguments.instances, &arguments.source.name);
     let mut is_reported = false;
     loop {
         let consumer = subscribe(arguments, after).await?;
@@ -44,9 +74,10 @@ pub(crate) async fn subscribe_verified(
         if !std::mem::replace(&mut is_reported, anomaly.is_some()) {
             report_anomaly(arguments, consumer.subscription_start());
         }
-        let lost = anomaly.filter(|found| found.is_loss() && !instances.context.accept_data_loss);
+        let lost = anomaly.filter(|found| found.is_loss() && !arguments.accept_data_loss);
         let is_lost = lost.is_some();
-        instances.set_lost_stream(stream, lost.map(|found| found.to_string()));
+        let reason = lost.map(|found| found.to_string());
+        arguments.lost_streams.set(&arguments.source.name, reason, &arguments.metrics);
         if !is_lost {
             return Ok(consumer);
         }
@@ -56,17 +87,13 @@ pub(crate) async fn subscribe_verified(
 }
 
 async fn subscribe(
-    arguments: &Arguments,
+    arguments: &SubscriptionArguments,
     after: Option<StreamPosition>,
 ) -> Result<Box<dyn Consumer>, BusError> {
-    let Arguments { instances, source, name, slots, .. } = arguments;
+    let SubscriptionArguments { source, name, slots, metrics, .. } = arguments;
     let after = after.unwrap_or_else(|| StreamPosition::after(source.bus.stream_id(), 0));
-    let limits = &instances.context.limits;
-    let bound = MaxInFlight {
-        total: limits.max_in_flight_per_ingester,
-        per_tenant: Some(limits.max_in_flight_per_tenant),
-    };
-    let subscription = source.subscription(name, &instances.context.slots, slots, Some(after), bound);
+    let subscription =
+        source.subscription(name, &arguments.slot_assigner, slots, Some(after), arguments.max_in_flight);
     let mut retries = RetryLog::default();
     let mut failing = None;
     loop {
@@ -78,7 +105,7 @@ async fn subscribe(
                 retries.failed(|failures| {
                     tracing::warn!(stream = source.name, shard = name, %error, failures, "subscription failed; retrying");
                 });
-                failing.get_or_insert_with(|| Failing::new(instances));
+                failing.get_or_insert_with(|| GaugeGuard::add(&metrics.subscriptions_failing, 1));
                 tokio::time::sleep(BUS_RETRY_DELAY).await;
             }
             other => return other,
@@ -86,27 +113,11 @@ async fn subscribe(
     }
 }
 
-/// A subscription that fails, in the metrics; dropping it ends the failure.
-struct Failing<'a>(&'a InstanceRegistry);
-
-impl<'a> Failing<'a> {
-    fn new(instances: &'a InstanceRegistry) -> Self {
-        instances.context.metrics.subscriptions_failing.inc();
-        Self(instances)
-    }
-}
-
-impl Drop for Failing<'_> {
-    fn drop(&mut self) {
-        self.0.context.metrics.subscriptions_failing.dec();
-    }
-}
-
 /// Logs a stream anomaly at the checkpoint.
-fn report_anomaly(arguments: &Arguments, start: &SubscriptionStart) {
+fn report_anomaly(arguments: &SubscriptionArguments, start: &SubscriptionStart) {
     let Some(found) = &start.anomaly else { return };
     let (stream, shard) = (&arguments.source.name, &arguments.name);
-    if found.is_loss() && !arguments.instances.context.accept_data_loss {
+    if found.is_loss() && !arguments.accept_data_loss {
         tracing::error!(
             stream,
             shard,
@@ -117,5 +128,5 @@ fn report_anomaly(arguments: &Arguments, start: &SubscriptionStart) {
         tracing::error!(stream, shard, goes_on_after = start.after, "{found}");
     }
     let label = [("stream", stream.clone()), ("kind", found.as_str().to_owned())];
-    arguments.instances.context.metrics.stream_anomalies.get_or_create(&label).inc();
+    arguments.metrics.stream_anomalies.get_or_create(&label).inc();
 }

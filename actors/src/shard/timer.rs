@@ -8,17 +8,18 @@
 
 use std::sync::Arc;
 
-use orlog_model::{Input, InstanceKey, SteadyTime, Timer as Row, TimerFired, Timestamp};
+use orlog_model::{Clock, Input, InstanceKey, SlotAssigner, SteadyTime, Timer as Row, TimerFired, Timestamp};
+use orlog_store::Reader;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::abort_on_drop::AbortOnDrop;
+use crate::instance::InstanceRegistry;
 use crate::instance::completion::Completion;
 use crate::instance::mailbox::Envelope;
-use crate::instance::registry::InstanceRegistry;
 use crate::shard::armed_timers::{ArmedTimers, Now, TimerChange};
 use crate::shard::fresh_queue::FreshQueue;
-use crate::telemetry::metrics::{ActorKind, LiveActorGuard, MailboxGuard};
+use crate::supervision::ActorTask;
+use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
 
 /// Number of timers read per page.
 const PAGE: usize = 1024;
@@ -30,39 +31,43 @@ pub(crate) struct TimerActor;
 
 /// Arguments of the timer actor.
 pub(crate) struct Arguments {
-    pub(crate) instances: Arc<InstanceRegistry>,
+    pub(crate) registry: Arc<InstanceRegistry>,
     pub(crate) fresh: Arc<FreshQueue<TimerChange>>,
+    pub(crate) reader: Reader,
+    pub(crate) slots: SlotAssigner,
+    pub(crate) max_firing_timers: usize,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Messages of the timer actor.
 pub(crate) enum Message {
     /// Commits changed timers.
-    Wake(MailboxGuard),
+    Wake(GaugeGuard),
     /// The next timer is due.
-    Alarm,
+    Alarm(Result<(), String>),
     /// More timers can fire.
-    Capacity,
-    /// A watching task ended.
-    Ended(String),
+    Capacity(Result<(), String>),
+    /// The task that waits for changes ended.
+    Ended(Result<(), String>),
 }
 
 /// State of the timer actor.
 pub(crate) struct State {
-    instances: Arc<InstanceRegistry>,
-    fresh: Arc<FreshQueue<TimerChange>>,
+    own: Arguments,
     armed: ArmedTimers,
     alarm: Option<ScheduledWake>,
     /// Places of fired timers.
     firing: Arc<Semaphore>,
     /// Waits for places while due timers have none.
-    blocked: Option<AbortOnDrop>,
-    _watch: AbortOnDrop,
-    _alive: LiveActorGuard,
+    blocked: Option<ActorTask>,
+    _watch: ActorTask,
+    _alive: GaugeGuard,
 }
 
 struct ScheduledWake {
     at: (SteadyTime, Timestamp),
-    _task: AbortOnDrop,
+    _task: ActorTask,
 }
 
 impl Actor for TimerActor {
@@ -73,30 +78,22 @@ impl Actor for TimerActor {
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        Arguments { instances, fresh }: Arguments,
+        arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let metrics = Arc::clone(&instances.context.metrics);
-        let alive = metrics.actor_started(ActorKind::Timer);
-        let armed = ArmedTimers::new(instances.context.slots.clone(), CAPACITY);
-        let (actor, queue) = (myself.clone(), Arc::clone(&fresh));
+        let alive = arguments.metrics.actor_started(ActorKind::Timer);
+        let (actor, queue) = (myself.clone(), Arc::clone(&arguments.fresh));
+        let metrics = Arc::clone(&arguments.metrics);
         let watch = async move {
-            let wake = || Message::Wake(metrics.messages_enqueued(ActorKind::Timer, 1));
-            while actor.cast(wake()).is_ok() {
-                queue.wait_filled().await;
-            }
-            "the timer stopped".to_owned()
+            queue.wake(actor, || Message::Wake(metrics.messages_enqueued(ActorKind::Timer, 1))).await
         };
-        let watch = AbortOnDrop::spawn(&myself, watch, Message::Ended);
-        let firing = Arc::new(Semaphore::new(instances.context.limits.max_firing_timers));
         Ok(State {
-            instances,
-            fresh,
-            armed,
+            armed: ArmedTimers::new(arguments.slots.clone(), CAPACITY),
             alarm: None,
-            firing,
+            firing: Arc::new(Semaphore::new(arguments.max_firing_timers)),
             blocked: None,
-            _watch: watch,
+            _watch: ActorTask::spawn(&myself, watch, Message::Ended),
             _alive: alive,
+            own: arguments,
         })
     }
 
@@ -112,9 +109,15 @@ impl Actor for TimerActor {
                 state.apply_fresh();
             }
             // Cleared even if the clock is slightly early: then the wake-up is scheduled again.
-            Message::Alarm => state.alarm = None,
-            Message::Capacity => state.blocked = None,
-            Message::Ended(reason) => return Err(reason.into()),
+            Message::Alarm(due) => {
+                due?;
+                state.alarm = None;
+            }
+            Message::Capacity(free) => {
+                free?;
+                state.blocked = None;
+            }
+            Message::Ended(result) => result?,
         }
         if state.blocked.is_none() {
             state.fire_due(&myself)?;
@@ -126,7 +129,7 @@ impl Actor for TimerActor {
 
 impl State {
     fn apply_fresh(&mut self) {
-        let batch = self.fresh.take();
+        let batch = self.own.fresh.take();
         if batch.rescan {
             self.armed.reset();
         }
@@ -147,33 +150,28 @@ impl State {
                 return Ok(());
             };
             let Some((key, row)) = self.armed.pop_due(now) else { return Ok(()) };
-            fire(&self.instances, &key, row, place);
+            self.fire(&key, row, place);
         }
     }
 
     fn now(&self) -> Now {
-        Now::read(self.instances.context.clock.as_ref())
+        Now::read(self.own.clock.as_ref())
     }
 
     /// Waits until half of the places are free, so that the actor is not woken for each of them.
-    fn wait_for_places(&self, myself: &ActorRef<Message>) -> AbortOnDrop {
-        let (firing, actor) = (Arc::clone(&self.firing), myself.clone());
-        let half = self.instances.context.limits.max_firing_timers.div_ceil(2);
+    fn wait_for_places(&self, myself: &ActorRef<Message>) -> ActorTask {
+        let firing = Arc::clone(&self.firing);
+        let half = self.own.max_firing_timers.div_ceil(2);
         let half = u32::try_from(half).unwrap_or(u32::MAX);
-        let wait = async move {
-            // No error is possible: the semaphore is never closed.
-            drop(firing.acquire_many(half).await);
-            // An error means that the timer actor has already stopped.
-            drop(actor.cast(Message::Capacity));
-            std::future::pending().await
-        };
-        AbortOnDrop::spawn(myself, wait, Message::Ended)
+        let wait =
+            async move { firing.acquire_many(half).await.map(drop).map_err(|error| error.to_string()) };
+        ActorTask::spawn(myself, wait, Message::Capacity)
     }
 
     fn read_page(&mut self) -> Result<(), ActorProcessingErr> {
         let after = self.armed.cursor();
         let after = after.as_ref().map(|(key, row)| (key, row));
-        let page = self.instances.context.reader.timers_after(after, PAGE)?;
+        let page = self.own.reader.timers_after(after, PAGE)?;
         let is_last = page.len() < PAGE;
         self.armed.extend(page, is_last, self.now());
         Ok(())
@@ -186,27 +184,24 @@ impl State {
             return;
         }
         self.alarm = next.map(|(latest, due)| {
-            let clock = Arc::clone(&self.instances.context.clock);
-            let actor = myself.clone();
+            let clock = Arc::clone(&self.own.clock);
             let task = async move {
                 tokio::select! {
                     () = clock.sleep_until_due(due) => {}
                     () = clock.sleep_until(latest) => {}
                 }
-                // An error means that the timer actor has already stopped.
-                drop(actor.cast(Message::Alarm));
-                std::future::pending().await
+                Ok(())
             };
-            ScheduledWake { at: (latest, due), _task: AbortOnDrop::spawn(myself, task, Message::Ended) }
+            ScheduledWake { at: (latest, due), _task: ActorTask::spawn(myself, task, Message::Alarm) }
         });
     }
-}
 
-fn fire(instances: &Arc<InstanceRegistry>, key: &InstanceKey, row: Row, place: OwnedSemaphorePermit) {
-    let (metrics, now) = (&instances.context.metrics, instances.context.clock.now());
-    metrics.timers_fired.inc();
-    metrics.timer_late_seconds.observe(now.duration_since(row.due).as_secs_f64());
-    let fired = TimerFired { name: row.name, token: row.token, due: row.due };
-    // An error means that the shard is shutting down; the next timer actor reads the row again.
-    drop(instances.deliver(key, Envelope::new(Input::Timer(fired), Completion::Timer(place))));
+    fn fire(&self, key: &InstanceKey, row: Row, place: OwnedSemaphorePermit) {
+        let Arguments { registry, clock, metrics, .. } = &self.own;
+        metrics.timers_fired.inc();
+        metrics.timer_late_seconds.observe(clock.now().duration_since(row.due).as_secs_f64());
+        let fired = TimerFired { name: row.name, token: row.token, due: row.due };
+        // An error means that the shard is shutting down; the next timer actor reads the row again.
+        drop(registry.deliver(key, Envelope::new(Input::Timer(fired), Completion::Timer(place))));
+    }
 }

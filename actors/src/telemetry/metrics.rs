@@ -7,7 +7,7 @@ mod effects;
 mod sink;
 mod tenants;
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use orlog_model::{Commit, DeadLetterReason};
@@ -15,8 +15,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use strum::VariantArray as _;
 
-pub(crate) use actors::{ActorKind, LiveActorGuard, MailboxGuard};
+pub(crate) use actors::{ActorKind, GaugeGuard};
 pub use attempts::AttemptMetrics;
 pub(crate) use effects::OutcomeMetrics;
 pub use sink::MetricSink;
@@ -26,20 +27,6 @@ use actors::ActorGauges;
 use effects::EffectMetrics;
 use sink::{Labels1, Labels2, seconds};
 use tenants::TenantMetrics;
-
-/// All dead letter reasons.
-const REASONS: [DeadLetterReason; 10] = [
-    DeadLetterReason::Undecodable,
-    DeadLetterReason::SchemaMismatch,
-    DeadLetterReason::ProgramError,
-    DeadLetterReason::DefinitionMissing,
-    DeadLetterReason::SnapshotInconsistent,
-    DeadLetterReason::RetriesExhausted,
-    DeadLetterReason::EarlyBufferFull,
-    DeadLetterReason::InstanceUnreadable,
-    DeadLetterReason::StateTooLarge,
-    DeadLetterReason::BusRejected,
-];
 
 /// Supervisors and the actor kinds that they restart.
 const RESTARTS: [(ActorKind, ActorKind); 6] = [
@@ -51,41 +38,68 @@ const RESTARTS: [(ActorKind, ActorKind); 6] = [
     (ActorKind::WorkerSupervisor, ActorKind::WorkerGroup),
 ];
 
-/// Counters, gauges and histograms of all shards of a process.
-#[derive(Debug)]
-pub struct Metrics {
-    pub(crate) ingested: Counter,
-    pub(crate) inputs: Counter,
-    pub(crate) ignored: Counter,
-    pub(crate) transitions: Counter,
-    pub(crate) commits: Counter,
-    pub(crate) commit_changes: Histogram,
-    pub(crate) commit_seconds: Histogram,
-    pub(crate) activations: Counter,
-    pub(crate) passivations: Counter,
-    pub(crate) live_instances: Gauge,
-    pub(crate) quarantined_instances: Gauge,
-    pub(crate) dispatched: Counter,
-    pub(crate) timers_fired: Counter,
-    pub(crate) timer_late_seconds: Histogram,
-    pub(crate) inputs_buffered: Counter,
-    pub(crate) inputs_spilled: Counter,
-    pub(crate) spilled_applied: Counter,
-    pub(crate) large_states: Counter,
-    pub(crate) buffered_expired: Counter,
-    /// By stream and anomaly.
-    pub(crate) stream_anomalies: Family<[(&'static str, String); 2], Counter>,
-    pub(crate) tenants: TenantMetrics,
-    pub(crate) effects: EffectMetrics,
-    actors: ActorGauges,
-    restarts: Family<Labels2, Counter>,
-    dead_letters: Family<Labels1, Counter>,
-    store_full: Gauge<i64, AtomicI64>,
-    /// Reason why a committer retries its group.
-    commit_failure: Mutex<Option<String>>,
-    /// Streams that are not read because they lost messages, over all shards.
-    pub(crate) streams_lost: Gauge<i64, AtomicI64>,
-    pub(crate) subscriptions_failing: Gauge<i64, AtomicI64>,
+/// Defines [`Metrics`] with its registered metrics and its other fields.
+macro_rules! metrics {
+    (
+        { $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr => $name:literal,)* }
+        { $($(#[$other_doc:meta])* $other:ident: $other_type:ty,)* }
+    ) => {
+        /// Counters, gauges and histograms of all shards of a process.
+        #[derive(Debug)]
+        pub struct Metrics {
+            $($(#[$doc])* pub(crate) $field: $type,)*
+            $($(#[$other_doc])* pub(crate) $other: $other_type,)*
+        }
+
+        impl Metrics {
+            fn with($($other: $other_type),*) -> Self {
+                Self { $($field: $value,)* $($other,)* }
+            }
+
+            fn register_fields(&self, sink: &mut impl MetricSink) {
+                $(sink.register($name, self.$field.clone());)*
+            }
+        }
+    };
+}
+
+metrics! {
+    {
+        ingested: Counter = Counter::default() => "events_ingested_total",
+        inputs: Counter = Counter::default() => "inputs_delivered_total",
+        ignored: Counter = Counter::default() => "inputs_ignored_total",
+        transitions: Counter = Counter::default() => "transitions_committed_total",
+        commits: Counter = Counter::default() => "commits_total",
+        commit_changes: Histogram = Histogram::new(exponential_buckets(1.0, 2.0, 12)) => "commit_group_size",
+        commit_seconds: Histogram = seconds() => "commit_seconds",
+        activations: Counter = Counter::default() => "instances_activated_total",
+        passivations: Counter = Counter::default() => "instances_passivated_total",
+        live_instances: Gauge = Gauge::default() => "instances_live",
+        quarantined_instances: Gauge = Gauge::default() => "instances_quarantined",
+        dispatched: Counter = Counter::default() => "work_dispatched_total",
+        timers_fired: Counter = Counter::default() => "timers_fired_total",
+        timer_late_seconds: Histogram = seconds() => "timer_lateness_seconds",
+        inputs_buffered: Counter = Counter::default() => "early_inputs_buffered_total",
+        inputs_spilled: Counter = Counter::default() => "inputs_spilled_total",
+        spilled_applied: Counter = Counter::default() => "spilled_inputs_applied_total",
+        large_states: Counter = Counter::default() => "large_state_transitions_total",
+        buffered_expired: Counter = Counter::default() => "early_inputs_expired_total",
+        /// By stream and anomaly.
+        stream_anomalies: Family<[(&'static str, String); 2], Counter> = Family::default() => "stream_anomalies_detected_total",
+        store_full: Gauge = Gauge::default() => "store_full",
+        /// Streams that are not read because they lost messages, over all shards.
+        streams_lost: Gauge = Gauge::default() => "streams_lost",
+        subscriptions_failing: Gauge = Gauge::default() => "subscriptions_failing",
+    }
+    {
+        tenants: TenantMetrics,
+        effects: EffectMetrics,
+        actors: ActorGauges,
+        restarts: Family<Labels2, Counter>,
+        dead_letters: Family<Labels1, Counter>,
+        /// Reason why a committer retries its group.
+        commit_failure: Mutex<Option<String>>,
+    }
 }
 
 impl Default for Metrics {
@@ -104,87 +118,37 @@ impl Metrics {
         for (supervisor, kind) in RESTARTS {
             drop(restarts.get_or_create(&restarted(supervisor, kind)));
         }
-        for reason in REASONS {
+        for reason in DeadLetterReason::VARIANTS {
             drop(dead_letters.get_or_create(&[("reason", reason.as_str())]));
         }
-        Self {
-            ingested: Counter::default(),
-            inputs: Counter::default(),
-            ignored: Counter::default(),
-            transitions: Counter::default(),
-            commits: Counter::default(),
-            commit_changes: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
-            commit_seconds: seconds(),
-            activations: Counter::default(),
-            passivations: Counter::default(),
-            live_instances: Gauge::default(),
-            quarantined_instances: Gauge::default(),
-            dispatched: Counter::default(),
-            timers_fired: Counter::default(),
-            timer_late_seconds: seconds(),
-            inputs_buffered: Counter::default(),
-            inputs_spilled: Counter::default(),
-            spilled_applied: Counter::default(),
-            large_states: Counter::default(),
-            buffered_expired: Counter::default(),
-            stream_anomalies: Family::default(),
-            tenants: TenantMetrics::new(tenants),
-            effects: EffectMetrics::default(),
-            actors: ActorGauges::default(),
-            restarts,
-            dead_letters,
-            store_full: Gauge::default(),
-            commit_failure: Mutex::default(),
-            streams_lost: Gauge::default(),
-            subscriptions_failing: Gauge::default(),
-        }
+        let tenants = TenantMetrics::new(tenants);
+        let (effects, actors) = (EffectMetrics::default(), ActorGauges::default());
+        Self::with(tenants, effects, actors, restarts, dead_letters, Mutex::default())
     }
 
     /// Registers all metrics.
     pub fn register(&self, sink: &mut impl MetricSink) {
-        sink.register("events_ingested_total", self.ingested.clone());
-        sink.register("inputs_delivered_total", self.inputs.clone());
-        sink.register("inputs_ignored_total", self.ignored.clone());
-        sink.register("transitions_committed_total", self.transitions.clone());
-        sink.register("commits_total", self.commits.clone());
-        sink.register("commit_group_size", self.commit_changes.clone());
-        sink.register("commit_seconds", self.commit_seconds.clone());
-        sink.register("instances_activated_total", self.activations.clone());
-        sink.register("instances_passivated_total", self.passivations.clone());
-        sink.register("instances_live", self.live_instances.clone());
-        sink.register("instances_quarantined", self.quarantined_instances.clone());
-        sink.register("work_dispatched_total", self.dispatched.clone());
-        sink.register("timers_fired_total", self.timers_fired.clone());
-        sink.register("timer_lateness_seconds", self.timer_late_seconds.clone());
-        sink.register("early_inputs_buffered_total", self.inputs_buffered.clone());
-        sink.register("inputs_spilled_total", self.inputs_spilled.clone());
-        sink.register("spilled_inputs_applied_total", self.spilled_applied.clone());
-        sink.register("large_state_transitions_total", self.large_states.clone());
-        sink.register("early_inputs_expired_total", self.buffered_expired.clone());
-        sink.register("stream_anomalies_detected_total", self.stream_anomalies.clone());
+        self.register_fields(sink);
         sink.register("actors_restarted_total", self.restarts.clone());
         sink.register("dead_letters_created_total", self.dead_letters.clone());
-        sink.register("store_full", self.store_full.clone());
-        sink.register("streams_lost", self.streams_lost.clone());
-        sink.register("subscriptions_failing", self.subscriptions_failing.clone());
         self.tenants.register(sink);
         self.effects.register(sink);
         self.actors.register(sink);
     }
 
     /// Records that an actor started; it counts as live until the returned guard is dropped.
-    pub(crate) fn actor_started(&self, kind: ActorKind) -> LiveActorGuard {
+    pub(crate) fn actor_started(&self, kind: ActorKind) -> GaugeGuard {
         self.actors.start(kind)
     }
 
-    /// Records queued messages of an actor until the returned guard is dropped.
-    pub(crate) fn messages_enqueued(&self, kind: ActorKind, messages: usize) -> MailboxGuard {
-        self.actors.wait(kind, messages)
+    /// Returns the mailbox depth of an actor kind.
+    pub(crate) fn mailbox_depth(&self, kind: ActorKind) -> &Gauge {
+        self.actors.depth(kind)
     }
 
-    /// Sets the mailbox depth of an actor kind that is sampled.
-    pub(crate) fn set_mailbox_depth(&self, kind: ActorKind, messages: u64) {
-        self.actors.set_depth(kind, messages);
+    /// Records queued messages of an actor until the returned guard is dropped.
+    pub(crate) fn messages_enqueued(&self, kind: ActorKind, messages: usize) -> GaugeGuard {
+        GaugeGuard::add(self.actors.depth(kind), messages)
     }
 
     /// Counts the restart of a child.
@@ -232,7 +196,7 @@ impl Metrics {
     pub fn dead_letters(&self) -> u64 {
         let of =
             |reason: DeadLetterReason| self.dead_letters.get_or_create(&[("reason", reason.as_str())]).get();
-        REASONS.into_iter().map(of).sum()
+        DeadLetterReason::VARIANTS.iter().copied().map(of).sum()
     }
 
     /// Returns the number of durable transitions.

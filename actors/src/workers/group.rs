@@ -4,43 +4,24 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use orlog_bus::effect_queue::{Job, JobStream, JobSubscription};
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use orlog_bus::effect_queue::{Job, JobStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::job;
 use super::shared::WorkerPoolState;
-use crate::abort_on_drop::AbortOnDrop;
-use crate::telemetry::metrics::{ActorKind, LiveActorGuard};
+use crate::supervision::TaskKind;
+use crate::telemetry::metrics::ActorKind;
 
 /// Worker group actor.
-pub(super) struct WorkerGroupActor;
+pub(super) struct WorkerGroup;
 
-/// Arguments of a worker group.
-pub(super) struct Arguments {
-    pub(super) shared: Arc<WorkerPoolState>,
-    pub(super) subscription: JobSubscription,
-}
-
-/// Messages of a worker group.
-pub(super) enum Message {
-    /// Request no more jobs, finish the jobs in flight, and stop.
-    Drain,
-    /// The task that requests jobs ended.
-    Ended(String),
-}
-
-/// State of a worker group. Dropping it abandons the jobs in flight.
-pub(super) struct State {
-    shared: Arc<WorkerPoolState>,
-    leaving: watch::Sender<bool>,
-    _fetch_task: AbortOnDrop,
-    _alive: LiveActorGuard,
+impl TaskKind for WorkerGroup {
+    const KIND: ActorKind = ActorKind::WorkerGroup;
 }
 
 /// A counted job in flight.
-pub(super) struct InFlightJob {
+struct InFlightJob {
     shared: Arc<WorkerPoolState>,
     _permit: OwnedSemaphorePermit,
 }
@@ -51,48 +32,13 @@ impl Drop for InFlightJob {
     }
 }
 
-impl Actor for WorkerGroupActor {
-    type Msg = Message;
-    type State = State;
-    type Arguments = Arguments;
-
-    async fn pre_start(
-        &self,
-        myself: ActorRef<Message>,
-        Arguments { shared, subscription }: Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        let jobs = shared.queue.subscribe_jobs(subscription).await?;
-        let leaving = watch::Sender::new(false);
-        let fetch_task = fetch_jobs(jobs, Arc::clone(&shared), leaving.subscribe());
-        let fetch_task = AbortOnDrop::spawn(&myself, fetch_task, Message::Ended);
-        let alive = shared.metrics.actor_started(ActorKind::WorkerGroup);
-        Ok(State { shared, leaving, _fetch_task: fetch_task, _alive: alive })
-    }
-
-    async fn handle(
-        &self,
-        myself: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        match message {
-            Message::Drain => {
-                state.leaving.send_replace(true);
-            }
-            Message::Ended(_) if *state.leaving.borrow() || state.shared.is_draining() => myself.stop(None),
-            Message::Ended(reason) => return Err(reason.into()),
-        }
-        Ok(())
-    }
-}
-
-/// Requests jobs. Returns when the group is drained and no job is in flight, or when the task of a job
-/// has panicked.
-async fn fetch_jobs(
+/// Requests jobs. Returns when the group is drained and no job is in flight; fails when the task of a job
+/// has panicked. If it is aborted, it abandons the jobs in flight.
+pub(super) async fn fetch_jobs(
     mut jobs: Box<dyn JobStream>,
     shared: Arc<WorkerPoolState>,
     mut leaving: watch::Receiver<bool>,
-) -> String {
+) -> Result<(), String> {
     let permits = Arc::new(Semaphore::new(shared.config.max_in_flight.max(1)));
     let mut draining = shared.draining.subscribe();
     let mut tasks = JoinSet::new();
@@ -101,13 +47,13 @@ async fn fetch_jobs(
             biased;
             _ = draining.wait_for(|draining| *draining) => break,
             _ = leaving.wait_for(|leaving| *leaving) => break,
-            reason = panic_of(&mut tasks) => return reason,
+            reason = panic_of(&mut tasks) => return Err(reason),
             (permit, claimed) = take(&mut jobs, &permits) => start_jobs(&shared, &permits, permit, claimed, &mut tasks),
         }
     }
     drop(jobs);
     while tasks.join_next().await.is_some() {}
-    "the worker group has drained".to_owned()
+    Ok(())
 }
 
 /// Requests jobs, never more than the free capacity.

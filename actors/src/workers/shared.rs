@@ -12,7 +12,7 @@ use orlog_model::{Clock, TenantId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::restart::RestartIntensity;
+use crate::supervision::RestartIntensity;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::tracer::Tracer;
 

@@ -10,8 +10,8 @@ use orlog_model::{
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::context::{DecisionContext, TransitionCause, cleanup_commit};
-use crate::{early_expiry, excluded_users, task_updates};
+use crate::context::{DecisionContext, TransitionCause, cleanup_commit, expiry_timer};
+use crate::{excluded_users, task_updates};
 
 /// Returns the commit of a transition.
 pub(crate) fn build_commit(
@@ -38,16 +38,10 @@ pub(crate) fn build_commit(
         open.retain(|work| work.survives_end);
     }
     if context.instance.is_none() {
-        commit.disarm.extend(early_expiry::expiry_timer(context.buffered));
+        commit.disarm.extend(expiry_timer(context.buffered));
     }
-    let tasks = task_updates::updates_after(
-        context,
-        cause.input,
-        transition.tasks,
-        run_id,
-        transition.status,
-        &mut commit,
-    );
+    let (tasks, status) = (transition.tasks, transition.status);
+    let tasks = task_updates::updates_after(context, cause.input, tasks, run_id, status, &mut commit);
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
     commit.history = Some(HistoryEntry {
         version: cause.version,

@@ -1,9 +1,9 @@
-//! Context of a decision: the instance, and the rows that the input occupies.
+//! Context of a decision: the instance with the inputs that wait for it, and the rows that the input occupies.
 
-use orlog_model::{Commit, DedupeKey, EventId, Input, Instance, InstanceKey, Timer, TimerFired, Timestamp};
+use orlog_model::{
+    Commit, DedupeKey, EventId, Input, Instance, InstanceKey, Name, Timer, TimerFired, Timestamp,
+};
 use orlog_program::Program;
-
-use crate::early_expiry::BufferedInputRef;
 
 /// Context of a decision: the instance and its environment.
 #[derive(Clone, Copy)]
@@ -51,4 +51,30 @@ pub(crate) fn cleanup_commit(key: &InstanceKey, input: &Input, now: Timestamp) -
         Input::Event(_) | Input::Control(_) | Input::Workflow(_) | Input::Early(_) => {}
     }
     commit
+}
+
+/// Name of the timer that expires buffered inputs.
+const NAME: &str = "early";
+/// Token of the timer. No state version has this value.
+const TOKEN: u64 = 0;
+
+/// Input that is buffered for a missing instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferedInputRef {
+    /// Number of the input in the store.
+    pub number: u64,
+    /// Dedupe key of the input. An input is buffered once.
+    pub key: DedupeKey,
+    /// Expiry time.
+    pub expires_at: Timestamp,
+}
+
+/// Returns the timer that is armed while inputs are buffered.
+pub(crate) fn expiry_timer(early: &[BufferedInputRef]) -> Option<Timer> {
+    early.first().map(|oldest| expiry_timer_at(oldest.expires_at))
+}
+
+/// Returns the row of that timer.
+pub(crate) fn expiry_timer_at(due: Timestamp) -> Timer {
+    Timer { due, name: Name::new(NAME).expect("the timer name is a valid name"), token: TOKEN }
 }

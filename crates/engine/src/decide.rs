@@ -40,9 +40,8 @@ use orlog_model::{
 use orlog_program::{Program, ProgramInput};
 use serde_json::Value;
 
-use crate::context::DecisionContext;
+use crate::context::{BufferedInputRef, DecisionContext};
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
-use crate::early_expiry::BufferedInputRef;
 use crate::pause::set_paused;
 use crate::run_program::{buffer_input, decide_with_program};
 use crate::{child_saga, early_input, tasks};

@@ -11,10 +11,9 @@ use orlog_model::{
     Commit, DeadLetterReason, EarlyInput, Event, Input, InstanceKey, Timer, TimerFired, Timestamp,
 };
 
-use crate::context::DecisionContext;
+use crate::context::{BufferedInputRef, DecisionContext, expiry_timer, expiry_timer_at};
 use crate::dead_letter::{DeadLetterCause, dead_letter_input};
 use crate::decision::{Decision, ignore, ignore_with_cleanup};
-use crate::early_expiry::{BufferedInputRef, expiry_timer, expiry_timer_at};
 
 /// Maximum number of inputs buffered for one missing instance. Further inputs are dead-lettered.
 pub const MAX_EARLY_INPUTS: usize = 100;

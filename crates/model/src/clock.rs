@@ -20,40 +20,50 @@ pub struct TimestampError {
     reason: String,
 }
 
+/// Implements what a time in milliseconds has in common.
+macro_rules! millis {
+    ($name:ident) => {
+        impl $name {
+            /// Latest representable time; as a deadline it means never.
+            pub const MAX: Self = Self(i64::MAX);
+
+            /// Creates a time from milliseconds since the epoch or start.
+            #[must_use]
+            pub const fn from_millis(millis: i64) -> Self {
+                Self(millis)
+            }
+
+            /// Returns the milliseconds since the epoch or start.
+            #[must_use]
+            pub const fn as_millis(self) -> i64 {
+                self.0
+            }
+
+            /// Adds `duration`, up to the latest time. Fractions of a millisecond are dropped.
+            #[must_use]
+            pub fn saturating_add(self, duration: Duration) -> Self {
+                let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+                Self(self.0.saturating_add(millis))
+            }
+
+            /// Returns the duration since `earlier`; zero if `earlier` is not earlier.
+            #[must_use]
+            pub fn duration_since(self, earlier: Self) -> Duration {
+                Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+            }
+        }
+    };
+}
+
+millis!(Timestamp);
+millis!(SteadyTime);
+
 impl Timestamp {
-    /// Latest representable time; as a deadline it means never.
-    pub const MAX: Self = Self(i64::MAX);
-
-    /// Creates a timestamp from milliseconds since the epoch.
-    #[must_use]
-    pub const fn from_millis(millis: i64) -> Self {
-        Self(millis)
-    }
-
-    /// Returns the milliseconds since the epoch.
-    #[must_use]
-    pub const fn as_millis(self) -> i64 {
-        self.0
-    }
-
-    /// Adds `duration`, up to [`Timestamp::MAX`]. Fractions of a millisecond are dropped.
-    #[must_use]
-    pub fn saturating_add(self, duration: Duration) -> Self {
-        let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        Self(self.0.saturating_add(millis))
-    }
-
     /// Subtracts `duration`, down to the smallest time.
     #[must_use]
     pub fn saturating_sub(self, duration: Duration) -> Self {
         let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         Self(self.0.saturating_sub(millis))
-    }
-
-    /// Returns the duration since `earlier`; zero if `earlier` is not earlier.
-    #[must_use]
-    pub fn duration_since(self, earlier: Self) -> Duration {
-        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
     /// Parses RFC 3339 (`2026-11-21T08:30:00+01:00`, also with a space instead of the `T`).
@@ -80,36 +90,6 @@ impl fmt::Display for Timestamp {
 /// one process. Durations are measured with it; [`Timestamp`] is for stored and displayed times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SteadyTime(i64);
-
-impl SteadyTime {
-    /// Latest representable time; as a deadline it means never.
-    pub const MAX: Self = Self(i64::MAX);
-
-    /// Creates a time from milliseconds since the start.
-    #[must_use]
-    pub const fn from_millis(millis: i64) -> Self {
-        Self(millis)
-    }
-
-    /// Returns the milliseconds since the start.
-    #[must_use]
-    pub const fn as_millis(self) -> i64 {
-        self.0
-    }
-
-    /// Adds `duration`, up to [`SteadyTime::MAX`]. Fractions of a millisecond are dropped.
-    #[must_use]
-    pub fn saturating_add(self, duration: Duration) -> Self {
-        let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        Self(self.0.saturating_add(millis))
-    }
-
-    /// Returns the duration since `earlier`; zero if `earlier` is not earlier.
-    #[must_use]
-    pub fn duration_since(self, earlier: Self) -> Duration {
-        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
-    }
-}
 
 /// Source of the current time. Code that requires the time uses this trait; tests provide their own
 /// clock.

@@ -29,8 +29,22 @@ pub struct DeadLetter {
 }
 
 /// Reason why an input or message cannot be applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum DeadLetterReason {
     /// The message is not an event.
     Undecodable,
@@ -58,18 +72,7 @@ impl DeadLetterReason {
     /// Returns the name used in the API and in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            DeadLetterReason::Undecodable => "undecodable",
-            DeadLetterReason::SchemaMismatch => "schema_mismatch",
-            DeadLetterReason::ProgramError => "program_error",
-            DeadLetterReason::DefinitionMissing => "definition_missing",
-            DeadLetterReason::SnapshotInconsistent => "snapshot_inconsistent",
-            DeadLetterReason::RetriesExhausted => "retries_exhausted",
-            DeadLetterReason::EarlyBufferFull => "early_buffer_full",
-            DeadLetterReason::InstanceUnreadable => "instance_unreadable",
-            DeadLetterReason::StateTooLarge => "state_too_large",
-            DeadLetterReason::BusRejected => "bus_rejected",
-        }
+        self.into()
     }
 }
 

@@ -14,7 +14,8 @@ pub struct DedupeKey(Uuid);
 
 impl DedupeKey {
     fn of(parts: &[&[u8]]) -> Self {
-        Self(Uuid::from_bytes(digest(parts.iter().copied())))
+        let digest = digest(parts.iter().copied());
+        Self(Uuid::from_bytes(*digest.first_chunk().expect("a digest is longer than a UUID")))
     }
 
     /// Returns the key with this value, as read from a store.

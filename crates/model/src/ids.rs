@@ -255,22 +255,18 @@ fn unix_millis(id: Uuid) -> u64 {
 
 fn with_time<'a>(millis: u64, parts: impl Iterator<Item = &'a [u8]>) -> Uuid {
     let digest = digest(parts);
-    let mut random = [0u8; 10];
-    random.copy_from_slice(&digest[..10]);
-    uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+    let random = digest.first_chunk().expect("a digest is longer than the random part");
+    uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid()
 }
 
-/// Returns the first 16 bytes of the SHA-256 of the parts and their lengths.
-pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 16] {
+/// Returns the SHA-256 of the parts and their lengths.
+pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    let digest = hash.finalize();
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&digest[..16]);
-    bytes
+    hash.finalize().into()
 }
 
 #[cfg(test)]

@@ -1,14 +1,44 @@
-//! Inputs of a saga instance: events, work results, timers, control requests.
+//! Inputs of a saga instance: events in the form of CloudEvents 1.0, work results, timers, control requests.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
 use uuid::Uuid;
 
 use crate::{
-    Event, EventId, EventType, Name, TaskAction, Timestamp, TraceParent, WorkResult, WorkflowAction,
-    WorkflowCommand,
+    CorrelationId, EventId, EventType, Name, TaskAction, TenantId, Timestamp, TraceParent, WorkResult,
+    WorkflowAction, WorkflowCommand,
 };
+
+/// Event, as transmitted. Field names follow CloudEvents 1.0 with the extensions `tenantid`,
+/// `correlationid`, `causationid`, `orloguser` and `traceparent`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Id, unique per source. It is used for deduplication.
+    pub id: EventId,
+    /// Tenant of the event.
+    pub tenant: TenantId,
+    /// Event type, for example `OrderPlaced`.
+    pub kind: EventType,
+    /// Source of the event (`source` of CloudEvents), for example `urn:shop`.
+    pub source: String,
+    /// Subject of the event (`subject` of CloudEvents), for example the aggregate id.
+    pub subject: Option<String>,
+    /// Time of the event.
+    pub time: Timestamp,
+    /// Correlation id, if the publisher provides it.
+    pub correlation: Option<CorrelationId>,
+    /// Id of the command or event that caused this event.
+    pub causation: Option<String>,
+    /// W3C trace context.
+    pub trace: Option<TraceParent>,
+    /// Version of the payload schema. Default: 1.
+    pub schema_version: u32,
+    /// Payload.
+    pub data: Value,
+    /// Authenticated user who published the event, if known. The API sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
 
 /// Input of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,8 +148,9 @@ pub enum ControlAction {
 }
 
 /// Kind of an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum InputKind {
     /// See [`Input::Event`].
     Event,
@@ -137,13 +168,7 @@ impl InputKind {
     /// Returns the displayed name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            InputKind::Event => "event",
-            InputKind::WorkResult => "work_result",
-            InputKind::Timer => "timer",
-            InputKind::Control => "control",
-            InputKind::Workflow => "workflow",
-        }
+        self.into()
     }
 }
 
@@ -256,19 +281,6 @@ impl ControlAction {
             ControlAction::Task { order, .. } => order.label(),
             ControlAction::Replay => "replay",
             ControlAction::Migrate { .. } => "migrate",
-        }
-    }
-}
-
-impl crate::WorkOutcome {
-    /// Returns `accepted`, `succeeded`, `failed` or `timed out`.
-    #[must_use]
-    pub fn label(&self) -> &'static str {
-        match self {
-            crate::WorkOutcome::Accepted => "accepted",
-            crate::WorkOutcome::Succeeded { .. } => "succeeded",
-            crate::WorkOutcome::Failed { .. } => "failed",
-            crate::WorkOutcome::TimedOut { .. } => "timed out",
         }
     }
 }

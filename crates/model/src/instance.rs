@@ -21,7 +21,7 @@ pub struct Instance {
     /// Whether inputs are buffered instead of applied.
     pub paused: bool,
     /// State of the program, opaque to other components.
-    #[serde(with = "bytes")]
+    #[serde(with = "serde_bytes")]
     pub state: Vec<u8>,
     /// Waits of the instance, for operators and queries.
     pub waits: Vec<Wait>,
@@ -80,8 +80,11 @@ pub struct DefinitionRef {
 }
 
 /// Status of an instance. `paused` is a separate flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Status {
     /// Executing steps.
     Running,
@@ -117,14 +120,7 @@ impl Status {
     /// Returns the displayed name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Status::Running => "running",
-            Status::Compensating => "compensating",
-            Status::Completed => "completed",
-            Status::Failed => "failed",
-            Status::Cancelled => "cancelled",
-            Status::Stuck => "stuck",
-        }
+        self.into()
     }
 }
 
@@ -214,46 +210,4 @@ pub struct PendingWork {
     /// Whether its success is applied after the instance has ended, because it must be compensated. False for
     /// a command that an event confirms: its acceptance is no success.
     pub survives_end: bool,
-}
-
-/// Serializes bytes as bytes, not as a sequence of numbers.
-mod bytes {
-    use std::fmt;
-
-    use serde::de::{SeqAccess, Visitor};
-    use serde::{Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(bytes)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        deserializer.deserialize_byte_buf(Bytes)
-    }
-
-    struct Bytes;
-
-    impl<'de> Visitor<'de> for Bytes {
-        type Value = Vec<u8>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("bytes")
-        }
-
-        fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
-            Ok(bytes.to_vec())
-        }
-
-        fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
-            Ok(bytes)
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<u8>, A::Error> {
-            let mut bytes = Vec::with_capacity(seq.size_hint().unwrap_or(0));
-            while let Some(byte) = seq.next_element()? {
-                bytes.push(byte);
-            }
-            Ok(bytes)
-        }
-    }
 }

@@ -9,7 +9,6 @@ mod dead_letter;
 mod dedupe_key;
 mod deployment;
 mod duration;
-mod event;
 mod failure;
 mod ids;
 mod input;
@@ -17,25 +16,24 @@ mod instance;
 mod slot;
 mod task;
 pub mod trace;
-mod transition;
 mod work;
 mod workflow;
 
 pub use clock::{Clock, SteadyTime, Timestamp, TimestampError};
 pub use commit::{
     Change, CheckpointKey, Commit, HistoryEntry, InputOrigin, InstanceReplacement, StreamPosition, Timer,
+    TimerChange, Transition,
 };
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
 pub use deployment::{DeployedDefinition, Deployment};
 pub use duration::{format_duration, parse_duration};
-pub use event::Event;
 pub use failure::Failure;
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId,
     derive_child_id, derive_id, is_direction_control,
 };
-pub use input::{ControlAction, ControlRequest, EarlyInput, Input, InputKind, TimerFired};
+pub use input::{ControlAction, ControlRequest, EarlyInput, Event, Input, InputKind, TimerFired};
 pub use instance::{
     ArmedTimer, DefinitionRef, Instance, PendingWork, Status, StatusSnapshot, Wait, WaitKind,
 };
@@ -45,7 +43,6 @@ pub use task::{
     TaskSpec, TaskStatus, TaskUpdate,
 };
 pub use trace::{SpanId, TraceParent};
-pub use transition::{TimerChange, Transition};
 pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
     OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind, WorkOutcome, WorkResult,

@@ -123,8 +123,9 @@ pub struct Task {
 }
 
 /// Action of a user on a task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum TaskAction {
     /// Claim the task exclusively.
     Claim,
@@ -150,12 +151,7 @@ impl TaskAction {
     /// Returns `claim`, `release`, `assign` or `complete`.
     #[must_use]
     pub fn label(&self) -> &'static str {
-        match self {
-            TaskAction::Claim => "claim",
-            TaskAction::Release => "release",
-            TaskAction::Assign { .. } => "assign",
-            TaskAction::Complete { .. } => "complete",
-        }
+        self.into()
     }
 }
 
@@ -175,8 +171,11 @@ pub struct TaskRow {
 }
 
 /// Status of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum TaskStatus {
     /// The task is not claimed.
     Open,
@@ -195,12 +194,7 @@ impl TaskStatus {
     /// Returns the displayed name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            TaskStatus::Open => "open",
-            TaskStatus::Claimed => "claimed",
-            TaskStatus::Completed => "completed",
-            TaskStatus::Closed => "closed",
-        }
+        self.into()
     }
 }
 
@@ -218,8 +212,9 @@ pub struct TaskEvent {
 }
 
 /// Kind of a task event.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum TaskEventKind {
     /// The saga opened the task.
     Opened,
@@ -254,15 +249,7 @@ impl TaskEventKind {
     /// Returns the displayed name.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
-        match self {
-            TaskEventKind::Opened => "opened",
-            TaskEventKind::Claimed => "claimed",
-            TaskEventKind::Released => "released",
-            TaskEventKind::Reassigned { .. } => "reassigned",
-            TaskEventKind::Escalated { .. } => "escalated",
-            TaskEventKind::Completed { .. } => "completed",
-            TaskEventKind::Closed => "closed",
-        }
+        self.into()
     }
 }
 

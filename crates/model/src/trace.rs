@@ -7,9 +7,9 @@ use std::fmt::{self, Write as _};
 
 use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::ids::digest;
 use crate::{InstanceKey, Timestamp};
 
 /// Length of a header of version 00, in bytes.
@@ -103,22 +103,15 @@ pub fn parse_trace_id(digits: &str) -> Option<[u8; 16]> {
     fits.then(|| read_hex(digits.as_bytes()))
 }
 
-/// Writes two hexadecimal digits a byte.
+/// Writes hexadecimal digits to a part of a header.
 fn write_hex(to: &mut [u8], bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (digits, byte) in to.chunks_exact_mut(2).zip(bytes) {
-        digits[0] = DIGITS[usize::from(byte >> 4)];
-        digits[1] = DIGITS[usize::from(byte & 0xf)];
-    }
+    hex::encode_to_slice(bytes, to).expect("the part has two digits for each byte");
 }
 
 /// Reads bytes from valid hexadecimal digits.
 fn read_hex<const N: usize>(digits: &[u8]) -> [u8; N] {
-    let value = |digit: u8| if digit <= b'9' { digit - b'0' } else { digit - b'a' + 10 };
     let mut bytes = [0; N];
-    for (byte, digits) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = value(digits[0]) << 4 | value(digits[1]);
-    }
+    hex::decode_to_slice(digits, &mut bytes).expect("the header contains valid digits");
     bytes
 }
 
@@ -205,7 +198,7 @@ impl SpanId {
     }
 
     fn derived(parts: &[&[u8]]) -> Self {
-        let digest = digest(parts);
+        let digest = digest(parts.iter().copied());
         Self::new(*digest.first_chunk().expect("a digest is longer than a span id"))
     }
 }
@@ -220,19 +213,11 @@ impl fmt::Display for SpanId {
 /// every delivery.
 #[must_use]
 pub fn derive_trace_id(parts: &[&[u8]]) -> [u8; 16] {
-    let mut id: [u8; 16] = *digest(parts).first_chunk().expect("a digest is longer than a trace id");
+    let mut id: [u8; 16] =
+        *digest(parts.iter().copied()).first_chunk().expect("a digest is longer than a trace id");
     // A trace id must not be all zero.
     id[0] |= 1;
     id
-}
-
-fn digest(parts: &[&[u8]]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    hash.finalize().into()
 }
 
 /// Returns the value of a W3C `baggage` header with the tenant; `None` for the default tenant.

@@ -345,3 +345,16 @@ pub enum WorkOutcome {
         failure: Failure,
     },
 }
+
+impl WorkOutcome {
+    /// Returns `accepted`, `succeeded`, `failed` or `timed out`.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            WorkOutcome::Accepted => "accepted",
+            WorkOutcome::Succeeded { .. } => "succeeded",
+            WorkOutcome::Failed { .. } => "failed",
+            WorkOutcome::TimedOut { .. } => "timed out",
+        }
+    }
+}

@@ -1,14 +1,13 @@
-//! Buffered inputs of an instance: loaded, applied oldest first after start or resume, or dropped when
-//! they expire. Spilled inputs: applied, oldest first, when the queue in memory is empty.
+//! Buffered inputs of an instance: applied oldest first after start or resume. Spilled inputs: applied, oldest first, when the queue in memory is empty.
 
 use std::sync::Arc;
 
-use orlog_engine::{BufferedInputRef, Decision, MAX_EARLY_INPUTS};
+use orlog_engine::Decision;
 use orlog_model::{Commit, Input};
 use orlog_store::Error as StoreError;
 
-use super::State;
 use crate::instance::completion::Completion;
+use crate::instance::saga::state::State;
 use crate::telemetry::log_instance;
 
 /// Number of buffered inputs read per page after a resume.
@@ -17,40 +16,12 @@ const BUFFER_PAGE: usize = 64;
 const SPILL_PAGE: usize = 32;
 
 impl State {
-    /// Loads the buffered inputs of an instance that does not exist, with their numbers.
-    pub(super) async fn load_early_inputs(&mut self) -> Result<(), StoreError> {
-        self.mailbox.wait_durable().await;
-        let rows = self.instances.context.reader.buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
-        let buffered = |(number, input)| match input {
-            Input::Early(early) => {
-                Some(BufferedInputRef { number, key: early.input.identity(), expires_at: early.expires_at })
-            }
-            _ => None,
-        };
-        self.early = rows.into_iter().filter_map(buffered).collect();
-        Ok(())
-    }
-
-    pub(super) fn expired(&mut self, numbers: &[u64]) {
-        let context = &self.instances.context;
-        context.metrics.buffered_expired.inc_by(numbers.len() as u64);
-        let count = numbers.len();
-        log_instance!(
-            INFO,
-            self.mailbox.key,
-            None,
-            count,
-            "dropped early inputs: the instance did not start in time"
-        );
-        self.early.retain(|buffered| !numbers.contains(&buffered.number));
-    }
-
     /// Applies the inputs that were buffered until the instance started or was resumed, oldest first.
     pub(super) async fn apply_buffered(&mut self) -> Result<(), StoreError> {
         self.early.clear();
         loop {
             self.mailbox.wait_durable().await;
-            let page = self.instances.context.reader.buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
+            let page = self.own.reader.buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
             let Some((last, _)) = page.last() else {
                 self.unbuffers = false;
                 return Ok(());
@@ -76,7 +47,7 @@ impl State {
 
     /// Reads once whether an earlier actor left spilled inputs. Only an instance that exists has some.
     pub(super) fn find_spilled(&mut self) -> Result<(), StoreError> {
-        let spilled = self.instances.context.reader.spilled_inputs(&self.mailbox.key, 1)?;
+        let spilled = self.own.reader.spilled_inputs(&self.mailbox.key, 1)?;
         self.mailbox.set_spilled(!spilled.is_empty());
         self.can_spill = true;
         Ok(())
@@ -85,10 +56,9 @@ impl State {
     /// Moves the inputs of streams to the store if more are queued than allowed or earlier ones are there.
     /// Each is acknowledged when it is durable.
     pub(super) fn spill_arrivals(&self) {
-        let context = &self.instances.context;
-        for envelope in self.mailbox.take_to_spill(context.limits.max_in_flight_per_instance) {
-            context.metrics.inputs_spilled.inc();
-            let mut commit = Commit::empty(self.mailbox.key.clone(), context.clock.now());
+        for envelope in self.mailbox.take_to_spill(self.own.max_queued_inputs) {
+            self.own.metrics.inputs_spilled.inc();
+            let mut commit = Commit::empty(self.mailbox.key.clone(), self.own.clock.now());
             commit.spill = Some(Arc::unwrap_or_clone(envelope.input));
             self.submit(commit, None, None, envelope.completion);
         }
@@ -100,20 +70,20 @@ impl State {
             return Ok(false);
         }
         self.mailbox.wait_durable().await;
-        let page = self.instances.context.reader.spilled_inputs(&self.mailbox.key, SPILL_PAGE)?;
+        let page = self.own.reader.spilled_inputs(&self.mailbox.key, SPILL_PAGE)?;
         self.mailbox.set_spilled(!page.is_empty());
         for (number, input) in page {
             self.limit_pending_state().await;
             if self.is_repeated(&input).await? {
-                self.instances.context.metrics.ignored.inc();
-                let mut commit = Commit::empty(self.mailbox.key.clone(), self.instances.context.clock.now());
+                self.own.metrics.ignored.inc();
+                let mut commit = Commit::empty(self.mailbox.key.clone(), self.own.clock.now());
                 commit.unbuffer.push(number);
                 self.mailbox.expect_commit(self.has_ended());
                 self.submit(commit, None, None, Completion::None);
             } else {
                 self.apply_one_buffered(number, &input);
             }
-            self.instances.context.metrics.spilled_applied.inc();
+            self.own.metrics.spilled_applied.inc();
             if self.is_paused() {
                 break;
             }
@@ -122,12 +92,12 @@ impl State {
     }
 
     fn apply_one_buffered(&mut self, number: u64, input: &Input) {
-        let _guard = self.instances.context.programs.guard();
+        let _guard = self.own.programs.guard();
         let started = self.trace_start(input);
-        let mut commit = match self.decide_within_size(input, self.mailbox.crashes() + 1) {
+        let mut commit = match self.subject().decide(input, self.mailbox.crashes() + 1) {
             Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => *commit,
             Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {
-                Commit::empty(self.mailbox.key.clone(), self.instances.context.clock.now())
+                Commit::empty(self.mailbox.key.clone(), self.own.clock.now())
             }
         };
         commit.unbuffer.push(number);

@@ -2,11 +2,13 @@
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use strum::VariantArray as _;
 
 use super::sink::{Labels1, MetricSink};
 
 /// Kinds of actors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum ActorKind {
     Root,
     Effects,
@@ -24,49 +26,19 @@ pub(crate) enum ActorKind {
 }
 
 impl ActorKind {
-    const ALL: [ActorKind; 13] = [
-        ActorKind::Root,
-        ActorKind::Effects,
-        ActorKind::Provider,
-        ActorKind::Publisher,
-        ActorKind::Shard,
-        ActorKind::Committer,
-        ActorKind::Relay,
-        ActorKind::Timer,
-        ActorKind::Ingester,
-        ActorKind::DeadLetterPublisher,
-        ActorKind::Saga,
-        ActorKind::WorkerSupervisor,
-        ActorKind::WorkerGroup,
-    ];
-
     /// Returns the name for logs and metrics.
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            ActorKind::Root => "root",
-            ActorKind::Effects => "effects",
-            ActorKind::Provider => "provider",
-            ActorKind::Publisher => "publisher",
-            ActorKind::Shard => "shard",
-            ActorKind::Committer => "committer",
-            ActorKind::Relay => "relay",
-            ActorKind::Timer => "timer",
-            ActorKind::Ingester => "ingester",
-            ActorKind::DeadLetterPublisher => "dead_letter_publisher",
-            ActorKind::Saga => "saga",
-            ActorKind::WorkerSupervisor => "worker_supervisor",
-            ActorKind::WorkerGroup => "worker_group",
-        }
+        self.into()
     }
 }
 
 /// Cached gauges of all actor kinds.
 #[derive(Debug)]
-pub(super) struct ActorGauges {
+pub(crate) struct ActorGauges {
     live: Family<Labels1, Gauge>,
     waiting: Family<Labels1, Gauge>,
-    /// In the order of [`ActorKind::ALL`].
-    by_kind: [(Gauge, Gauge); ActorKind::ALL.len()],
+    /// In the order of the variants.
+    by_kind: [(Gauge, Gauge); ActorKind::VARIANTS.len()],
 }
 
 /// Actor kinds whose messages are counted when sent, and the two whose mailbox depth is sampled. All
@@ -83,7 +55,8 @@ const COUNTED_KINDS: [ActorKind; 6] = [
 impl Default for ActorGauges {
     fn default() -> Self {
         let (live, waiting) = (Family::<Labels1, Gauge>::default(), Family::<Labels1, Gauge>::default());
-        let by_kind = ActorKind::ALL.map(|kind| {
+        let by_kind = std::array::from_fn(|index| {
+            let kind = ActorKind::VARIANTS[index];
             let label = [("kind", kind.as_str())];
             let depth = COUNTED_KINDS.contains(&kind).then(|| waiting.get_or_create(&label).clone());
             (live.get_or_create(&label).clone(), depth.unwrap_or_default())
@@ -98,39 +71,29 @@ impl ActorGauges {
         sink.register("mailbox_depth", self.waiting.clone());
     }
 
-    pub(super) fn start(&self, kind: ActorKind) -> LiveActorGuard {
-        let live = self.by_kind[kind as usize].0.clone();
-        live.inc();
-        LiveActorGuard(live)
+    pub(super) fn start(&self, kind: ActorKind) -> GaugeGuard {
+        GaugeGuard::add(&self.by_kind[kind as usize].0, 1)
     }
 
-    pub(super) fn set_depth(&self, kind: ActorKind, messages: u64) {
-        self.by_kind[kind as usize].1.set(i64::try_from(messages).unwrap_or(i64::MAX));
-    }
-
-    pub(super) fn wait(&self, kind: ActorKind, messages: usize) -> MailboxGuard {
-        let waiting = self.by_kind[kind as usize].1.clone();
-        let messages = i64::try_from(messages).unwrap_or(i64::MAX);
-        waiting.inc_by(messages);
-        MailboxGuard(waiting, messages)
+    /// Returns the gauge of the queued messages of an actor kind.
+    pub(super) fn depth(&self, kind: ActorKind) -> &Gauge {
+        &self.by_kind[kind as usize].1
     }
 }
 
-/// Guard in an actor's state that counts it as live.
+/// Amount that counts in a gauge until the guard is dropped.
 #[derive(Debug)]
-pub(crate) struct LiveActorGuard(Gauge);
+pub(crate) struct GaugeGuard(Gauge, i64);
 
-impl Drop for LiveActorGuard {
-    fn drop(&mut self) {
-        self.0.dec();
+impl GaugeGuard {
+    pub(crate) fn add(gauge: &Gauge, amount: usize) -> Self {
+        let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+        gauge.inc_by(amount);
+        Self(gauge.clone(), amount)
     }
 }
 
-/// Guard that accompanies messages until they are received or their actor stops.
-#[derive(Debug)]
-pub(crate) struct MailboxGuard(Gauge, i64);
-
-impl Drop for MailboxGuard {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec_by(self.1);
     }
@@ -144,7 +107,8 @@ mod tests {
     fn dropped_actors_are_not_counted() {
         let gauges = ActorGauges::default();
         let relay = gauges.start(ActorKind::Relay);
-        let (one, three) = (gauges.wait(ActorKind::Relay, 1), gauges.wait(ActorKind::Relay, 3));
+        let wait = |messages| GaugeGuard::add(gauges.depth(ActorKind::Relay), messages);
+        let (one, three) = (wait(1), wait(3));
         let read = || {
             let label = [("kind", "relay")];
             (gauges.live.get_or_create(&label).get(), gauges.waiting.get_or_create(&label).get())
@@ -154,12 +118,5 @@ mod tests {
         assert_eq!(read(), (1, 1));
         drop((relay, one));
         assert_eq!(read(), (0, 0));
-    }
-
-    #[test]
-    fn every_actor_kind_has_an_index() {
-        for (index, kind) in ActorKind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, index);
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! Observer that counts attempts by upstream and outcome.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use orlog_effect::limits::breaker::BreakerState;
 use orlog_effect::{AttemptOutcome, AttemptReport, EffectObserver};
@@ -10,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::sink::{MetricSink, seconds};
+use super::sink::{Cached, MetricSink, seconds};
 
 const OUTCOMES: [AttemptOutcome; 6] = [
     AttemptOutcome::Succeeded,
@@ -25,8 +24,7 @@ const OUTCOMES: [AttemptOutcome; 6] = [
 pub struct AttemptMetrics {
     count: Family<[(&'static str, String); 2], Counter>,
     seconds: AttemptDurations,
-    /// Cached metrics of each upstream.
-    known: RwLock<BTreeMap<String, Arc<UpstreamAttemptMetrics>>>,
+    by_upstream: Cached<UpstreamAttemptMetrics>,
     next: Arc<dyn EffectObserver>,
 }
 
@@ -46,7 +44,7 @@ impl AttemptMetrics {
         Arc::new(Self {
             count: Family::default(),
             seconds: Family::new_with_constructor(seconds),
-            known: RwLock::default(),
+            by_upstream: Cached::default(),
             next: behind,
         })
     }
@@ -60,16 +58,7 @@ impl AttemptMetrics {
     /// Returns the number of attempts.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.values().flat_map(|upstream| &upstream.count).map(Counter::get).sum()
-    }
-
-    fn of(&self, upstream: &str) -> Arc<UpstreamAttemptMetrics> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(upstream).cloned();
-        known.unwrap_or_else(|| {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(known.entry(upstream.to_owned()).or_insert_with(|| Arc::new(self.create(upstream))))
-        })
+        self.by_upstream.all().iter().flat_map(|upstream| &upstream.count).map(Counter::get).sum()
     }
 
     fn create(&self, upstream: &str) -> UpstreamAttemptMetrics {
@@ -89,7 +78,7 @@ impl EffectObserver for AttemptMetrics {
     }
 
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
-        let metrics = self.of(attempted.upstream);
+        let metrics = self.by_upstream.get(attempted.upstream, || self.create(attempted.upstream));
         let index = OUTCOMES.iter().position(|outcome| *outcome == attempted.outcome);
         metrics.count[index.expect("every attempt outcome is listed")].inc();
         metrics.seconds.observe(attempted.duration.as_secs_f64());

@@ -1,7 +1,6 @@
 //! Metrics of work results by upstream. The configuration bounds the number of series.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::WorkOutcome;
@@ -9,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::sink::{MetricSink, seconds};
+use super::sink::{Cached, MetricSink, seconds};
 
 type ByUpstream = [(&'static str, String); 2];
 
@@ -18,8 +17,7 @@ type ByUpstream = [(&'static str, String); 2];
 pub(crate) struct EffectMetrics {
     completed: Family<ByUpstream, Counter>,
     seconds: Family<ByUpstream, Histogram, fn() -> Histogram>,
-    /// Cached metrics of each upstream.
-    known: RwLock<BTreeMap<String, Arc<OutcomeMetrics>>>,
+    by_upstream: Cached<OutcomeMetrics>,
 }
 
 impl Default for EffectMetrics {
@@ -27,7 +25,7 @@ impl Default for EffectMetrics {
         Self {
             completed: Family::default(),
             seconds: Family::new_with_constructor(seconds),
-            known: RwLock::default(),
+            by_upstream: Cached::default(),
         }
     }
 }
@@ -40,12 +38,7 @@ impl EffectMetrics {
 
     /// Returns the metrics of an upstream.
     pub(crate) fn outcomes(&self, upstream: &str) -> Arc<OutcomeMetrics> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(upstream).cloned();
-        known.unwrap_or_else(|| {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            let create = || Arc::new(OutcomeMetrics::of_upstream(upstream, self));
-            Arc::clone(known.entry(upstream.to_owned()).or_insert_with(create))
-        })
+        self.by_upstream.get(upstream, || OutcomeMetrics::of_upstream(upstream, self))
     }
 
     fn of(&self, upstream: &str, outcome: &str) -> UpstreamGauges {

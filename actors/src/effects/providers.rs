@@ -1,0 +1,220 @@
+//! Providers: each work item goes to the mailbox of its upstream; the provider actor executes it in a task
+//! of its own and reports the outcome.
+//!
+//! The effect executor applies circuit breaker, limits, backoff and deadlines. A task ends with its work
+//! item or with the epoch of its shard, not with the actor that started it: a crashed provider loses
+//! neither queued items nor attempts in flight.
+//!
+//! A reload that changes the upstream starts a new provider and retires the old one, whose queued items
+//! move. Attempts in flight finish at the old executor. Items that wait for their next attempt move to the
+//! new provider under the same id and keep their attempt count.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use compact_str::CompactString;
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use futures::FutureExt as _;
+use orlog_effect::{Catalog, CatalogChange, EffectExecutor, ExecutionResult};
+use orlog_model::{Confirmation, Destination, Work, WorkKind, WorkOutcome};
+use ractor::ActorRef;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::effects::work_dispatch::{WindowKey, WorkDispatch};
+use crate::effects::work_mailbox::WorkMailbox;
+use crate::supervision::TaskKind;
+use crate::telemetry::metrics::{ActorKind, Metrics, OutcomeMetrics};
+
+/// Provider actor.
+pub(crate) struct Provider;
+
+impl TaskKind for Provider {
+    const KIND: ActorKind = ActorKind::Provider;
+}
+
+/// Mailboxes of the providers by effect executor and of the publisher, and all items in flight. The
+/// registry survives crashes of the actors.
+pub(crate) struct ProviderRegistry {
+    catalog: Arc<Catalog>,
+    metrics: Arc<Metrics>,
+    /// By [`EffectExecutor::id`]: after a reload, an old and a new provider of one name coexist for a
+    /// while.
+    mailboxes: RwLock<BTreeMap<u64, Arc<WorkMailbox>>>,
+    publisher: Arc<WorkMailbox>,
+    /// Items in flight, each with its later dispatches.
+    in_flight: DashMap<Uuid, Vec<WorkDispatch>>,
+    supervisor: RwLock<Option<ActorRef<ReloadCatalog>>>,
+}
+
+/// Message to the supervisor: activates another catalog and returns the change.
+pub(crate) struct ReloadCatalog(pub(crate) Arc<Catalog>, pub(crate) oneshot::Sender<CatalogChange>);
+
+impl ProviderRegistry {
+    pub(crate) fn new(catalog: Arc<Catalog>, metrics: Arc<Metrics>) -> Arc<Self> {
+        let publisher = WorkMailbox::new(metrics.mailbox_depth(ActorKind::Publisher).clone());
+        Arc::new(Self {
+            catalog,
+            metrics,
+            mailboxes: RwLock::default(),
+            publisher: Arc::new(publisher),
+            in_flight: DashMap::new(),
+            supervisor: RwLock::default(),
+        })
+    }
+
+    pub(crate) fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Returns the mailbox of the publisher.
+    pub(crate) fn publisher(&self) -> &Arc<WorkMailbox> {
+        &self.publisher
+    }
+
+    pub(crate) fn set_supervisor(&self, actor: ActorRef<ReloadCatalog>) {
+        *self.supervisor.write().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+    }
+
+    pub(crate) fn supervisor(&self) -> Option<ActorRef<ReloadCatalog>> {
+        self.supervisor.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the window of a destination and its weight.
+    pub(crate) fn window(&self, destination: &Destination) -> (WindowKey, usize) {
+        let executor = self.catalog.executor_for(destination);
+        let upstream = executor.as_ref().map(|executor| executor.upstream());
+        let name = upstream.map_or_else(CompactString::default, |upstream| upstream.name.as_str().into());
+        let weight = upstream.map_or(1, |upstream| upstream.policy.tenant_limits.weight(&destination.tenant));
+        ((destination.tenant.clone(), name), weight as usize)
+    }
+
+    /// Routes work items of one destination to their provider. If there is no provider at the moment, the
+    /// items return to the relay.
+    pub(crate) fn route(&self, destination: &Destination, dispatches: Vec<WorkDispatch>) {
+        let rejected = if matches!(destination.kind, WorkKind::Fact | WorkKind::Saga) {
+            self.publisher.push(dispatches)
+        } else {
+            let Some(executor) = self.catalog.executor_for(destination) else {
+                return dispatches.into_iter().for_each(|dispatch| {
+                    let outcome = self.catalog.unroutable_outcome(&dispatch.item);
+                    dispatch.complete(ExecutionResult::without_attempt(outcome), false);
+                });
+            };
+            let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
+            match mailboxes.get(&executor.id()) {
+                Some(mailbox) => mailbox.push(dispatches),
+                None => Err(dispatches),
+            }
+        };
+        rejected.unwrap_or_else(|back| back.into_iter().for_each(WorkDispatch::return_to_relay));
+    }
+
+    /// Returns the mailbox of an effect executor; creates it if it is new.
+    pub(crate) fn mailbox(&self, executor: &EffectExecutor) -> Arc<WorkMailbox> {
+        let mut mailboxes = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner);
+        let depth = || self.metrics.mailbox_depth(ActorKind::Provider).clone();
+        Arc::clone(mailboxes.entry(executor.id()).or_insert_with(|| Arc::new(WorkMailbox::new(depth()))))
+    }
+
+    /// Stops the provider of an effect executor that is replaced; its queued items move to the replacement.
+    pub(crate) fn retire(&self, executor: &EffectExecutor) {
+        let mailbox = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner).remove(&executor.id());
+        for dispatch in mailbox.into_iter().flat_map(|mailbox| mailbox.close()) {
+            let destination = dispatch.key.destination.clone();
+            self.route(&destination, vec![dispatch]);
+        }
+    }
+
+    /// Registers a work item as in flight. If it is already in flight, the later dispatch waits until the
+    /// earlier one ends.
+    fn start(&self, mut dispatch: WorkDispatch) -> Option<WorkDispatch> {
+        match self.in_flight.entry(dispatch.item.id) {
+            Entry::Occupied(mut later) => {
+                // Whatever the result of the first dispatch is, an attempt may have been made.
+                dispatch.progress.in_doubt = true;
+                later.get_mut().push(dispatch);
+                None
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(Vec::new());
+                Some(dispatch)
+            }
+        }
+    }
+
+    /// Ends a work item in flight. Later dispatches return to their relay: the first dispatch may belong to
+    /// a relay that has stopped, and no other component would dispatch the item again.
+    fn end(&self, id: Uuid) {
+        let later = self.in_flight.remove(&id);
+        later.into_iter().flat_map(|(_, later)| later).for_each(WorkDispatch::return_to_relay);
+    }
+}
+
+/// Executes the items of a mailbox until it is closed.
+pub(crate) async fn provide(
+    executor: Arc<EffectExecutor>,
+    mailbox: Arc<WorkMailbox>,
+    registry: Arc<ProviderRegistry>,
+) -> Result<(), String> {
+    let outcomes = registry.metrics.effects.outcomes(&executor.upstream().name);
+    while let Some(dispatches) = mailbox.take(usize::MAX).await {
+        for dispatch in dispatches.into_iter().filter_map(|dispatch| registry.start(dispatch)) {
+            let (executor, registry) = (Arc::clone(&executor), Arc::clone(&registry));
+            tokio::spawn(execute(dispatch, executor, registry, Arc::clone(&outcomes)));
+        }
+    }
+    Ok(())
+}
+
+/// Executes one item and ends its dispatch.
+async fn execute(
+    mut dispatch: WorkDispatch,
+    executor: Arc<EffectExecutor>,
+    registry: Arc<ProviderRegistry>,
+    outcomes: Arc<OutcomeMetrics>,
+) {
+    let (id, started, progress) = (dispatch.item.id, Instant::now(), dispatch.progress);
+    // If the execution panics or is cancelled, an attempt may have been in flight.
+    dispatch.progress.in_doubt = true;
+    let epoch = Arc::clone(&dispatch.origin().epoch);
+    let WorkDispatch { item, place, .. } = &mut dispatch;
+    let execution = AssertUnwindSafe(executor.continue_from(item, progress, place)).catch_unwind();
+    let result = tokio::select! {
+        biased;
+        result = execution => result,
+        () = epoch.cancelled() => {
+            dispatch.abandon();
+            return registry.end(id);
+        }
+    };
+    match result {
+        Ok(Ok(done)) => {
+            outcomes.count(&done.outcome, started.elapsed());
+            let silent = done.outcome == WorkOutcome::Accepted && !requires_acceptance(&dispatch.item.work);
+            dispatch.complete(done, silent);
+            registry.end(id);
+        }
+        Ok(Err(_)) if epoch.ended().is_stopped() => {
+            dispatch.abandon();
+            registry.end(id);
+        }
+        Ok(Err(progress)) => {
+            dispatch.progress = progress;
+            registry.end(id);
+            let destination = dispatch.key.destination.clone();
+            registry.route(&destination, vec![dispatch]);
+        }
+        Err(_panic) => {
+            dispatch.return_to_relay();
+            registry.end(id);
+        }
+    }
+}
+
+fn requires_acceptance(work: &Work) -> bool {
+    matches!(work, Work::Command(command) if command.confirmation == Confirmation::Acceptance)
+}

@@ -1,0 +1,88 @@
+//! Mailbox of a provider or of the publisher: work items in order, beside the actor that takes them.
+//!
+//! A crashed actor loses no queued item: its successor continues with the same mailbox.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Notify;
+
+use crate::effects::work_dispatch::WorkDispatch;
+
+/// Mailbox of work items; see the module documentation.
+pub(crate) struct WorkMailbox {
+    queue: Mutex<WorkQueue>,
+    filled: Notify,
+    /// Counts the queued items.
+    depth: Gauge,
+}
+
+#[derive(Default)]
+struct WorkQueue {
+    items: Vec<WorkDispatch>,
+    is_closed: bool,
+}
+
+impl WorkMailbox {
+    /// Creates an empty mailbox whose items count in `depth`.
+    pub(crate) fn new(depth: Gauge) -> Self {
+        Self { queue: Mutex::default(), filled: Notify::new(), depth }
+    }
+
+    /// Appends items; returns them if the mailbox is closed.
+    pub(crate) fn push(&self, mut dispatches: Vec<WorkDispatch>) -> Result<(), Vec<WorkDispatch>> {
+        let mut queue = self.lock();
+        if queue.is_closed {
+            return Err(dispatches);
+        }
+        self.depth.inc_by(count(&dispatches));
+        if queue.items.is_empty() {
+            queue.items = dispatches;
+            drop(queue);
+            self.filled.notify_one();
+        } else {
+            queue.items.append(&mut dispatches);
+        }
+        Ok(())
+    }
+
+    /// Waits for items and takes up to `limit`; returns `None` if the mailbox is closed.
+    pub(crate) async fn take(&self, limit: usize) -> Option<Vec<WorkDispatch>> {
+        loop {
+            let taken = {
+                let mut queue = self.lock();
+                if queue.is_closed {
+                    return None;
+                }
+                let count = limit.min(queue.items.len());
+                let rest = queue.items.split_off(count);
+                std::mem::replace(&mut queue.items, rest)
+            };
+            if !taken.is_empty() {
+                self.depth.dec_by(count(&taken));
+                return Some(taken);
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// Closes the mailbox and returns its items.
+    pub(crate) fn close(&self) -> Vec<WorkDispatch> {
+        let mut queue = self.lock();
+        queue.is_closed = true;
+        let items = std::mem::take(&mut queue.items);
+        drop(queue);
+        self.depth.dec_by(count(&items));
+        self.filled.notify_one();
+        items
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WorkQueue> {
+        // The queue is consistent after every statement.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn count(items: &[WorkDispatch]) -> i64 {
+    i64::try_from(items.len()).unwrap_or(i64::MAX)
+}

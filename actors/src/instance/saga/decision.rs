@@ -1,0 +1,129 @@
+//! Decision of one input: the limits of attempts and of the state size, and the program of the instance.
+
+use std::sync::Arc;
+
+use orlog_engine::{
+    BufferedInputRef, DeadLetterCause, Decision, DecisionContext, dead_letter_input, decide,
+    decide_migration, decide_without_definition,
+};
+use orlog_model::{
+    Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey, Timestamp,
+};
+use orlog_program::Program;
+
+use crate::instance::program_registry::ProgramRegistry;
+use crate::telemetry::log_instance;
+use crate::telemetry::metrics::Metrics;
+
+/// An instance in memory, and what decides its next input.
+pub(super) struct Subject<'a> {
+    pub(super) key: &'a InstanceKey,
+    pub(super) instance: Option<&'a Instance>,
+    /// Inputs that are buffered for an instance that does not exist.
+    pub(super) early: &'a [BufferedInputRef],
+    pub(super) programs: &'a ProgramRegistry,
+    pub(super) now: Timestamp,
+    pub(super) node: &'a str,
+    /// Maximum size of the state, in bytes.
+    pub(super) max_state_size: usize,
+    /// Maximum number of attempts per input.
+    pub(super) max_attempts: u32,
+    pub(super) metrics: &'a Metrics,
+}
+
+impl Subject<'_> {
+    /// Decides an input. It becomes a dead letter if the state would grow beyond the limit.
+    pub(super) fn decide(&self, input: &Input, attempts: u32) -> Decision {
+        let decision = self.decide_any_size(input, attempts);
+        let Decision::Commit(commit) = &decision else { return decision };
+        let Some(size) = commit.instance.as_ref().map(|instance| instance.state.len()) else {
+            return decision;
+        };
+        let limit = self.max_state_size;
+        if size <= limit / 2 {
+            return decision;
+        }
+        let current = self.instance.map_or(0, |instance| instance.state.len());
+        if size > limit && size > current {
+            let message = format!(
+                "the state would have {size} bytes, and limits.max_state_size is {limit}; raise the limit, \
+                 then redrive this dead letter"
+            );
+            return self.dead_letter(input, DeadLetterReason::StateTooLarge, message, attempts);
+        }
+        self.metrics.large_states.inc();
+        if current <= limit / 2 {
+            log_instance!(
+                WARN,
+                self.key,
+                self.instance.and_then(|instance| instance.trace.as_ref()),
+                size,
+                limit,
+                "the state is now larger than half of limits.max_state_size"
+            );
+        }
+        decision
+    }
+
+    fn decide_any_size(&self, input: &Input, attempts: u32) -> Decision {
+        if attempts > self.max_attempts {
+            let message = format!("the actor crashed {} times on this input", attempts - 1);
+            return self.dead_letter(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
+        }
+        if let Some(program) = self.program() {
+            let subject = self.context(program.as_ref());
+            return match self.target(input) {
+                Some((to, control)) => decide_migration(&subject, to.as_ref(), input, control),
+                None => decide(&subject, input),
+            };
+        }
+        if self.instance.is_none()
+            && let Some(decision) = decide_without_definition(self.key, self.early, input, self.now)
+        {
+            return decision;
+        }
+        let message = "no definition is loaded for this saga or for the pinned version of this instance";
+        self.dead_letter(input, DeadLetterReason::DefinitionMissing, message.to_owned(), attempts)
+    }
+
+    fn context<'a>(&'a self, program: &'a dyn Program) -> DecisionContext<'a> {
+        let Self { key, instance, early, now, node, .. } = *self;
+        DecisionContext { key, instance, program, now, node, buffered: early }
+    }
+
+    /// Returns the target program of a control request, if it is known.
+    fn target<'a>(&self, input: &'a Input) -> Option<(Arc<dyn Program>, &'a ControlRequest)> {
+        let Input::Control(control) = input else { return None };
+        let ControlAction::Migrate { to } = &control.action else { return None };
+        Some((self.programs.by_hash(to)?, control))
+    }
+
+    fn program(&self) -> Option<Arc<dyn Program>> {
+        match self.instance {
+            Some(instance) => self.programs.by_hash(&instance.definition.hash),
+            None => self.programs.active(&self.key.saga),
+        }
+    }
+
+    fn dead_letter(
+        &self,
+        input: &Input,
+        reason: DeadLetterReason,
+        message: String,
+        attempts: u32,
+    ) -> Decision {
+        Decision::Commit(Box::new(self.dead_letter_commit(input, reason, message, attempts)))
+    }
+
+    /// Returns the commit that stores the input as a dead letter.
+    pub(super) fn dead_letter_commit(
+        &self,
+        input: &Input,
+        reason: DeadLetterReason,
+        message: String,
+        attempts: u32,
+    ) -> Commit {
+        let cause = DeadLetterCause { reason, message, attempts };
+        dead_letter_input(self.key, input, cause, self.now, self.node)
+    }
+}

@@ -1,0 +1,358 @@
+//! State of a saga actor: what it uses, and what it has in memory of its instance.
+//!
+//! The memory is never ahead of the changes that the actor has submitted to the committer.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use orlog_engine::{BufferedInputRef, MAX_EARLY_INPUTS};
+use orlog_model::{
+    Change, Clock, Commit, DeadLetterOriginal, DedupeKey, Input, Instance, InstanceKey, Status,
+    StatusSnapshot, TraceParent,
+};
+use orlog_store::{Error as StoreError, Reader};
+
+use crate::instance::completion::{Completion, ControlError, ControlReply, ControlResult};
+use crate::instance::live_instances::LiveInstances;
+use crate::instance::mailbox::Mailbox;
+use crate::instance::program_registry::ProgramRegistry;
+use crate::instance::saga::decision::Subject;
+use crate::shard::submission::{CommitterHandle, Submission};
+use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
+use crate::telemetry::tracer::{IgnoredInput, Tracer, TransitionSpan};
+use crate::telemetry::{log_instance, trace_context};
+
+/// Maximum size of the states of one instance that wait for their commits, in bytes. One state may be larger.
+const MAX_PENDING_STATE_BYTES: usize = 1 << 20;
+/// Size below which a state is not large.
+const LARGE_STATE_BYTES: usize = 16 << 10;
+
+/// Dependencies of the saga actors of one incarnation of a shard.
+pub(crate) struct SagaDependencies {
+    pub(crate) committer: CommitterHandle,
+    /// Receives the mailbox of an actor that has no more inputs.
+    pub(crate) live: Arc<LiveInstances>,
+    pub(crate) quarantined: Arc<QuarantinedInstances>,
+    pub(crate) reader: Reader,
+    pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) node: String,
+    /// Maximum size of the state of an instance, in bytes.
+    pub(crate) max_state_size: usize,
+    /// Maximum number of actor crashes per input before it becomes a dead letter.
+    pub(crate) max_attempts_per_input: u32,
+    /// Maximum number of inputs that wait in memory; further inputs are spilled.
+    pub(crate) max_queued_inputs: usize,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
+}
+
+/// Instances of a shard whose stored data could not be read.
+#[derive(Default)]
+pub(crate) struct QuarantinedInstances(Mutex<BTreeSet<InstanceKey>>);
+
+impl QuarantinedInstances {
+    /// Records that the stored data of an instance cannot be read.
+    pub(super) fn start(&self, key: &InstanceKey, metrics: &Metrics) {
+        if self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
+            metrics.quarantined_instances.inc();
+        }
+    }
+
+    /// Records that the data of an instance was replaced or dropped.
+    pub(super) fn end(&self, key: &InstanceKey, metrics: &Metrics) {
+        if self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key) {
+            metrics.quarantined_instances.dec();
+        }
+    }
+}
+
+/// State of a saga actor.
+pub(crate) struct State {
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) own: Arc<SagaDependencies>,
+    pub(super) loaded: bool,
+    /// Buffered inputs must be applied before the next input.
+    pub(super) unbuffers: bool,
+    /// It is known whether the instance has spilled inputs.
+    pub(super) can_spill: bool,
+    /// Reason why the stored data of the instance cannot be read.
+    pub(super) quarantine: Option<String>,
+    pub(super) instance: Option<Instance>,
+    /// Inputs buffered while the instance does not exist. Inputs buffered by this actor have no stored
+    /// number yet.
+    pub(super) early: Vec<BufferedInputRef>,
+    /// Events applied since the last time all commits were durable; the store may not have them yet.
+    recent: VecDeque<DedupeKey>,
+    _alive: GaugeGuard,
+}
+
+impl State {
+    pub(super) fn new(mailbox: Arc<Mailbox>, own: Arc<SagaDependencies>) -> Self {
+        let alive = own.metrics.actor_started(ActorKind::Saga);
+        Self {
+            mailbox,
+            own,
+            loaded: false,
+            unbuffers: false,
+            can_spill: false,
+            quarantine: None,
+            instance: None,
+            early: Vec::new(),
+            recent: VecDeque::new(),
+            _alive: alive,
+        }
+    }
+
+    /// Returns what is required to decide the next input.
+    pub(super) fn subject(&self) -> Subject<'_> {
+        Subject {
+            key: &self.mailbox.key,
+            instance: self.instance.as_ref(),
+            early: &self.early,
+            programs: &self.own.programs,
+            now: self.own.clock.now(),
+            node: &self.own.node,
+            max_state_size: self.own.max_state_size,
+            max_attempts: self.own.max_attempts_per_input,
+            metrics: &self.own.metrics,
+        }
+    }
+
+    /// Loads the snapshot after the commits of a crashed predecessor are durable.
+    pub(super) async fn load(&mut self) -> Result<(), StoreError> {
+        self.mailbox.wait_durable().await;
+        self.instance = self.own.reader.instance(&self.mailbox.key)?;
+        if self.instance.is_none() {
+            self.load_early_inputs().await?;
+        }
+        self.loaded = true;
+        self.unbuffers = self.instance.is_some() && !self.is_paused();
+        Ok(())
+    }
+
+    /// Loads the buffered inputs of an instance that does not exist, with their numbers.
+    pub(super) async fn load_early_inputs(&mut self) -> Result<(), StoreError> {
+        self.mailbox.wait_durable().await;
+        let rows = self.own.reader.buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
+        let buffered = |(number, input)| match input {
+            Input::Early(early) => {
+                Some(BufferedInputRef { number, key: early.input.identity(), expires_at: early.expires_at })
+            }
+            _ => None,
+        };
+        self.early = rows.into_iter().filter_map(buffered).collect();
+        Ok(())
+    }
+
+    /// Returns true if buffered inputs may exist that wait for the start or resume of the instance.
+    pub(super) fn has_buffered(&self) -> bool {
+        self.instance.as_ref().map_or(!self.early.is_empty(), |instance| instance.paused)
+    }
+
+    /// Returns true if the input was applied before. Only events and control requests have ids that can
+    /// repeat; for an instance that does not exist, no input was applied. Also loads the early inputs that
+    /// a timer can delete.
+    pub(super) async fn is_repeated(&mut self, input: &Input) -> Result<bool, StoreError> {
+        if self.instance.is_none() && matches!(input, Input::Timer(_)) {
+            self.load_early_inputs().await?;
+        }
+        if self.instance.is_none() || !input.has_dedupe_key() {
+            return Ok(false);
+        }
+        if self.mailbox.is_durable() {
+            self.recent.clear();
+        }
+        let id = input.identity();
+        if self.recent.contains(&id) {
+            return Ok(true);
+        }
+        self.own.reader.is_duplicate(&self.mailbox.key, id, self.own.clock.now())
+    }
+
+    /// Removes the first input and submits its consequences; `ignored` is the reason if there is no
+    /// transition, only cleanup.
+    pub(super) fn finish_with(
+        &mut self,
+        mut commit: Commit,
+        decided: Option<Box<TransitionSpan>>,
+        ignored: Option<Cow<'static, str>>,
+    ) {
+        self.update_buffered(&mut commit);
+        let Some(envelope) = self.mailbox.finish(1, self.has_ended()) else { return };
+        let done = envelope.completion.with_reply(|| self.control_reply(&commit, ignored));
+        self.submit(commit, decided, envelope.extra_change, done);
+    }
+
+    pub(super) fn finish_without_commit(
+        &mut self,
+        reason: Cow<'static, str>,
+        rejection: Option<ControlError>,
+    ) {
+        self.own.metrics.ignored.inc();
+        log_instance!(DEBUG, self.mailbox.key, self.trace(), %reason, "ignored");
+        // A rejection changes nothing: a dead letter that its instance rejects stays stored.
+        let drops = rejection.is_none() && self.mailbox.has_extra_change();
+        // The cause of this result may not be durable yet, so the result must not be reported before.
+        let waits = drops || !self.mailbox.is_durable();
+        let Some(envelope) = self.mailbox.finish(usize::from(waits), self.has_ended()) else { return };
+        let done = envelope
+            .completion
+            .with_reply(|| rejection.map_or_else(|| Ok(self.control_result(false, Some(reason))), Err));
+        match envelope.extra_change.filter(|_| drops) {
+            Some(change) => {
+                let mailbox = Some(Arc::clone(&self.mailbox));
+                self.send(Submission { change, extra: None, done, mailbox, decided: None });
+            }
+            None if waits => {
+                let nothing = Commit::empty(self.mailbox.key.clone(), envelope.input.at());
+                self.submit(nothing, None, None, done);
+            }
+            None => done.complete(),
+        }
+    }
+
+    pub(super) fn update_buffered(&mut self, commit: &mut Commit) {
+        commit.before = self.instance.as_ref().map(StatusSnapshot::from_instance);
+        match &commit.buffer {
+            Some(Input::Early(early)) => {
+                self.own.metrics.inputs_buffered.inc();
+                self.early.push(BufferedInputRef {
+                    number: 0,
+                    key: early.input.identity(),
+                    expires_at: early.expires_at,
+                });
+            }
+            _ if self.instance.is_none() && !commit.unbuffer.is_empty() => self.expired(&commit.unbuffer),
+            _ => {}
+        }
+        if let Some(instance) = &commit.instance {
+            // A new instance has no spilled inputs.
+            self.can_spill |= self.instance.is_none();
+            self.instance = Some(instance.clone());
+        }
+        self.recent.extend(commit.dedupe_key);
+        if let Some(DeadLetterOriginal::Input(input)) =
+            commit.dead_letter.as_ref().map(|dead_letter| &dead_letter.original)
+        {
+            let key = input.identity();
+            self.recent.retain(|recent| *recent != key);
+        }
+    }
+
+    fn expired(&mut self, numbers: &[u64]) {
+        self.own.metrics.buffered_expired.inc_by(numbers.len() as u64);
+        let count = numbers.len();
+        log_instance!(
+            INFO,
+            self.mailbox.key,
+            None,
+            count,
+            "dropped early inputs: the instance did not start in time"
+        );
+        self.early.retain(|buffered| !numbers.contains(&buffered.number));
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.paused)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.instance.as_ref().is_none_or(|instance| instance.status.is_final())
+    }
+
+    pub(super) fn submit(
+        &self,
+        commit: Commit,
+        decided: Option<Box<TransitionSpan>>,
+        extra: Option<Change>,
+        done: Completion,
+    ) {
+        let change = Change::Apply(Box::new(commit));
+        self.send(Submission { change, extra, done, mailbox: Some(Arc::clone(&self.mailbox)), decided });
+    }
+
+    pub(super) fn send(&self, submission: Submission) {
+        if self.own.committer.submit(submission).is_err() {
+            log_instance!(
+                DEBUG,
+                self.mailbox.key,
+                self.trace(),
+                "the shard is restarting; the input will be redelivered"
+            );
+        }
+    }
+
+    fn control_reply(&self, commit: &Commit, ignored: Option<Cow<'static, str>>) -> ControlReply {
+        match &commit.dead_letter {
+            Some(dead_letter) => Err(ControlError::DeadLettered(dead_letter.message.clone())),
+            None => Ok(self.control_result(ignored.is_none(), ignored)),
+        }
+    }
+
+    pub(super) fn control_result(&self, applied: bool, reason: Option<Cow<'static, str>>) -> ControlResult {
+        ControlResult {
+            applied,
+            reason,
+            version: self.instance.as_ref().map_or(0, |i| i.version),
+            status: self.instance.as_ref().map_or(Status::Running, |i| i.status),
+            paused: self.is_paused(),
+        }
+    }
+
+    /// Continues with this state instead of the stored one; the caller submits the change of the store.
+    pub(super) fn reset(&mut self, instance: Option<Instance>) {
+        if self.quarantine.take().is_some() {
+            self.own.quarantined.end(&self.mailbox.key, &self.own.metrics);
+        }
+        (self.instance, self.loaded, self.unbuffers) = (instance, true, false);
+        self.early.clear();
+        self.recent.clear();
+    }
+
+    /// Waits until the pending commits of a large instance are durable, so that other instances find place
+    /// in the next group.
+    pub(super) async fn limit_pending_state(&self) {
+        let size = self.instance.as_ref().map_or(0, |instance| instance.state.len());
+        if size > LARGE_STATE_BYTES && size * (self.mailbox.pending() + 1) > MAX_PENDING_STATE_BYTES {
+            self.mailbox.wait_durable().await;
+        }
+    }
+
+    /// Returns the current time if the input is traced.
+    pub(super) fn trace_start(&self, input: &Input) -> Option<Instant> {
+        self.own.tracer.as_ref()?;
+        trace_context::is_traced(input, self.instance.as_ref()).then(Instant::now)
+    }
+
+    /// Creates a transition span if the input is traced.
+    pub(super) fn follow(
+        &self,
+        commit: &mut Commit,
+        input: &Input,
+        started: Option<Instant>,
+    ) -> Option<Box<TransitionSpan>> {
+        trace_context::start_transition_span(commit, input, self.instance.as_ref(), started?)
+    }
+
+    /// Reports an ignored input to the tracer.
+    pub(super) fn trace_ignored(&self, input: &Input, started: Option<Instant>, reason: &str) {
+        let parent = input.trace().filter(|trace| trace.is_sampled());
+        if let (Some(tracer), Some(started), Some(parent)) = (&self.own.tracer, started, parent) {
+            tracer.ignored(&IgnoredInput {
+                key: &self.mailbox.key,
+                input: input.label(),
+                parent,
+                reason,
+                started,
+            });
+        }
+    }
+
+    /// Returns the trace of the instance, for log records.
+    pub(super) fn trace(&self) -> Option<&TraceParent> {
+        self.instance.as_ref()?.trace.as_ref()
+    }
+}
