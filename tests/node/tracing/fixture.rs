@@ -1,0 +1,117 @@
+//! Node that exports its spans to a collector, and helpers to inspect a tree of spans.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use orlog::telemetry::{SpanExporter, TelemetryHandle};
+use orlog::{App, AppOverrides, Config};
+use orlog_testkit::otlp_collector::{OtlpCollector, ReceivedSpan, format_spans};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use crate::effects::node::{Dirs, Node};
+
+/// Trace of the caller, and its span.
+pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+pub(crate) const CALLER: &str = "00f067aa0ba902b7";
+
+/// Returns the caller's `traceparent`.
+pub(crate) fn caller(flags: &str) -> String {
+    format!("00-{TRACE}-{CALLER}-{flags}")
+}
+
+/// Starts a node on these directories that exports its spans; `more` changes other settings of its
+/// configuration.
+pub(crate) async fn node(dirs: &Dirs, collector: &str, more: impl FnOnce(&mut Config)) -> Node {
+    let mut config = Config {
+        node_name: "node-1".to_owned(),
+        data_dir: dirs.path("data"),
+        definitions_dir: Some(dirs.path("definitions")),
+        upstreams_dir: Some(dirs.path("effects")),
+        ..Config::default()
+    };
+    config.telemetry.otlp_endpoint = collector.to_owned();
+    more(&mut config);
+    start(config, dirs).await
+}
+
+pub(crate) async fn start(config: Config, dirs: &Dirs) -> Node {
+    let spans = SpanExporter::start(&config).unwrap();
+    let overrides =
+        AppOverrides { telemetry: TelemetryHandle::from_config(spans), ..AppOverrides::default() };
+    let app = App::start_with(config, overrides).await.unwrap();
+    let router = orlog::api::router(Arc::clone(&app));
+    Node { app, router, dir: Arc::clone(&dirs.0) }
+}
+
+/// Publishes an event with or without a trace of the caller.
+pub(crate) async fn publish(node: &Node, kind: &str, order: &str, trace: Option<&str>) {
+    let event = json!({
+        "specversion": "1.0", "id": format!("{kind}-{order}"), "source": "urn:test", "type": kind,
+        "data": { "orderId": order },
+    });
+    let mut request = Request::builder().method(Method::POST).uri("/v1/events");
+    request = request.header("content-type", "application/json").header("x-tenant-id", "acme");
+    if let Some(trace) = trace {
+        request = request.header("traceparent", trace);
+    }
+    let request = request.body(Body::from(event.to_string())).unwrap();
+    let response = node.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::ACCEPTED);
+}
+
+/// Returns the spans with this name, in start order.
+pub(crate) fn named<'a>(spans: &'a [ReceivedSpan], name: &str) -> Vec<&'a ReceivedSpan> {
+    let mut found: Vec<_> = spans.iter().filter(|span| span.name == name).collect();
+    found.sort_by_key(|span| span.duration.0);
+    found
+}
+
+#[track_caller]
+pub(crate) fn one<'a>(spans: &'a [ReceivedSpan], name: &str) -> &'a ReceivedSpan {
+    match named(spans, name)[..] {
+        [span] => span,
+        ref others => panic!("{} spans are called {name:?}:\n{}", others.len(), format_spans(spans)),
+    }
+}
+
+/// Asserts that each span is the child of the previous one, all in one trace.
+#[track_caller]
+pub(crate) fn check_line(spans: &[ReceivedSpan], line: &[&ReceivedSpan]) {
+    for pair in line.windows(2) {
+        let [above, below] = pair else { unreachable!("windows of two") };
+        let found = (&below.trace, &below.parent);
+        assert_eq!(
+            found,
+            (&above.trace, &above.span),
+            "{} under {}:\n{}",
+            below.name,
+            above.name,
+            format_spans(spans)
+        );
+    }
+}
+
+/// Waits until spans with these names are received.
+pub(crate) async fn until(
+    collector: &Arc<OtlpCollector>,
+    names: &'static [&'static str],
+) -> Vec<ReceivedSpan> {
+    let collector = Arc::clone(collector);
+    let there = |spans: &[ReceivedSpan], name: &&str| spans.iter().any(|span| span.name == *name);
+    let waiting = move || collector.spans_when(|spans| names.iter().all(|name| there(spans, name)));
+    tokio::task::spawn_blocking(waiting).await.unwrap()
+}
+
+/// Returns the value of an attribute.
+pub(crate) fn attribute<'a>(span: &'a ReceivedSpan, name: &str) -> &'a str {
+    span.attributes.get(name).map_or("", String::as_str)
+}
+
+/// Sends a request like a worker.
+pub(crate) async fn post(node: &Node, path: &str, body: &Value) -> Value {
+    let (status, response) = node.ask(Method::POST, "acme", path, body).await;
+    assert!(status.is_success(), "{status} {response}");
+    response
+}
