@@ -1,4 +1,5 @@
-//! Contracts of the parts below the runtime: buses, stores, replicated logs, providers, the queue of effects.
+//! Contracts of the parts below the runtime: buses, stores, replicated logs, providers, the queue of
+//! effects.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -6,10 +6,11 @@ pub(crate) mod groups;
 mod pods;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orlog_store::{Error, FeedEntityKind, FeedQuery, ReplicationOptions, open_replicated};
 use orlog_testkit::memory_log::{AppendFault, MemoryLog};
+use orlog_testkit::wait::until_blocking;
 
 use groups::{at, everything, group, small};
 use pods::{Pod, model, seeds};
@@ -329,12 +330,8 @@ fn random_faults_keep_commits_unique_and_fence_stale_writers() {
 }
 
 #[track_caller]
-fn wait(fact: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !fact() {
-        assert!(Instant::now() < deadline, "it never came true");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
+pub(crate) fn wait(mut fact: impl FnMut() -> bool) {
+    until_blocking("the condition", || fact().then_some(()));
 }
 
 /// Copies the directory of a killed pod.

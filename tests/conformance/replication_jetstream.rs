@@ -12,15 +12,15 @@ use orlog::config::{BusConfig, BusKind, ClusterMode, Config, NatsConfig, Replica
 use orlog_bus::nats::{self, Connection, Options, ShardLog, Snapshots};
 use orlog_model::{Event, EventId, EventType, TenantId, Timestamp};
 use orlog_store::{Error, Reader, Writer};
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::replication::groups::{at, everything, group, sized, small};
+use crate::replication::wait;
 
-/// Timeout of all waits in these tests.
-const TIMEOUT: Duration = Duration::from_mins(1);
 /// Policy without snapshots.
 const NEVER: SnapshotPolicy = SnapshotPolicy { commits: u64::MAX, bytes: u64::MAX };
 
@@ -76,7 +76,7 @@ impl Pod {
         let mut result = self.writer.commit(&group(number), at(number));
         let (started, mut waited) = (Instant::now(), false);
         while let Err(Error::Unavailable { .. }) = result {
-            assert!(started.elapsed() < TIMEOUT, "the log stays away");
+            assert!(started.elapsed() < WAIT_TIMEOUT, "the log stays away");
             (result, waited) = (self.writer.retry_commit(), true);
         }
         result.map(|_| waited)
@@ -90,15 +90,10 @@ fn until<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> 
     loop {
         match attempt() {
             Ok(done) => return done,
-            Err(error) => assert!(started.elapsed() < TIMEOUT, "it never came true: {error}"),
+            Err(error) => assert!(started.elapsed() < WAIT_TIMEOUT, "it never came true: {error}"),
         }
         std::thread::park_timeout(Duration::from_millis(20));
     }
-}
-
-#[track_caller]
-fn wait(mut fact: impl FnMut() -> bool) {
-    until(|| if fact() { Ok(()) } else { Err("it is not") });
 }
 
 /// Asserts that each of these numbers was applied once, and no others.
@@ -119,7 +114,7 @@ fn assert_exactly(reader: &Reader, numbers: impl Iterator<Item = u64>) {
 
 #[test]
 fn takeover_restores_snapshot_and_log_tail() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let fixture = NatsFixture::new(vec![server.url()], 1);
     let mut first = fixture.pod(1, SnapshotPolicy { commits: 10, bytes: u64::MAX });
     for number in 1..=45 {
@@ -143,7 +138,7 @@ fn takeover_restores_snapshot_and_log_tail() {
 
 #[test]
 fn corrupt_snapshot_falls_back_to_the_previous_one() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let fixture = NatsFixture::new(vec![server.url()], 1);
     let mut pod = fixture.pod(1, SnapshotPolicy { commits: 5, bytes: u64::MAX });
     for number in 1..=10 {
@@ -173,7 +168,7 @@ fn corrupt_snapshot_falls_back_to_the_previous_one() {
 
 #[test]
 fn server_pause_or_crash_delays_commits_without_duplicates() {
-    let Some(mut server) = NatsServer::start() else { return };
+    let mut server = NatsServer::start();
     let fixture = NatsFixture::new(vec![server.url()], 1);
     let mut pod = fixture.pod(1, NEVER);
     let (mut number, started) = (0, Instant::now());
@@ -182,7 +177,7 @@ fn server_pause_or_crash_delays_commits_without_duplicates() {
     let error = loop {
         number += 1;
         match pod.writer.commit(&group(number), at(number)) {
-            Ok(_) => assert!(started.elapsed() < TIMEOUT, "it does not fall asleep"),
+            Ok(_) => assert!(started.elapsed() < WAIT_TIMEOUT, "it does not fall asleep"),
             Err(error) => break error,
         }
     };
@@ -202,7 +197,7 @@ fn server_pause_or_crash_delays_commits_without_duplicates() {
 
 #[test]
 fn takeover_of_a_busy_owner_loses_no_acknowledged_commit() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let fixture = NatsFixture::new(vec![server.url()], 1);
     let (mut owner, stop) = (fixture.pod(1, NEVER), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -223,7 +218,7 @@ fn takeover_of_a_busy_owner_loses_no_acknowledged_commit() {
         });
         let dir = tempfile::tempdir().expect("a directory");
         let takeover = fixture.open(dir.path(), 2, NEVER);
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while !busy.is_finished() && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(5));
         }
@@ -237,7 +232,7 @@ fn takeover_of_a_busy_owner_loses_no_acknowledged_commit() {
 
 #[test]
 fn commits_survive_leader_failure_in_order_without_duplicates() {
-    let Some(mut cluster) = NatsCluster::start(3) else { return };
+    let mut cluster = NatsCluster::start(3);
     let fixture = NatsFixture::new(cluster.urls(), 3);
     let mut pod = fixture.pod(1, NEVER);
     (1..=50).for_each(|number| assert!(pod.commit(number).is_ok()));
@@ -303,7 +298,7 @@ fn instances(app: &App) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_with_empty_disk_continues_from_the_log() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let home = tempfile::tempdir().expect("a directory");
     let definitions = home.path().join("definitions");
     std::fs::create_dir(&definitions).expect("a directory");
@@ -311,7 +306,7 @@ async fn node_with_empty_disk_continues_from_the_log() {
     let first = App::start(configured(&server, &home.path().join("first"), Some(definitions)));
     let first = first.await.expect("the server is empty");
     first.publish((1..=30).map(placed).collect()).await.expect("the server is up");
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while instances(&first) < 30 {
         assert!(Instant::now() < deadline, "{} instances began", instances(&first));
         tokio::task::yield_now().await;
@@ -326,14 +321,14 @@ async fn node_with_empty_disk_continues_from_the_log() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn takeover_does_not_wait_for_deployments_and_replays() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let home = tempfile::tempdir().expect("a directory");
     let mut config = configured(&server, &home.path().join("data"), None);
     config.cluster.mode = ClusterMode::Leases;
     let app = App::start(config).await.expect("the server is empty");
     // Held like by a long replay.
     let replay = app.lock_definitions().await;
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while app.runtime.owned_shards().len() < 2 {
         assert!(Instant::now() < deadline, "the shards do not start: {:?}", app.runtime.owned_shards());
         tokio::task::yield_now().await;
@@ -345,7 +340,7 @@ async fn takeover_does_not_wait_for_deployments_and_replays() {
 #[test]
 #[ignore = "a measurement: run it alone, with --release and --nocapture"]
 fn measures_commit_and_takeover_latency() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let fixture = NatsFixture::new(vec![server.url()], 1);
     let mut pod = fixture.pod(1, NEVER);
     let mut number = 0;

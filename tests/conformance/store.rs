@@ -92,22 +92,21 @@ mod on_nats {
         _server: NatsServer,
     }
 
-    static SERVERS: LazyLock<Mutex<Option<Servers>>> = LazyLock::new(|| Mutex::new(start()));
+    static SERVERS: LazyLock<Mutex<Servers>> = LazyLock::new(|| Mutex::new(start()));
 
-    fn start() -> Option<Servers> {
-        let server = NatsServer::start()?;
+    fn start() -> Servers {
+        let server = NatsServer::start();
         let runtime = Runtime::new().expect("a runtime");
         let options = Options { servers: vec![server.url()], ..Options::default() };
         let connection = runtime.block_on(Connection::open(&options)).expect("it was just started");
         let plan = orlog::app::replication::stream_specs(1);
         let made = orlog_bus::nats::apply(&connection, &plan, orlog_model::Timestamp::from_millis(0));
         runtime.block_on(made).expect("it is empty");
-        Some(Servers { runtime, connection, next: AtomicU16::new(0), _server: server })
+        Servers { runtime, connection, next: AtomicU16::new(0), _server: server }
     }
 
-    fn fixture() -> Option<(StoreFixture, tempfile::TempDir)> {
+    fn fixture() -> (StoreFixture, tempfile::TempDir) {
         let servers = SERVERS.lock().expect("no case panics here");
-        let servers = servers.as_ref()?;
         let dir = tempfile::tempdir().expect("a directory");
         let shard = servers.next.fetch_add(1, Ordering::Relaxed);
         let pace = orlog::app::replication::SnapshotPolicy { commits: 2, bytes: 1 << 30 };
@@ -120,10 +119,10 @@ mod on_nats {
             pace,
         );
         let (writer, reader) = servers.runtime.block_on(opening).expect("a new shard");
-        Some((StoreFixture { writer, reader, after: |_| () }, dir))
+        (StoreFixture { writer, reader, after: |_| () }, dir)
     }
 
-    store_suite!(fixture());
+    store_suite!(Some(fixture()));
 }
 
 fn following(

@@ -17,22 +17,22 @@ use orlog::telemetry::metric_specs;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use orlog_testkit::raw_nats::RawNatsClient;
 use orlog_testkit::runtime::seed;
-use orlog_testkit::{distribution, long_run_size};
+use orlog_testkit::{WAIT_TIMEOUT, distribution, long_run_size};
 
 use orders::Orders;
 use pods::Pods;
 use proxy::Proxy;
 
-/// Timeout of a test run.
-const TIMEOUT: Duration = Duration::from_mins(4);
+/// Timeout of a test run, with many waits.
+const RUN: Duration = WAIT_TIMEOUT.saturating_mul(4);
 
 async fn within<T>(label: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(|_| panic!("{label}: not within {TIMEOUT:?}"))
+    tokio::time::timeout(RUN, work).await.unwrap_or_else(|_| panic!("{label}: not within {RUN:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn single_pod_owns_all_shards_and_completes_orders() {
-    let Some(nats) = NatsServer::start() else { return };
+    let nats = NatsServer::start();
     within("one pod", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
         pods.start("a").await;
@@ -56,7 +56,7 @@ async fn single_pod_owns_all_shards_and_completes_orders() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shards_rebalance_when_a_pod_joins_and_when_it_drains() {
-    let Some(nats) = NatsServer::start() else { return };
+    let nats = NatsServer::start();
     within("coming and going", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
         pods.start("a").await;
@@ -79,7 +79,7 @@ async fn shards_rebalance_when_a_pod_joins_and_when_it_drains() {
 /// and records it in its audit log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forwarded_request_keeps_the_caller_identity() {
-    let Some(nats) = NatsServer::start() else { return };
+    let nats = NatsServer::start();
     within("callers across pods", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
         let secret = pods.file("secret", "knock-knock");
@@ -87,9 +87,7 @@ async fn forwarded_request_keeps_the_caller_identity() {
             "[auth]\nmode = \"gateway\"\npublic_routes = [\"/info\"]\n[auth.gateway]\nsecret = \"file:{}\"\n",
             secret.display()
         );
-        pods.start("a").await;
-        pods.start("b").await;
-        pods.until_spread().await;
+        pods.start_all(&["a", "b"]).await;
         let call = async |pod: &str, method: &str, path: &str, tenant: &str, tenants: &str| {
             let request = pods.ask(pod, method, path).header("x-orlog-gateway-secret", "knock-knock");
             let request = request.header("x-orlog-user", "ada").header("x-orlog-role", "admin");
@@ -127,13 +125,11 @@ async fn forwarded_request_keeps_the_caller_identity() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_forward_requests_over_tls_and_accept_them_from_pods_only() {
-    let Some(nats) = NatsServer::start() else { return };
+    let nats = NatsServer::start();
     within("pods with TLS", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
         pods.use_tls();
-        pods.start("a").await;
-        pods.start("b").await;
-        pods.until_spread().await;
+        pods.start_all(&["a", "b"]).await;
         for tenant in ["t1", "t2", "t3", "t4", "t5", "t6"] {
             for pod in ["a", "b"] {
                 let list = pods.ask(pod, "GET", "/v1/sagas").header("x-tenant-id", tenant);
@@ -156,12 +152,10 @@ async fn pods_forward_requests_over_tls_and_accept_them_from_pods_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shards_of_a_killed_pod_fail_over() {
-    let Some(nats) = NatsServer::start() else { return };
+    let nats = NatsServer::start();
     within("kill -9", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
-        pods.start("a").await;
-        pods.start("b").await;
-        pods.until_spread().await;
+        pods.start_all(&["a", "b"]).await;
         let orders = Orders::begin(&pods, 120);
         orders.placed(40).await;
         let started = Instant::now();
@@ -169,8 +163,7 @@ async fn shards_of_a_killed_pod_fail_over() {
         pods.wait_for_owners(&["b"]).await;
         println!("killed: every shard runs elsewhere after {:?}", started.elapsed());
         orders.placed(80).await;
-        pods.start("a").await;
-        pods.until_spread().await;
+        pods.start_all(&["a"]).await;
         orders.all_placed().await;
         orders.check(&pods).await;
     })
@@ -179,23 +172,20 @@ async fn shards_of_a_killed_pod_fail_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shards_start_under_another_cluster_name() {
-    let Some(nats) = NatsServer::start() else { return };
+    let nats = NatsServer::start();
     within("another name", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
-        pods.start("a").await;
-        pods.until_spread().await;
+        pods.start_all(&["a"]).await;
         let orders = Orders::begin(&pods, 60);
         orders.placed(20).await;
         // The sequence numbers of the bucket grow with each write.
         RawNatsClient::connect(nats.port).publish_empty("$KV.orlog.pod.other", 20_000);
         pods.kill("a");
-        pods.start("a").await;
-        pods.until_spread().await;
+        pods.start_all(&["a"]).await;
         orders.placed(40).await;
         pods.kill("a");
         pods.cluster_name = "renamed".to_owned();
-        pods.start("a").await;
-        pods.until_spread().await;
+        pods.start_all(&["a"]).await;
         orders.all_placed().await;
         orders.check(&pods).await;
     })
@@ -204,12 +194,10 @@ async fn shards_start_under_another_cluster_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pod_paused_past_its_lease_is_fenced() {
-    let Some(nats) = NatsServer::start() else { return };
+    let nats = NatsServer::start();
     within("a zombie", async {
         let mut pods = Pods::new(&[nats.url()], 1).await;
-        pods.start("a").await;
-        pods.start("b").await;
-        pods.until_spread().await;
+        pods.start_all(&["a", "b"]).await;
         let orders = Orders::begin(&pods, 120);
         orders.placed(40).await;
         pods.pause("a");
@@ -225,7 +213,7 @@ async fn pod_paused_past_its_lease_is_fenced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitioned_pod_stops_its_shards_and_rejoins() {
-    let Some(nats) = NatsServer::start() else { return };
+    let nats = NatsServer::start();
     within("a cut wire", async {
         let wire = Proxy::to(nats.port).await;
         let mut pods = Pods::new(&[nats.url()], 1).await;
@@ -248,13 +236,10 @@ async fn partitioned_pod_stops_its_shards_and_rejoins() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_pods_on_three_servers_survive_all_faults() {
-    let Some(mut nats) = NatsCluster::start(3) else { return };
+    let mut nats = NatsCluster::start(3);
     within("everything", async {
         let mut pods = Pods::new(&nats.urls(), 3).await;
-        for name in ["a", "b", "c"] {
-            pods.start(name).await;
-        }
-        pods.until_spread().await;
+        pods.start_all(&["a", "b", "c"]).await;
         let orders = Orders::begin(&pods, 200);
         orders.placed(30).await;
         pods.kill("b");
@@ -289,9 +274,7 @@ async fn random_faults_lose_and_duplicate_nothing_long() {
     let (mut recoveries, mut orders) = (faults::Recoveries::new(), 0);
     for (group, begun) in (0..count).step_by(GROUP).enumerate() {
         let size = GROUP.min(count - begun);
-        let Some((durations, placed)) = faults::inject(size, first_seed + group as u64).await else {
-            return;
-        };
+        let (durations, placed) = faults::inject(size, first_seed + group as u64).await;
         orders += placed;
         for (fault, durations) in durations {
             recoveries.entry(fault).or_default().extend(durations);

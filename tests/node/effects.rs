@@ -1,5 +1,6 @@
 //! Effects of a complete node: upstreams from files, reload, secrets, real sockets.
 
+mod attempts;
 mod docs;
 pub(crate) mod http_upstream;
 pub(crate) mod node;

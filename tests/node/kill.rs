@@ -11,7 +11,7 @@ use orlog_example_shop::orlog::RunnerPaths;
 use orlog_program::compile_yaml;
 use orlog_testkit::definition_suite;
 use orlog_testkit::runtime::seed;
-use orlog_testkit::{distribution, long_run_size};
+use orlog_testkit::{WAIT_TIMEOUT, distribution, long_run_size};
 
 const DEFINITION: &str = include_str!("../../examples/orders/order.saga.yaml");
 
@@ -29,7 +29,7 @@ async fn check(kills: usize, orders_per_kill: usize, seed: u64, within: Duration
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/orders");
     let paths =
         RunnerPaths { binary: PathBuf::from(env!("CARGO_BIN_EXE_orlog")), files, dir: dir.path().to_owned() };
-    let plan = CrashTestPlan { place: paths, seed, kills, orders_per_kill, wait: Duration::from_mins(1) };
+    let plan = CrashTestPlan { place: paths, seed, kills, orders_per_kill, wait: WAIT_TIMEOUT };
     let run = tokio::time::timeout(within, run(plan)).await;
     let CrashTestReport { audit, recoveries } = run
         .unwrap_or_else(|_| panic!("seed {seed}: not over within {within:?}"))

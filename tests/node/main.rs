@@ -1,7 +1,10 @@
-//! Complete nodes, in this process and as processes of the real binary: API, command line, web UI, effects, operations, clusters.
+//! Complete nodes, in this process and as processes of the real binary: API, command line, web UI,
+//! effects, operations, clusters.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../common/harness.rs"]
+mod harness;
 #[path = "../common/webhooks.rs"]
 mod webhooks;
 

@@ -15,7 +15,6 @@ pub(crate) mod issuer;
 mod node;
 mod oidc;
 mod permissions;
-mod process;
 mod quotas;
 mod rebuild;
 mod route_table;

@@ -1,20 +1,14 @@
 //! The quick start of README.md: its saga, its commands and their output, as they are in the text.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+
+use orlog_testkit::host::free_port;
+use orlog_testkit::wait::until_blocking;
+
+use crate::harness::process::Killed;
 
 const README: &str = include_str!("../../README.md");
-
-/// Node that is killed when the test ends.
-struct RunningNode(Child);
-
-impl Drop for RunningNode {
-    fn drop(&mut self) {
-        self.0.kill().expect("the node is a child process");
-        self.0.wait().expect("the node is a child process");
-    }
-}
 
 /// Returns the fenced blocks of a language, in the order of the text.
 fn blocks(language: &str) -> Vec<&'static str> {
@@ -73,23 +67,15 @@ fn readme_quick_start_completes_the_saga() {
     let saga = blocks("yaml")[0];
     assert!(saga.starts_with("# order.saga.yaml"), "{saga}");
     std::fs::write(dir.path().join("order.saga.yaml"), saga).expect("the directory is writable");
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .expect("a free port")
-        .local_addr()
-        .expect("an address")
-        .port();
+    let port = free_port();
 
     let mut start = shell(command("orlog dev"), dir.path(), port);
-    let node = start.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("sh runs");
-    let _node = RunningNode(node);
+    let _node = Killed::start(start.stderr(Stdio::null()));
     let show = command("orlog saga show");
-    let deadline = Instant::now() + Duration::from_mins(1);
-    let mut displayed = String::new();
-    while !displayed.contains("completed") {
-        assert!(Instant::now() < deadline, "the saga did not complete: {displayed}");
+    let displayed = until_blocking("the saga completes", || {
         // The event has an id, so that a repetition has no effect.
         output(command("curl"), dir.path(), port);
-        displayed = output(show, dir.path(), port);
-    }
+        Some(output(show, dir.path(), port)).filter(|displayed| displayed.contains("completed"))
+    });
     assert_eq!(normalized(&displayed), normalized(blocks("console")[0]), "{displayed}");
 }

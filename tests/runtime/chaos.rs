@@ -10,8 +10,9 @@ use fastrand::Rng;
 use orlog_actors::RestartIntensity;
 use orlog_model::{Clock, Timestamp};
 use orlog_testkit::SimClock;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{DEADLINE, TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
+use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
 use orlog_testkit::sagas::{order, order_key, order_placed, random_plan};
 use ractor::ActorCell;
 
@@ -145,7 +146,7 @@ async fn root_stops_when_a_shard_exceeds_restart_intensity() {
             () = killing => {}
         }
     };
-    tokio::time::timeout(DEADLINE, stopped).await.expect("the root gives up");
+    tokio::time::timeout(WAIT_TIMEOUT, stopped).await.expect("the root gives up");
     assert!(!runtime.runtime.health().is_running, "a tree that has failed is not healthy");
     // Commits are durable, and the next start continues from them.
     runtime.crash().await;

@@ -23,6 +23,7 @@ use orlog_model::{
 };
 use orlog_program::{CompiledDefinition, Program, compile_yaml};
 use orlog_store::Reader;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::{SimClock, definition_suite};
 use serde_json::{Value, json};
 
@@ -31,7 +32,6 @@ const DEFINITIONS: [(&str, &str); 2] = [
     ("penalty.saga.yaml", include_str!("../../examples/fines/penalty.saga.yaml")),
 ];
 const LOG: &str = "../shared/data/roadtraffic100traces.csv";
-const DEADLINE: Duration = Duration::from_secs(30);
 const DAY: i64 = 86_400_000;
 
 fn definitions() -> [Arc<CompiledDefinition>; 2] {
@@ -179,9 +179,9 @@ impl FineRuntime {
                 commits.changed().await.expect("the store lives");
             }
         };
-        tokio::time::timeout(DEADLINE, waiting)
+        tokio::time::timeout(WAIT_TIMEOUT, waiting)
             .await
-            .unwrap_or_else(|_| panic!("{label}: not within {DEADLINE:?}"));
+            .unwrap_or_else(|_| panic!("{label}: not within {WAIT_TIMEOUT:?}"));
     }
 
     /// Advances the clock to `time`. Due timers fire at their own times, and the resulting work completes.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use orlog_model::{Clock, InstanceKey, Timestamp};
 use orlog_testkit::SimClock;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{DEADLINE, TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
+use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
 use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan};
 
 use crate::gated::{Gate, GatedProgram};
@@ -132,7 +133,7 @@ async fn drain_under_load_completes_and_remaining_work_resumes_after_restart() {
             runtime.publish(&order_placed(&key, &plan, clock.now())).await;
             orders.push((key, plan));
         }
-        assert!(runtime.runtime.drain(DEADLINE).await, "idle in time: {}", runtime.state());
+        assert!(runtime.runtime.drain(WAIT_TIMEOUT).await, "idle in time: {}", runtime.state());
         let (position, executed) = (runtime.reader().position(), world.executed());
         assert_eq!(runtime.outbox_depth(), 0, "a drained runtime has no work");
         let late = order_key(&tenant(), orders.len());

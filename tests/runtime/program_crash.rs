@@ -14,8 +14,9 @@ use orlog_model::{
 };
 use orlog_program::{Context, Manifest, Program, ProgramError, ProgramInput, ProgramOutput};
 use orlog_testkit::SimClock;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{DEADLINE, TestRuntime, TestRuntimeConfig, control_request_id, tenant};
+use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, tenant};
 use orlog_testkit::sagas::EventRecorder;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -204,7 +205,7 @@ async fn dead_letter_stored_before_a_crash_is_published_after_restart() {
         max_in_flight: MaxInFlight::total(usize::MAX),
     };
     let mut copies = runtime.bus.subscribe(subscription).await.expect("the bus can be read");
-    let next = tokio::time::timeout(DEADLINE, copies.next(9)).await.expect("a copy comes");
+    let next = tokio::time::timeout(WAIT_TIMEOUT, copies.next(9)).await.expect("a copy comes");
     let next = next.expect("the bus can be read");
     let ids: Vec<_> = next.iter().map(|delivery| delivery.message.id.clone()).collect();
     assert_eq!(ids, [Some(dead_letter.id.to_string())]);

@@ -11,8 +11,9 @@ use orlog_effect::retry::Backoff;
 use orlog_effect::{FunctionProvider, Policy, ProviderError, Upstream, UpstreamStatus};
 use orlog_model::{Clock, Commit, Destination, InputKind, InstanceKey, SLOTS, TenantId, Timestamp, WorkKind};
 use orlog_testkit::SimClock;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{DEADLINE, TestRuntime, TestRuntimeConfig, tenant};
+use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, tenant};
 use orlog_testkit::sagas::{order, order_key, order_placed};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -257,7 +258,7 @@ async fn attempt_in_flight_ends_within_the_handover_time() {
     let runs = |runtime: &TestRuntime| runtime.catalog.upstream_statuses().iter().any(is_running);
     runtime.wait_until("the attempt runs", runs).await;
     let reader = runtime.reader();
-    let release = runtime.runtime.release_shard(0, DEADLINE);
+    let release = runtime.runtime.release_shard(0, WAIT_TIMEOUT);
     let result = async {
         let mut commits = reader.watch();
         gate.add_permits(1);

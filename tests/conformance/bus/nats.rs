@@ -6,9 +6,9 @@ use std::time::Duration;
 use orlog_bus::Bus;
 use orlog_bus::nats::{Connection, NatsStream, Options, StreamSet, StreamSpec, apply};
 use orlog_model::Timestamp;
-use orlog_testkit::bus_suite;
 use orlog_testkit::bus_suite::BusFixture;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
+use orlog_testkit::{WAIT_TIMEOUT, bus_suite};
 
 /// All subjects that the suite publishes to.
 const SUBJECTS: [&str; 4] = ["*", "a.>", "b.>", "tenant.>"];
@@ -32,7 +32,7 @@ impl BusFixture for Servers {
                     again.tick().await;
                 }
             };
-            tokio::time::timeout(Duration::from_mins(2), saved).await.expect("the servers answer");
+            tokio::time::timeout(WAIT_TIMEOUT, saved).await.expect("the servers answer");
         }
         let plan = StreamSpec::new("CONFORMANCE", &SUBJECTS, self.replicas, Duration::from_mins(2)).into();
         // A new cluster needs a moment to elect its leaders.
@@ -45,7 +45,7 @@ impl BusFixture for Servers {
                 }
             }
         };
-        let bus = tokio::time::timeout(Duration::from_mins(1), ready).await.expect("the servers agree");
+        let bus = tokio::time::timeout(WAIT_TIMEOUT, ready).await.expect("the servers agree");
         *self.before.lock().expect("no holder panics") = Some(Arc::clone(&bus));
         bus
     }
@@ -75,17 +75,11 @@ fn servers(nodes: Vec<NatsServer>) -> Servers {
 mod one_server {
     use super::*;
 
-    bus_suite!(match NatsServer::start() {
-        Some(server) => servers(vec![server]),
-        None => return,
-    });
+    bus_suite!(servers(vec![NatsServer::start()]));
 }
 
 mod three_servers {
     use super::*;
 
-    bus_suite!(match NatsCluster::start(3) {
-        Some(cluster) => servers(cluster.nodes),
-        None => return,
-    });
+    bus_suite!(servers(NatsCluster::start(3).nodes));
 }

@@ -12,11 +12,9 @@ use orlog_model::{
 };
 use orlog_testkit::WallClock;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
+use orlog_testkit::wait;
 use serde_json::{Value, json};
 use uuid::Uuid;
-
-/// Timeout of all waits in these tests.
-pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) enum Servers {
     One(NatsServer),
@@ -31,18 +29,18 @@ pub(crate) struct QueueFixture {
 }
 
 impl QueueFixture {
-    /// Starts one server; `None` if it is not installed.
-    pub(crate) async fn one() -> Option<Self> {
-        let server = NatsServer::start()?;
+    /// Starts one server.
+    pub(crate) async fn one() -> Self {
+        let server = NatsServer::start();
         let urls = vec![server.url()];
-        Some(Self::on(Servers::One(server), urls, 1).await)
+        Self::on(Servers::One(server), urls, 1).await
     }
 
     /// Starts three servers with three replicas of each stream.
-    pub(crate) async fn three() -> Option<Self> {
-        let cluster = NatsCluster::start(3)?;
+    pub(crate) async fn three() -> Self {
+        let cluster = NatsCluster::start(3);
         let urls = cluster.urls();
-        Some(Self::on(Servers::Three(cluster), urls, 3).await)
+        Self::on(Servers::Three(cluster), urls, 3).await
     }
 
     async fn on(servers: Servers, urls: Vec<String>, replicas: usize) -> Self {
@@ -124,22 +122,15 @@ async fn api(connection: &Connection, operation: &str, body: Value) -> Option<Va
     response.get("error").is_none().then_some(response)
 }
 
-/// Repeats a call until it returns a value, up to the timeout.
-pub(crate) async fn until<T>(mut poll: impl AsyncFnMut() -> Option<T>) -> T {
-    let wait = async {
-        let mut looks = tokio::time::interval(Duration::from_millis(10));
-        loop {
-            looks.tick().await;
-            if let Some(found) = poll().await {
-                return found;
-            }
-        }
-    };
-    tokio::time::timeout(TIMEOUT, wait).await.expect("it happens in time")
+/// Repeats a call until it returns a value.
+#[track_caller]
+pub(crate) fn until<T, F: Future<Output = Option<T>>>(poll: impl FnMut() -> F) -> impl Future<Output = T> {
+    wait::until("the condition", poll)
 }
 
-pub(crate) async fn in_time<T>(operation: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TIMEOUT, operation).await.expect("it happens in time")
+#[track_caller]
+pub(crate) fn in_time<T>(operation: impl Future<Output = T>) -> impl Future<Output = T> {
+    wait::within("the operation", operation)
 }
 
 pub(crate) fn clock() -> Arc<dyn Clock> {

@@ -88,9 +88,18 @@ fn doing(name: &str, calls: &CallCounter, by: &'static str) -> FunctionProvider 
     })
 }
 
+/// Returns a provider whose calls never end; each call adds a permit.
+fn hanging(name: &str, started: &Arc<Semaphore>) -> FunctionProvider {
+    let started = Arc::clone(started);
+    FunctionProvider::new().effect(name, move |_: FunctionCall| {
+        started.add_permits(1);
+        std::future::pending::<Result<serde_json::Value, ProviderError>>()
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn dispatched_command_is_executed_remotely_and_result_returned() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let calls = CallCounter::default();
     let pool = workers(&fixture, doing("a.b", &calls, "one")).await;
     let executor = remote_executor(&fixture, Duration::from_mins(1)).await;
@@ -114,7 +123,7 @@ async fn dispatched_command_is_executed_remotely_and_result_returned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicate_command_executes_once() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let calls = CallCounter::default();
     let item = item("a.b", 1);
     for offer in 1..=4 {
@@ -131,16 +140,9 @@ async fn duplicate_command_executes_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_of_a_dead_worker_is_reassigned() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let started = Arc::new(Semaphore::new(0));
-    let hangs = FunctionProvider::new().effect("a.b", {
-        let started = Arc::clone(&started);
-        move |_: FunctionCall| {
-            started.add_permits(1);
-            std::future::pending::<Result<serde_json::Value, ProviderError>>()
-        }
-    });
-    let dies = workers(&fixture, hangs).await;
+    let dies = workers(&fixture, hanging("a.b", &started)).await;
     let executor = remote_executor(&fixture, Duration::from_mins(1)).await;
     let item = item("a.b", 1);
     let pending = tokio::spawn({
@@ -157,16 +159,9 @@ async fn job_of_a_dead_worker_is_reassigned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn non_retryable_job_is_not_reassigned() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let started = Arc::new(Semaphore::new(0));
-    let hangs = FunctionProvider::new().effect("a.b", {
-        let started = Arc::clone(&started);
-        move |_: FunctionCall| {
-            started.add_permits(1);
-            std::future::pending::<Result<serde_json::Value, ProviderError>>()
-        }
-    });
-    let dies = workers(&fixture, hangs).await;
+    let dies = workers(&fixture, hanging("a.b", &started)).await;
     let executor = remote_executor(&fixture, Duration::from_mins(1)).await;
     let mut item = item("a.b", 1);
     effect_mut(&mut item).in_doubt = Some(InDoubtPolicy::Fail);
@@ -186,7 +181,7 @@ async fn non_retryable_job_is_not_reassigned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn first_result_of_racing_workers_wins() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let gate = Arc::new(tokio::sync::Barrier::new(2));
     let racing = |by: &'static str| {
         let gate = Arc::clone(&gate);
@@ -223,7 +218,7 @@ async fn first_result_of_racing_workers_wins() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_command_is_dispatched_again() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let executor = remote_executor(&fixture, SOON).await;
     let items: Vec<_> = (1..=5).map(|number| item("a.b", number)).collect();
     let pending: Vec<_> = items
@@ -248,7 +243,7 @@ async fn lost_command_is_dispatched_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queued_command_is_not_dispatched_again() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let executor = remote_executor(&fixture, Duration::from_millis(20)).await;
     let one = item("a.b", 1);
     let pending = tokio::spawn({
@@ -269,7 +264,7 @@ async fn queued_command_is_not_dispatched_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deadline_publishes_timed_out_if_first() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let executor = remote_executor(&fixture, Duration::from_mins(1)).await;
     let mut late = item("a.b", 1);
     late.deadline = Some(clock().now().saturating_add(SOON));
@@ -287,7 +282,7 @@ async fn deadline_publishes_timed_out_if_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn result_published_without_listener_is_found() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let item = item("a.b", 1);
     let executor = remote_executor(&fixture, Duration::from_mins(1)).await;
     let pending = tokio::spawn({
@@ -308,7 +303,7 @@ async fn result_published_without_listener_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn undecodable_command_is_dead_lettered() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let pool = workers(&fixture, doing("a.b", &CallCounter::default(), "one")).await;
     let mut poison = command(&item_of("acme", "a.b", 1), 1);
     poison.payload = poison.payload.iter().map(|byte| if *byte == b'{' { b'[' } else { *byte }).collect();
@@ -329,7 +324,7 @@ async fn undecodable_command_is_dead_lettered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn draining_worker_finishes_and_takes_no_jobs() {
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let (started, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let waits = FunctionProvider::new().effect("a.b", {
         let (started, go_on) = (Arc::clone(&started), Arc::clone(&go_on));
@@ -366,7 +361,7 @@ async fn draining_worker_finishes_and_takes_no_jobs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_effects_have_one_result_each() {
     const COUNT: u128 = 10_000;
-    let Some(fixture) = QueueFixture::one().await else { return };
+    let fixture = QueueFixture::one().await;
     let (calls, done) = (CallCounter::default(), Arc::new(AtomicUsize::new(0)));
     let executor = remote_executor(&fixture, Duration::from_secs(20)).await;
     let dies = workers(&fixture, doing("a.b", &calls, "the one that dies")).await;

@@ -77,8 +77,8 @@ async fn respond(socket: TcpStream, script: Arc<UpstreamScript>, url: String) {
     }
 }
 
-async fn fixture(marker: bool) -> Option<ProviderFixture> {
-    let server = servers::postgres()?;
+async fn fixture(marker: bool) -> ProviderFixture {
+    let server = servers::postgres();
     let script = Arc::new(UpstreamScript::default());
     let schema = format!("s{}", uuid::Uuid::new_v4().simple());
     let url = format!("postgres://orlog@127.0.0.1:{}/postgres", server.port);
@@ -99,12 +99,12 @@ async fn fixture(marker: bool) -> Option<ProviderFixture> {
         "answer": "row", "marker": marker, "expect": { "rows": 1 },
     });
     let provider = upstream(&url, &effect).provider;
-    Some(ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script })
+    ProviderFixture { provider, effect: EffectName::new("payments.charge").expect("valid"), script }
 }
 
 /// A database cannot request a retry delay.
 mod without_a_marker {
-    orlog_testkit::provider_suite!(maybe super::fixture(false);
+    orlog_testkit::provider_suite!(super::fixture(false);
         success_returns_the_upstream_response
         rejection_is_permanent
         unanswered_attempt_times_out
@@ -121,7 +121,7 @@ mod without_a_marker {
 /// With a marker every attempt in doubt can be resolved, and a second delivery is not executed: see
 /// `tests/node/effects/sql`.
 mod with_a_marker {
-    orlog_testkit::provider_suite!(maybe super::fixture(true);
+    orlog_testkit::provider_suite!(super::fixture(true);
         success_returns_the_upstream_response
         rejection_is_permanent
         timed_out_attempt_retries_with_the_same_key

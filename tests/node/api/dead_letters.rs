@@ -7,9 +7,10 @@ use axum::http::{Method, StatusCode};
 use orlog_bus::subject::{self, SubjectKind};
 use orlog_bus::{Consumer, MaxInFlight, Message, Subscription};
 use orlog_model::StreamPosition;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
-use crate::api::node::{Node, TIMEOUT, event};
+use crate::api::node::{Node, event};
 
 /// Creates a dead letter: an order without a total, which version 1 of the definition rejects.
 async fn dead_letter(node: &Node, tenant: &str, id: &str) -> Value {
@@ -288,7 +289,7 @@ async fn copies(node: &Node) -> Box<dyn Consumer> {
 
 /// Returns the next published dead letter: message, headers, body.
 async fn copy(copies: &mut dyn Consumer) -> (Message, BTreeMap<String, String>, Value) {
-    let next = tokio::time::timeout(TIMEOUT, copies.next(1)).await.expect("a copy comes").unwrap();
+    let next = tokio::time::timeout(WAIT_TIMEOUT, copies.next(1)).await.expect("a copy comes").unwrap();
     let message = Message::clone(&next[0].message);
     let headers = message.headers.iter().cloned().collect();
     let body = serde_json::from_slice(&message.payload).unwrap();

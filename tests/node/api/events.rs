@@ -4,7 +4,8 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
 
-use crate::api::node::{HttpResponse, Node, event, placed};
+use crate::api::node::{Node, event, placed};
+use crate::harness::http::HttpResponse;
 
 async fn publish(
     node: &Node,

@@ -6,8 +6,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::api::node::{Node, event};
+use crate::harness::http::HttpResponse;
 
-async fn request(node: &Node, filter: &str, more: &str) -> crate::api::node::HttpResponse {
+async fn request(node: &Node, filter: &str, more: &str) -> HttpResponse {
     let filter = utf8_percent_encode(filter, NON_ALPHANUMERIC);
     node.ask(Method::GET, "", &format!("/v1/sagas?filter={filter}{more}"), Body::empty()).await
 }

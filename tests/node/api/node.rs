@@ -1,27 +1,21 @@
-//! Test node and its HTTP responses.
+//! Node with an order saga, and switches for its faults.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use async_trait::async_trait;
-use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::http::{Method, StatusCode};
+use orlog::SystemClock;
 use orlog::config::{Config, TenantMode, TenantsConfig};
-use orlog::{App, AppOverrides, SystemClock};
-use orlog_effect::{Attempt, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream};
-use orlog_model::{Clock, SteadyTime, TenantId, Timestamp, WorkItem};
+use orlog_effect::{FunctionProvider, Policy, ProviderError, Upstream};
+use orlog_model::{Clock, SteadyTime, TenantId, Timestamp};
 use orlog_program::Program;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tower::ServiceExt as _;
 
-/// Timeout of all waits in these tests.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+use crate::harness::node::{self, NodeBuilder};
 
 const ORDER: &str = r"
 saga: order
@@ -47,10 +41,16 @@ failed: { fact: OrderFailed, data: { orderId: =vars.orderId } }
 
 /// Node and the state of its effects.
 pub(crate) struct Node {
-    pub(crate) app: Arc<App>,
-    dir: TempDir,
+    inner: node::Node,
     pub(crate) refunds: Arc<AtomicBool>,
-    router: Router,
+}
+
+impl Deref for Node {
+    type Target = node::Node;
+
+    fn deref(&self) -> &node::Node {
+        &self.inner
+    }
 }
 
 thread_local! {
@@ -76,47 +76,6 @@ impl Clock for BreakableClock {
     }
 }
 
-/// Gateway that accepts every command.
-struct AcceptAllGateway;
-
-#[async_trait]
-impl Provider for AcceptAllGateway {
-    async fn execute(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
-        Ok(Reply::from(Value::Null))
-    }
-}
-
-/// Received response.
-#[derive(Debug)]
-pub(crate) struct HttpResponse {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) text: String,
-}
-
-impl HttpResponse {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
-    }
-
-    /// Returns the detail of a problem with this code.
-    #[track_caller]
-    pub(crate) fn problem(&self, code: &str) -> String {
-        assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
-        let problem = self.json();
-        assert_eq!(problem["code"], code, "{problem}");
-        assert_eq!(problem["status"], self.status.as_u16());
-        assert_eq!(problem["type"], format!("/errors/{code}"));
-        problem["detail"].as_str().unwrap().to_owned()
-    }
-
-    #[track_caller]
-    pub(crate) fn ok(&self) -> Value {
-        assert!(self.status.is_success(), "{self:?}");
-        self.json()
-    }
-}
-
 impl Node {
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| ()).await
@@ -138,44 +97,25 @@ impl Node {
         programs: Vec<Arc<dyn Program>>,
         more: Vec<Upstream>,
     ) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let definitions = dir.path().join("definitions");
-        std::fs::create_dir(&definitions).unwrap();
-        std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
-        let mut config = Config {
-            data_dir: dir.path().join("data"),
-            definitions_dir: Some(definitions),
-            ..Config::default()
-        };
-        change(&mut config);
-        Self::open(dir, config, programs, more).await
+        let builder = NodeBuilder::new().definition("order", ORDER).config(change);
+        let builder = more.into_iter().fold(builder, NodeBuilder::upstream);
+        Self::open(builder.overrides(|overrides| overrides.programs = programs)).await
     }
 
     /// Stops the node, changes its files, and starts it again.
     pub(crate) async fn restart(self, change: impl FnOnce(&Path)) -> Self {
-        self.app.stop().await.unwrap();
-        let Self { app, dir, .. } = self;
-        let config = app.config.clone();
+        let config = Box::new(self.app.config.clone());
+        let dir = self.inner.stop().await;
         change(&config.data_dir);
-        Self::open(dir, config, Vec::new(), Vec::new()).await
+        Self::open(NodeBuilder::on(dir).config(|fresh| *fresh = *config)).await
     }
 
-    async fn open(
-        dir: TempDir,
-        config: Config,
-        programs: Vec<Arc<dyn Program>>,
-        more: Vec<Upstream>,
-    ) -> Self {
+    async fn open(builder: NodeBuilder) -> Self {
         let refunds = Arc::new(AtomicBool::new(true));
-        let gateway = Upstream::gateway(Arc::new(AcceptAllGateway), Policy::gateway());
-        let upstreams = [effects(Arc::clone(&refunds)), gateway].into_iter().chain(more).collect();
         let clock = Some(Arc::new(BreakableClock) as Arc<dyn Clock>);
-        let app =
-            App::start_with(config, AppOverrides { clock, upstreams, programs, ..AppOverrides::default() })
-                .await
-                .unwrap();
-        let router = orlog::api::router(Arc::clone(&app));
-        Self { app, dir, refunds, router }
+        let builder = builder.overrides(|overrides| overrides.clock = clock);
+        let node = builder.upstream(effects(Arc::clone(&refunds))).gateway().start().await;
+        Self { inner: node, refunds }
     }
 
     /// Starts a node that accepts these tenants only.
@@ -186,48 +126,6 @@ impl Node {
                 TenantsConfig { mode: TenantMode::Allowlist, allowed: list, ..TenantsConfig::default() };
         })
         .await
-    }
-
-    pub(crate) fn definitions(&self) -> &Path {
-        self.app.config.definitions_dir.as_deref().unwrap()
-    }
-
-    pub(crate) async fn send(&self, request: Request<Body>) -> HttpResponse {
-        let response = tokio::time::timeout(TIMEOUT, self.router.clone().oneshot(request)).await;
-        let (parts, body) = response.expect("in time").unwrap().into_parts();
-        assert!(parts.headers.contains_key("x-request-id"));
-        if parts.status.is_client_error() || parts.status.is_server_error() {
-            assert!(matches!(
-                parts.headers["content-type"].to_str().unwrap(),
-                "application/problem+json" | "application/json"
-            ));
-        }
-        let bytes = to_bytes(body, usize::MAX).await.unwrap();
-        HttpResponse {
-            status: parts.status,
-            headers: parts.headers,
-            text: String::from_utf8(bytes.to_vec()).unwrap(),
-        }
-    }
-
-    pub(crate) async fn ask(
-        &self,
-        method: Method,
-        tenant: &str,
-        path: &str,
-        body: impl Into<Body>,
-    ) -> HttpResponse {
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let request = if tenant.is_empty() { request } else { request.header("x-tenant-id", tenant) };
-        self.send(request.body(body.into()).unwrap()).await
-    }
-
-    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
-        self.ask(Method::GET, "", path, Body::empty()).await
-    }
-
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
-        self.ask(Method::POST, "", path, body.to_string()).await
     }
 
     /// Publishes the order and waits until it reaches this status.
@@ -241,25 +139,6 @@ impl Node {
             order["status"] == status && (status != "running" || is_shipping())
         };
         self.until(tenant, &path, is_ready).await
-    }
-
-    /// Repeats the request after each commit until the response matches.
-    pub(crate) async fn until(&self, tenant: &str, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
-        let mut commits = self.app.runtime.readers().next().unwrap().watch();
-        let mut last = Value::Null;
-        let waited = tokio::time::timeout(TIMEOUT, async {
-            loop {
-                commits.borrow_and_update();
-                let response = self.ask(Method::GET, tenant, path, Body::empty()).await;
-                last = response.json();
-                if response.status.is_success() && fits(&last) {
-                    return;
-                }
-                commits.changed().await.unwrap();
-            }
-        });
-        assert!(waited.await.is_ok(), "{path} stays at {last:#}");
-        last
     }
 }
 

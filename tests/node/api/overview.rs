@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::http::Method;
 use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError};
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
-use crate::api::node::{Node, TIMEOUT, event};
+use crate::api::node::{Node, event};
 
 fn count(overview: &Value, status: &str) -> u64 {
     let groups = overview["counts"]["instances"].as_array().unwrap().iter();
@@ -26,7 +27,7 @@ async fn overview(node: &Node, tenant: &str) -> Value {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(TIMEOUT, counted).await.expect("in time")
+    tokio::time::timeout(WAIT_TIMEOUT, counted).await.expect("in time")
 }
 
 #[tokio::test(flavor = "multi_thread")]

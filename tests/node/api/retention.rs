@@ -9,9 +9,10 @@ use axum::http::StatusCode;
 use orlog::app::PurgeResult;
 use orlog::config::{Config, RetentionPeriod, SagaRetention, TenantRetention};
 use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId};
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
-use crate::api::node::{Node, TIMEOUT, event, placed};
+use crate::api::node::{Node, event, placed};
 
 const SHORT: RetentionPeriod = RetentionPeriod::For(Duration::from_millis(1));
 
@@ -52,7 +53,7 @@ async fn purged(node: &Node, instances: u64) -> PurgeResult {
             tokio::task::yield_now().await;
         }
     };
-    assert!(tokio::time::timeout(TIMEOUT, whole).await.is_ok(), "{all:?}");
+    assert!(tokio::time::timeout(WAIT_TIMEOUT, whole).await.is_ok(), "{all:?}");
     all
 }
 
@@ -135,7 +136,7 @@ async fn purge_runs_periodically() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(TIMEOUT, all_purged).await.unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, all_purged).await.unwrap();
     node.until("", "/v1/sagas", is_empty).await;
     node.app.stop().await.unwrap();
 }

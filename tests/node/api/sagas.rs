@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Method;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::api::node::{Node, event, placed};
@@ -114,7 +115,7 @@ async fn pages_span_all_shards() {
     let batch: Vec<Value> = (0..20).map(|n| placed(&format!("o-{n:02}"), 5000)).collect();
     node.post("/v1/events", &json!(batch)).await.ok();
     let mut seen = Vec::new();
-    let deadline = std::time::Instant::now() + crate::api::node::TIMEOUT;
+    let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
     while seen.len() < 20 && std::time::Instant::now() < deadline {
         seen = all(&node, "limit=3&status=failed").await;
         tokio::task::yield_now().await;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::api::node::{Node, PANICS, TIMEOUT, placed};
+use crate::api::node::{Node, PANICS, placed};
 
 const ROUTES: [&str; 64] = [
     "DELETE /admin/backup/{id}",
@@ -236,7 +237,7 @@ async fn shutdown_completes_in_flight_requests() {
     stop.send(()).unwrap();
     stream.write_all(rest.as_bytes()).await.unwrap();
     assert!(read(&mut stream).await.starts_with("HTTP/1.1 202"));
-    tokio::time::timeout(TIMEOUT, server).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, server).await.unwrap().unwrap().unwrap();
     assert!(TcpStream::connect(address).await.is_err());
 }
 
@@ -261,13 +262,13 @@ async fn non_http_connection_is_closed() {
         assert!(text.is_empty() || text.starts_with(response), "{response}: {text}");
     }
     stop.send(()).unwrap();
-    tokio::time::timeout(TIMEOUT, server).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, server).await.unwrap().unwrap().unwrap();
 }
 
 /// Reads until the server closes the connection; ignores connection resets.
 async fn read(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    let closed = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut bytes)).await;
+    let closed = tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_end(&mut bytes)).await;
     assert!(closed.is_ok(), "still open after {:?}", String::from_utf8_lossy(&bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::cli::node::{Node, run, until};
+use orlog_testkit::wait::until_blocking;
+
+use crate::cli::node::{Node, run};
 
 fn order(version: u32, invalid: &str) -> String {
     format!(
@@ -76,7 +78,7 @@ fn sighup_reloads_definitions_and_upstreams() {
     );
     std::fs::write(effects.join("mail.toml"), upstream("mail.send")).unwrap();
     node.signal("HUP");
-    until("the reload", || {
+    until_blocking("the reload", || {
         let plan = deploy(&node, &definitions, &["--dry-run"]);
         plan.contains("unchanged  order  2").then_some(())
     });
@@ -103,7 +105,7 @@ fn migrate_exit_code_reports_blocked_instances() {
         })
     };
     node.feed(&["publish"], &format!("{}\n{}\n", event(1), event(2)));
-    until("instances", || {
+    until_blocking("instances", || {
         let listed = node.query(&["saga", "list"]);
         (listed["items"].as_array().unwrap().len() == 2).then_some(())
     });

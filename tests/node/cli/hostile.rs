@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::cli::node::orlog;
+use crate::harness::process::orlog;
 
 /// Clears the screen, sets a color with an 8-bit sequence, and reverses the text after it.
 const TEXT: &str = "x\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{2066}y";

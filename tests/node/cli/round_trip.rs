@@ -4,9 +4,10 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use orlog_testkit::wait::until_blocking;
 use serde_json::Value;
 
-use crate::cli::node::{Node, run, until};
+use crate::cli::node::{Node, run};
 
 const DEFINITION: &str = "
 saga: order
@@ -55,7 +56,7 @@ fn listed(node: &Node, filter: &[&str]) -> Vec<Value> {
 }
 
 fn await_timers(node: &Node, count: usize) {
-    until("timers", || {
+    until_blocking("timers", || {
         let timers = node.query(&["timers", "--limit", "1000"]);
         (timers["items"].as_array().unwrap().len() == count).then_some(())
     });
@@ -88,7 +89,7 @@ fn published_events_survive_drain_and_restart() {
     assert!(rows.contains(&vec!["STEP", "STATE", "DEADLINE"]), "{table}");
     assert!(rows.contains(&vec!["reserve", "completed"]), "{table}");
     assert!(rows.iter().any(|row| row.starts_with(&["pay", "running"]) && row.len() == 3), "{table}");
-    let cancelled = until("the cancellation", || {
+    let cancelled = until_blocking("the cancellation", || {
         let instance = node.query(&["saga", "show", "order", "o-2"]);
         (instance["status"] == "cancelled").then_some(instance)
     });
@@ -159,6 +160,6 @@ fn csv_rows_become_events() {
     let columns = ["--data-columns", "orderId,amount"];
     let published = node.feed(&[&args[..], &columns].concat(), table);
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
-    let count = until("both orders", || Some(listed(&node, &[]).len()).filter(|count| *count == 2));
+    let count = until_blocking("both orders", || Some(listed(&node, &[]).len()).filter(|count| *count == 2));
     assert_eq!(count, 2);
 }

@@ -2,7 +2,8 @@
 
 use insta::assert_snapshot;
 
-use crate::cli::node::{Node, command_output, orlog, run};
+use crate::cli::node::{Node, command_output, run};
+use crate::harness::process::orlog;
 
 const VALID: &str = "saga: order\nversion: 1\nstart: OrderPlaced\nsteps:\n  - id: reserve\n    do: { effect: stock.reserve }\n";
 const INVALID: &str = "saga: order\nversion: 1\nstart: OrderPlaced\nsteps:\n  - id: reserve\n    doo: { effect: stock.reserve }\n";

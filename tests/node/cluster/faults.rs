@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::nats_server::NatsCluster;
+use orlog_testkit::wait::POLL_INTERVAL;
 
 use crate::cluster::orders::EndlessOrders;
 use crate::cluster::pods::Pods;
 use crate::cluster::proxy::Proxy;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Time limit from a fault until every shard that it concerns has committed.
-const RECOVERY_TIMEOUT: Duration = Duration::from_mins(1);
-/// Poll interval of the positions.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Orders that begin between a recovery and the next fault, at most.
 const MAX_ORDERS_BETWEEN: usize = 40;
 
@@ -36,8 +34,8 @@ pub(crate) type Recoveries = BTreeMap<Fault, Vec<Duration>>;
 
 /// Injects `count` faults one after another into three pods on three servers, then reconciles. Returns
 /// the recovery times and the number of orders.
-pub(crate) async fn inject(count: usize, seed: u64) -> Option<(Recoveries, usize)> {
-    let mut nats = NatsCluster::start(3)?;
+pub(crate) async fn inject(count: usize, seed: u64) -> (Recoveries, usize) {
+    let mut nats = NatsCluster::start(3);
     let mut pods = Pods::new(&nats.urls(), 3).await;
     let mut links = BTreeMap::new();
     for name in NAMES {
@@ -62,7 +60,7 @@ pub(crate) async fn inject(count: usize, seed: u64) -> Option<(Recoveries, usize
     }
     let orders = load.stop().await;
     orders.check(&pods).await;
-    Some((recoveries, orders.count))
+    (recoveries, orders.count)
 }
 
 /// Injects one fault, waits until every shard that it concerns commits again, and ends the fault.
@@ -115,10 +113,10 @@ async fn until_committed(pods: &Pods, mut shards: BTreeSet<u64>, fault: Fault) {
             }
         }
     };
-    let recovered = tokio::time::timeout(RECOVERY_TIMEOUT, committed).await;
+    let recovered = tokio::time::timeout(WAIT_TIMEOUT, committed).await;
     assert!(
         recovered.is_ok(),
-        "no commit in {shards:?} within {RECOVERY_TIMEOUT:?} of {fault:?}: {}",
+        "no commit in {shards:?} within {WAIT_TIMEOUT:?} of {fault:?}: {}",
         pods.all_logs_contain()
     );
 }

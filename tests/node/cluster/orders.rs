@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -179,7 +180,7 @@ async fn ended(pods: &Pods, order: usize) -> Value {
             look.tick().await;
         }
     };
-    let ended = tokio::time::timeout(Duration::from_mins(1), found).await;
+    let ended = tokio::time::timeout(WAIT_TIMEOUT, found).await;
     assert!(
         ended.is_ok(),
         "order {order} of {} has not ended: {last:#}; {}",

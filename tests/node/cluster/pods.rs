@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::child_process::ChildProcess;
-use orlog_testkit::nats_server::free_port;
+use orlog_testkit::host::free_port;
+use orlog_testkit::wait::POLL_INTERVAL;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -14,8 +16,6 @@ use tempfile::TempDir;
 use crate::cluster::upstream::Upstream;
 
 const SHARDS: usize = 6;
-/// Poll interval of the pod state.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 const DEFINITION: &str = "\
 saga: order
@@ -90,7 +90,8 @@ impl Pods {
 
     /// Makes the pods use TLS. The client has no certificate.
     pub(crate) fn use_tls(&mut self) {
-        let [certificate, key, ca] = ["pod.pem", "pod.key", "ca.pem"].map(certificate);
+        let [certificate, key, ca] =
+            ["pod.pem", "pod.key", "ca.pem"].map(|file| certificate(file).display().to_string());
         self.more = format!(
             "[http.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n[cluster.tls]\nca = {ca:?}\n\
              peer_name = \"pods.orlog.internal\"\n{}",
@@ -102,8 +103,8 @@ impl Pods {
 
     fn config(&self, name: &str, port: u16) -> PathBuf {
         let (servers, upstream) = (self.routes.get(name).unwrap_or(&self.servers), &self.upstream.url);
-        let data = self.dir.path().join(name);
-        let definitions = self.dir.path().join("definitions");
+        let data = self.dir.path().join(name).display().to_string();
+        let definitions = self.dir.path().join("definitions").display().to_string();
         let text = format!(
             "node_name = {name:?}\ndata_dir = {data:?}\nlisten = \"127.0.0.1:{port}\"\ndefinitions_dir = {definitions:?}\n\
              shards = {SHARDS}\n[tenants]\nkey_sharded = [\"big\"]\n[bus]\nkind = \"nats\"\n[nats]\nservers = {servers:?}\n\
@@ -136,6 +137,14 @@ impl Pods {
         }
         self.running.insert(name.to_owned(), process);
         self.urls.lock().unwrap().insert(name.to_owned(), url);
+    }
+
+    /// Starts pods and waits until every reachable pod owns a shard.
+    pub(crate) async fn start_all(&mut self, names: &[&str]) {
+        for name in names {
+            self.start(name).await;
+        }
+        self.until_spread().await;
     }
 
     pub(crate) fn kill(&mut self, name: &str) {
@@ -209,7 +218,7 @@ impl Pods {
                 look.tick().await;
             }
         };
-        let reached = tokio::time::timeout(Duration::from_mins(1), reached).await;
+        let reached = tokio::time::timeout(WAIT_TIMEOUT, reached).await;
         assert!(reached.is_ok(), "{label}: not in a minute; {last}; {}", self.all_logs_contain());
     }
 

@@ -1,42 +1,30 @@
 //! Node with deployed definitions, and its executed steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use async_trait::async_trait;
+use orlog::Config;
 use orlog::app::{DeployError, DeployRequest};
 use orlog::definitions::{DefinitionSummary, DeploymentPlan, SourceFile};
-use orlog::{App, AppOverrides, Config};
-use orlog_effect::{Attempt, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream};
+use orlog_effect::{FunctionProvider, Policy, ProviderError};
 use orlog_model::{
     CorrelationId, Event, EventId, EventType, Instance, InstanceKey, SagaName, Status, TenantId, Timestamp,
-    WorkItem,
 };
 use orlog_store::InstanceQuery;
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-/// Timeout of all waits in these tests.
-const TIMEOUT: Duration = Duration::from_mins(1);
+use crate::harness::node::{self, NodeBuilder};
+
 const EFFECTS: [&str; 4] = ["test.charge", "test.pay", "test.ship", SLOW];
 /// Effect that completes only while the gate is open.
 const SLOW: &str = "test.slow";
 
 /// Executed steps by order: step and version of the definition.
 type ExecutedSteps = Arc<Mutex<BTreeMap<String, BTreeSet<(String, u32)>>>>;
-
-/// Gateway that accepts every command.
-struct Gateway;
-
-#[async_trait]
-impl Provider for Gateway {
-    async fn execute(&self, _item: &WorkItem, _attempt: Attempt) -> Result<Reply, ProviderError> {
-        Ok(Reply::from(Value::Null))
-    }
-}
 
 /// Parameters of a generated definition.
 #[derive(Clone)]
@@ -87,21 +75,28 @@ pub(crate) fn names(listed: &[DefinitionSummary]) -> Vec<&str> {
 }
 
 pub(crate) struct Node {
-    pub(crate) app: Arc<App>,
-    home: TempDir,
+    inner: node::Node,
     performed: ExecutedSteps,
     gate: watch::Sender<bool>,
+}
+
+impl Deref for Node {
+    type Target = node::Node;
+
+    fn deref(&self) -> &node::Node {
+        &self.inner
+    }
 }
 
 impl Node {
     /// Starts a node with these files in its definitions directory.
     pub(crate) async fn start(files: &[SourceFile]) -> Self {
-        let home = tempfile::tempdir().unwrap();
+        let home = Arc::new(tempfile::tempdir().unwrap());
         let performed = ExecutedSteps::default();
         write(&home, files);
         let gate = watch::Sender::new(false);
-        let app = start(&home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
-        Self { app, home, performed, gate }
+        let node = start(home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
+        Self { inner: node, performed, gate }
     }
 
     pub(crate) fn open_gate(&self) {
@@ -131,28 +126,26 @@ impl Node {
         files: Option<&[SourceFile]>,
         has_dir: bool,
     ) -> anyhow::Result<Self> {
-        let Self { app, home, performed, gate } = self;
-        app.stop().await?;
-        drop(app);
+        let Self { inner, performed, gate } = self;
+        let home = inner.stop().await;
         if let Some(files) = files {
             write(&home, files);
         }
-        let app = start(&home, effects, has_dir, (&performed, &gate)).await?;
-        Ok(Self { app, home, performed, gate })
+        let node = start(home, effects, has_dir, (&performed, &gate)).await?;
+        Ok(Self { inner: node, performed, gate })
     }
 
     /// Stops the node, changes its data directory and restarts it.
     pub(crate) async fn while_stopped(self, change: impl FnOnce(PathBuf)) -> Self {
-        let Self { app, home, performed, gate } = self;
-        app.stop().await.unwrap();
-        drop(app);
+        let Self { inner, performed, gate } = self;
+        let home = inner.stop().await;
         change(home.path().join("data"));
-        let app = start(&home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
-        Self { app, home, performed, gate }
+        let node = start(home, &EFFECTS, true, (&performed, &gate)).await.unwrap();
+        Self { inner: node, performed, gate }
     }
 
     pub(crate) fn definitions_dir(&self) -> PathBuf {
-        self.home.path().join("definitions")
+        self.dir.path().join("definitions")
     }
 
     pub(crate) async fn deploy(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
@@ -249,18 +242,9 @@ impl Node {
     }
 
     /// Checks the condition after each commit until it holds.
-    pub(crate) async fn until(&self, label: &str, is_so: impl Fn(&Self) -> bool) {
-        let mut commits = self.app.runtime.readers().next().unwrap().watch();
-        let waited = tokio::time::timeout(TIMEOUT, async {
-            loop {
-                commits.borrow_and_update();
-                if is_so(self) {
-                    return;
-                }
-                commits.changed().await.unwrap();
-            }
-        });
-        assert!(waited.await.is_ok(), "it never comes to this: {label}");
+    #[track_caller]
+    pub(crate) fn until(&self, label: &str, is_so: impl Fn(&Self) -> bool) -> impl Future<Output = ()> {
+        self.until_commit(label, async move || if is_so(self) { Ok(()) } else { Err(String::new()) })
     }
 }
 
@@ -276,16 +260,11 @@ fn write(home: &TempDir, files: &[SourceFile]) {
 }
 
 async fn start(
-    home: &TempDir,
+    home: Arc<TempDir>,
     effects: &[&str],
     has_dir: bool,
     (performed, gate): (&ExecutedSteps, &watch::Sender<bool>),
-) -> anyhow::Result<Arc<App>> {
-    let config = Config {
-        data_dir: home.path().join("data"),
-        definitions_dir: has_dir.then(|| home.path().join("definitions")),
-        ..Config::default()
-    };
+) -> anyhow::Result<node::Node> {
     let mut native = FunctionProvider::new();
     for effect in effects {
         let (performed, is_slow) = (Arc::clone(performed), effect == &SLOW);
@@ -306,7 +285,11 @@ async fn start(
             }
         });
     }
-    let gateway = Upstream::gateway(Arc::new(Gateway), Policy::gateway());
-    let upstreams = vec![native.upstream("world", Policy::default()), gateway];
-    App::start_with(config, AppOverrides { upstreams, ..AppOverrides::default() }).await
+    let builder = NodeBuilder::on(home).upstream(native.upstream("world", Policy::default())).gateway();
+    let without = |config: &mut Config| {
+        if !has_dir {
+            config.definitions_dir = None;
+        }
+    };
+    builder.config(without).try_start().await
 }

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -17,7 +18,7 @@ use crate::effects::node::Node;
 
 const EFFECTS: usize = 10_000;
 /// Timeout of a test run.
-const TIMEOUT: Duration = Duration::from_mins(3);
+const RUN: Duration = WAIT_TIMEOUT.saturating_mul(3);
 const PERCENT: usize = 20;
 const PER_SECOND: usize = 400;
 const SAVED: usize = 100;
@@ -118,7 +119,7 @@ async fn flapping_upstream_loses_nothing_and_respects_the_retry_budget() {
             commits.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(TIMEOUT, over).await.expect("all are done");
+    tokio::time::timeout(RUN, over).await.expect("all are done");
     let took = usize::try_from(started.elapsed().as_secs() + 1).unwrap();
     assert_eq!(count(&node, "completed").await, EFFECTS, "none is lost, none is declared failed");
 

@@ -4,22 +4,20 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::grpc::GrpcConfig;
-use orlog_effect::{Attempt, ProviderError, Reply, TransientCause, Upstream};
-use orlog_model::{EffectName, Timestamp, Work, WorkItem};
+use orlog_effect::{ProviderError, TransientCause, Upstream};
 use orlog_testkit::grpc_server::{
     GrpcServer, GrpcServerBuilder, Handler, ReceivedCall, Reflection, descriptors,
 };
-use orlog_testkit::provider_suite::item;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic::{Code, Status};
 
+use crate::effects::attempts::{at, charge, failure, perform, trouble};
 use crate::effects::docs::{block, with};
 use crate::effects::http_upstream::HttpUpstream;
 use crate::effects::node::Dirs;
@@ -59,42 +57,6 @@ fn method_upstream(endpoint: &str, method: &str, more: &str) -> Upstream {
     upstream(&format!(
         "endpoint = {endpoint:?}\ndescriptors = \"payments.pb\"\n[effects.\"pay.charge\"]\nmethod = \"payments.v1.Payments/{method}\"\n{more}"
     ))
-}
-
-fn charge(payload: Value) -> WorkItem {
-    let mut item = item(&EffectName::new("pay.charge").unwrap(), 1);
-    if let Work::Effect(effect) = &mut item.work {
-        effect.payload = payload;
-    }
-    item
-}
-
-async fn at(seconds: i64, upstream: &Upstream, payload: Value) -> Result<Reply, ProviderError> {
-    let at = Timestamp::from_millis(1_700_000_000_000 + seconds * 1000);
-    let attempt = Attempt { number: 1, timeout: Duration::from_secs(10), at };
-    upstream.provider.execute(&charge(payload), attempt).await
-}
-
-async fn perform(upstream: &Upstream, payload: Value) -> Result<Reply, ProviderError> {
-    at(0, upstream, payload).await
-}
-
-fn failure(response: &Result<Reply, ProviderError>) -> (String, String) {
-    match response {
-        Err(
-            ProviderError::Permanent { failure, .. }
-            | ProviderError::Abandoned { failure }
-            | ProviderError::Transient { failure, .. },
-        ) => (failure.code.clone(), failure.message.clone()),
-        Ok(reply) => panic!("it was done: {reply:?}"),
-    }
-}
-
-fn trouble(response: &Result<Reply, ProviderError>) -> Option<TransientCause> {
-    match response {
-        Err(ProviderError::Transient { trouble, .. }) => Some(*trouble),
-        Ok(_) | Err(ProviderError::Permanent { .. } | ProviderError::Abandoned { .. }) => None,
-    }
 }
 
 fn file(text: &str) -> (TempDir, String) {

@@ -1,50 +1,18 @@
 //! HTTP provider against a real server: templates, response mapping, credentials, signatures,
 //! redirects, egress.
 
-use std::time::Duration;
-
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::http::HttpConfig;
-use orlog_effect::{Attempt, ProviderError, Reply, TransientCause, Upstream};
-use orlog_model::{EffectName, Timestamp, Work, WorkItem};
-use orlog_testkit::provider_suite::item;
+use orlog_effect::{ProviderError, Reply, TransientCause, Upstream};
 use serde_json::{Value, json};
 
+use crate::effects::attempts::{at, charge, failure, perform};
 use crate::effects::docs::{block, with};
 use crate::effects::http_upstream::HttpUpstream;
 use crate::effects::node::Dirs;
 
 fn upstream(config: &str) -> Upstream {
     toml::from_str::<HttpConfig>(config).unwrap().upstream(UpstreamSite::new("pay")).unwrap()
-}
-
-fn charge(payload: Value) -> WorkItem {
-    let mut item = item(&EffectName::new("pay.charge").unwrap(), 1);
-    if let Work::Effect(effect) = &mut item.work {
-        effect.payload = payload;
-    }
-    item
-}
-
-async fn at(seconds: i64, upstream: &Upstream, payload: Value) -> Result<Reply, ProviderError> {
-    let at = Timestamp::from_millis(1_700_000_000_000 + seconds * 1000);
-    let attempt = Attempt { number: 1, timeout: Duration::from_secs(10), at };
-    upstream.provider.execute(&charge(payload), attempt).await
-}
-
-async fn perform(upstream: &Upstream, payload: Value) -> Result<Reply, ProviderError> {
-    at(0, upstream, payload).await
-}
-
-fn failure(result: &Result<Reply, ProviderError>) -> (String, String) {
-    match result {
-        Err(
-            ProviderError::Permanent { failure, .. }
-            | ProviderError::Abandoned { failure }
-            | ProviderError::Transient { failure, .. },
-        ) => (failure.code.clone(), failure.message.clone()),
-        Ok(reply) => panic!("it was done: {reply:?}"),
-    }
 }
 
 #[tokio::test]

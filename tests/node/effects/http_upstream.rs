@@ -8,9 +8,8 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use orlog_testkit::WAIT_TIMEOUT;
 use tokio::sync::{Semaphore, watch};
-
-use crate::effects::node::TIMEOUT;
 
 /// Received request.
 #[derive(Clone, Debug)]
@@ -70,7 +69,7 @@ impl HttpUpstream {
     pub(crate) async fn wait_for_requests(&self, times: usize) -> Vec<ReceivedRequest> {
         let mut count = self.count.subscribe();
         let received = count.wait_for(|count| *count >= times);
-        drop(tokio::time::timeout(TIMEOUT, received).await.expect("it is asked").unwrap());
+        drop(tokio::time::timeout(WAIT_TIMEOUT, received).await.expect("it is asked").unwrap());
         self.received()
     }
 }

@@ -2,10 +2,11 @@
 //! an effect.
 
 use axum::http::{Method, StatusCode};
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::effects::http_upstream::HttpUpstream;
-use crate::effects::node::{Dirs, Node, TIMEOUT};
+use crate::effects::node::{Dirs, Node};
 
 const CAREFUL: &str = r"
 saga: payment
@@ -46,7 +47,7 @@ async fn question(node: &Node, tenant: &str, order: &str) -> Value {
             commits.changed().await.unwrap();
         }
     };
-    let task = tokio::time::timeout(TIMEOUT, received).await.expect("a person is asked");
+    let task = tokio::time::timeout(WAIT_TIMEOUT, received).await.expect("a person is asked");
     assert_eq!(task["title"], "Was pay.charge done? (step charge)", "{task}");
     task
 }

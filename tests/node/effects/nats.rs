@@ -7,18 +7,17 @@ mod replay;
 mod separate_roles;
 mod signing;
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use orlog::Config;
 use orlog::config::{BusConfig, BusKind, NatsConfig, QueueConfig, Role};
-use orlog::{App, AppOverrides, Config};
 use orlog_bus::Message;
 use orlog_bus::nats::{Connection, Options};
 use orlog_bus::requests::RequestClient;
 use orlog_testkit::nats_server::NatsServer;
 use serde_json::{Value, json};
 
-use crate::effects::node::{Dirs, Node, TIMEOUT};
+use crate::effects::node::{Dirs, Node};
 
 /// Starts a node of a role with these directories. `more` changes other settings of its configuration.
 pub(crate) async fn node(
@@ -27,9 +26,7 @@ pub(crate) async fn node(
     role: Role,
     more: impl FnOnce(&mut Config),
 ) -> Node {
-    let app = App::start_with(config(server, dirs, role, more), AppOverrides::default()).await.unwrap();
-    let router = orlog::api::router(Arc::clone(&app));
-    Node { app, router, dir: Arc::clone(&dirs.0) }
+    dirs.start_with(|settings| *settings = config(server, dirs, role, more)).await
 }
 
 pub(crate) fn config(server: &NatsServer, dirs: &Dirs, role: Role, more: impl FnOnce(&mut Config)) -> Config {
@@ -72,16 +69,8 @@ pub(crate) async fn api(server: &NatsServer, operation: &str, body: &Value) -> V
     serde_json::from_slice(&response.payload).unwrap()
 }
 
-/// Repeats a call until it returns a value, up to the timeout.
-pub(crate) async fn until<T>(mut poll: impl AsyncFnMut() -> Option<T>) -> T {
-    let wait = async {
-        let mut looks = tokio::time::interval(Duration::from_millis(20));
-        loop {
-            looks.tick().await;
-            if let Some(found) = poll().await {
-                return found;
-            }
-        }
-    };
-    tokio::time::timeout(TIMEOUT * 3, wait).await.expect("it happens in time")
+/// Repeats a call until it returns a value.
+#[track_caller]
+pub(crate) fn until<T, F: Future<Output = Option<T>>>(poll: impl FnMut() -> F) -> impl Future<Output = T> {
+    orlog_testkit::wait::until("the condition", poll)
 }

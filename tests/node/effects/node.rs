@@ -1,19 +1,16 @@
 //! Node with upstream files and a saga of one effect.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::http::{Method, Request, StatusCode};
-use orlog::{App, AppOverrides, Config};
+use axum::body::Body;
+use axum::http::{Method, StatusCode};
+use orlog::Config;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tower::ServiceExt as _;
 
-/// Timeout of all waits in these tests.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+use crate::harness::node::{self, NodeBuilder};
 
 const PAYMENT: &str = r"
 saga: payment
@@ -29,24 +26,27 @@ steps:
 ";
 
 /// Node and its directories.
-pub(crate) struct Node {
-    pub(crate) app: Arc<App>,
-    pub(crate) router: Router,
-    pub(crate) dir: Arc<TempDir>,
+pub(crate) struct Node(node::Node);
+
+impl Deref for Node {
+    type Target = node::Node;
+
+    fn deref(&self) -> &node::Node {
+        &self.0
+    }
 }
 
 /// Directories that outlive a node.
-pub(crate) struct Dirs(pub(crate) Arc<TempDir>);
+pub(crate) struct Dirs(Arc<TempDir>);
 
 impl Dirs {
     /// Creates the directories with the saga and these upstreams.
     pub(crate) fn new(upstreams: &[(&str, &str)]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dirs = Self(Arc::new(tempfile::tempdir().unwrap()));
         for name in ["definitions", "effects"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::create_dir(dirs.path(name)).unwrap();
         }
-        std::fs::write(dir.path().join("definitions/payment.saga.yaml"), PAYMENT).unwrap();
-        let dirs = Self(Arc::new(dir));
+        dirs.define("payment", PAYMENT);
         for (name, text) in upstreams {
             dirs.describe(name, text);
         }
@@ -66,23 +66,22 @@ impl Dirs {
         std::fs::write(self.path("definitions").join(format!("{saga}.saga.yaml")), text).unwrap();
     }
 
-    /// Starts a node on the directories.
-    pub(crate) async fn start(&self) -> Node {
-        self.start_with(&["definitions", "effects"]).await
+    /// Returns a node on the directories.
+    pub(crate) fn builder(&self, change: impl FnOnce(&mut Config)) -> NodeBuilder {
+        let effects = self.path("effects");
+        NodeBuilder::on(Arc::clone(&self.0))
+            .config(|config| config.upstreams_dir = Some(effects))
+            .config(change)
     }
 
-    /// Starts a node with only some of the directories.
-    pub(crate) async fn start_with(&self, known: &[&str]) -> Node {
-        let dir = |name: &str| known.contains(&name).then(|| self.path(name));
-        let config = Config {
-            data_dir: self.path("data"),
-            definitions_dir: dir("definitions"),
-            upstreams_dir: dir("effects"),
-            ..Config::default()
-        };
-        let app = App::start_with(config, AppOverrides::default()).await.unwrap();
-        let router = orlog::api::router(Arc::clone(&app));
-        Node { app, router, dir: Arc::clone(&self.0) }
+    /// Starts a node on the directories.
+    pub(crate) async fn start(&self) -> Node {
+        self.start_with(|_| {}).await
+    }
+
+    /// Starts a node on the directories with another configuration.
+    pub(crate) async fn start_with(&self, change: impl FnOnce(&mut Config)) -> Node {
+        Node(self.builder(change).start().await)
     }
 }
 
@@ -91,14 +90,18 @@ impl Node {
         Dirs::new(upstreams).start().await
     }
 
+    /// Wraps a node on these directories.
+    pub(crate) fn wrap(node: node::Node) -> Self {
+        Self(node)
+    }
+
     pub(crate) fn dirs(&self) -> Dirs {
         Dirs(Arc::clone(&self.dir))
     }
 
     /// Stops the node without a drain, like a crash, but releases the file locks.
     pub(crate) async fn stop(self) -> Dirs {
-        self.app.stop().await.unwrap();
-        self.dirs()
+        Dirs(self.0.stop().await)
     }
 
     pub(crate) async fn ask(
@@ -108,15 +111,9 @@ impl Node {
         path: &str,
         body: &Value,
     ) -> (StatusCode, Value) {
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let request = if tenant.is_empty() { request } else { request.header("x-tenant-id", tenant) };
         let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-        let response = self.router.clone().oneshot(request.body(body).unwrap());
-        let (parts, body) =
-            tokio::time::timeout(TIMEOUT, response).await.expect("in time").unwrap().into_parts();
-        let bytes = to_bytes(body, usize::MAX).await.unwrap();
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
-        (parts.status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        let response = self.0.ask(method, tenant, path, body).await;
+        (response.status, serde_json::from_str(&response.text).unwrap_or(Value::String(response.text)))
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
@@ -150,21 +147,6 @@ impl Node {
     pub(crate) async fn end_of(&self, tenant: &str, saga: &str, order: &str) -> Value {
         let is_over = |saga: &Value| matches!(saga["status"].as_str(), Some("completed" | "failed"));
         self.until(tenant, &format!("/v1/sagas/{saga}/{order}"), is_over).await
-    }
-
-    /// Repeats the request after each commit until the response matches.
-    pub(crate) async fn until(&self, tenant: &str, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
-        let fitting = async {
-            let mut commits = self.app.runtime.readers().next().unwrap().watch();
-            loop {
-                let (_, response) = self.ask(Method::GET, tenant, path, &Value::Null).await;
-                if fits(&response) {
-                    return response;
-                }
-                commits.changed().await.unwrap();
-            }
-        };
-        tokio::time::timeout(TIMEOUT, fitting).await.expect("it comes to that")
     }
 
     pub(crate) async fn reload(&self) -> (StatusCode, Value) {

@@ -1,6 +1,7 @@
 //! Reload of upstreams with effects in flight: no loss, no duplicates, unchanged upstreams stay.
 
 use axum::http::StatusCode;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::effects::http_upstream::HttpUpstream;
@@ -64,7 +65,7 @@ async fn unchanged_upstream_keeps_its_breaker_state() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::effects::node::TIMEOUT, opened).await.expect("the breaker opens");
+    tokio::time::timeout(WAIT_TIMEOUT, opened).await.expect("the breaker opens");
     node.dirs().describe("other", &other.replace(":9", ":10"));
     assert_eq!(node.reload().await.0, StatusCode::OK);
     assert_eq!(upstream(&node.get("/info").await, "pay")["breaker"], "open");
@@ -100,7 +101,7 @@ async fn reload_with_an_error_changes_nothing() {
 async fn reload_without_definitions_dir_updates_upstreams_only() {
     let (old, new) = (HttpUpstream::open().await, HttpUpstream::open().await);
     let dirs = Dirs::new(&[("pay", &payments(&old.url, ""))]);
-    let node = dirs.start_with(&["effects"]).await;
+    let node = dirs.start_with(|config| config.definitions_dir = None).await;
     node.deploy().await;
     dirs.describe("pay", &payments(&new.url, ""));
     let (status, plan) = node.reload().await;
@@ -135,7 +136,9 @@ async fn one_reload_applies_definition_and_upstream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_without_directorys_is_rejected() {
-    let node = Dirs::new(&[]).start_with(&[]).await;
+    let node = Dirs::new(&[])
+        .start_with(|config| (config.definitions_dir, config.upstreams_dir) = (None, None))
+        .await;
     let (status, problem) = node.reload().await;
     assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0029")));
 }

@@ -11,23 +11,20 @@ use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::script::ScriptConfig;
 use orlog_effect::{Attempt, ProviderError, Reply, Upstream};
 use orlog_model::{EffectName, Work, WorkItem};
+use orlog_testkit::WAIT_TIMEOUT;
+use orlog_testkit::host::missing;
 use orlog_testkit::provider_suite::{START, item};
-use orlog_testkit::servers::skipped;
 use serde_json::{Value, json};
-
-use crate::effects::node::TIMEOUT;
 
 /// Program that supervises the jobs in these tests.
 pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_orlog");
 
-/// Returns whether an interpreter is installed in the search path of jobs.
-fn is_there(program: &str) -> bool {
-    let there =
-        ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
-    if !there {
-        skipped(program);
+/// Fails the test unless an interpreter is installed in the search path of jobs.
+#[track_caller]
+fn require(program: &str) {
+    if !["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists()) {
+        missing(program, "setup");
     }
-    there
 }
 
 fn upstream(more: &Value) -> Upstream {
@@ -60,7 +57,7 @@ fn job(kind: &str, number: u128, script: &str, more: &Value) -> WorkItem {
 
 async fn perform(upstream: &Upstream, item: &WorkItem) -> Result<Reply, ProviderError> {
     let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START };
-    tokio::time::timeout(TIMEOUT, upstream.provider.execute(item, attempt)).await.expect("it ends")
+    tokio::time::timeout(WAIT_TIMEOUT, upstream.provider.execute(item, attempt)).await.expect("it ends")
 }
 
 async fn run(kind: &str, script: &str, more: &Value) -> Value {
@@ -86,16 +83,12 @@ fn failed(result: Result<Reply, ProviderError>, code: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_receive_only_the_declared_environment() {
     let input = json!({ "env": { "REGION": "eu", "N": 7 }, "args": { "a": [1] }, "results": { "probe": { "f": 2 } } });
-    let mut results = Vec::new();
-    if is_there("python3") {
-        let script = "import json, os, sys\nprint('working')\nprint(json.dumps({'in': json.load(sys.stdin), 'env': dict(os.environ)}))";
-        results.push((run("python", script, &input).await, "python"));
-    }
-    if is_there("node") {
-        let script = "const given = JSON.parse(require('fs').readFileSync(0));\nconsole.log('working');\nconsole.log(JSON.stringify({in: given, env: process.env}))";
-        results.push((run("node", script, &input).await, "node"));
-    }
-    for (result, kind) in results {
+    require("python3");
+    require("node");
+    let python = "import json, os, sys\nprint('working')\nprint(json.dumps({'in': json.load(sys.stdin), 'env': dict(os.environ)}))";
+    let node = "const given = JSON.parse(require('fs').readFileSync(0));\nconsole.log('working');\nconsole.log(JSON.stringify({in: given, env: process.env}))";
+    for (kind, script) in [("python", python), ("node", node)] {
+        let result = run(kind, script, &input).await;
         let expected_input =
             json!({ "job": "step", "type": kind, "args": { "a": [1] }, "results": { "probe": { "f": 2 } } });
         assert_eq!(result["in"], expected_input);

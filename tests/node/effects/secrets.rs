@@ -16,6 +16,31 @@ const REFRESHED: &str = "canary-again-77aa";
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
+impl Log {
+    /// Records all log lines of this process until the result is dropped.
+    fn record(&self) -> OnDrop<impl Fn() + use<>> {
+        let writer = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter("trace")
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .with_filter_reloading();
+        let filter = subscriber.reload_handle();
+        tracing::subscriber::set_global_default(subscriber.finish()).expect("the first of this process");
+        // Lines of other tests would cost time and memory.
+        OnDrop(move || filter.reload("off").expect("the subscriber lives as long as the process"))
+    }
+}
+
+/// Calls a function when it is dropped.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(line);
@@ -50,13 +75,7 @@ fn check_clean(location: &str, text: &[u8]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_appear_only_at_their_upstream() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter("trace")
-        .with_writer(move || writer.clone())
-        .with_ansi(false)
-        .finish();
-    tracing::subscriber::set_global_default(subscriber).expect("the first of this process");
+    let _recording = log.record();
     let shop = HttpUpstream::open().await;
     let echo = format!("{{\"error\": {}, \"code\": \"denied\"}}", Value::from(format!("no: {CANARY}")));
     shop.script(503, &[], &echo);

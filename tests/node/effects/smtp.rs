@@ -3,20 +3,20 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use mail_parser::{Message, MessageParser, MimeHeaders as _};
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::smtp::SmtpConfig;
-use orlog_effect::{Attempt, ProviderError, Reply, TransientCause, Upstream};
-use orlog_model::{EffectName, Work, WorkItem};
-use orlog_testkit::provider_suite::{START, item};
+use orlog_effect::{ProviderError, Reply, TransientCause, Upstream};
+use orlog_model::WorkItem;
+use orlog_testkit::provider_suite::START;
 use orlog_testkit::smtp_server::{
     Handler, ReceivedMail, SmtpCommand, SmtpResponse, SmtpServer, SmtpServerOptions,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::effects::attempts::{execute, failure, request, trouble};
 use crate::effects::docs::{block, with};
 use crate::effects::http_upstream::HttpUpstream;
 use crate::effects::node::Dirs;
@@ -52,34 +52,11 @@ fn free(server: &SmtpServer, more: &str) -> Upstream {
 }
 
 fn mail(payload: Value) -> WorkItem {
-    let mut item = item(&EffectName::new("mail.send").unwrap(), 1);
-    if let Work::Effect(effect) = &mut item.work {
-        effect.payload = payload;
-    }
-    item
+    request("mail.send", payload)
 }
 
 async fn perform(upstream: &Upstream, payload: Value) -> Result<Reply, ProviderError> {
-    let attempt = Attempt { number: 1, timeout: Duration::from_secs(10), at: START };
-    upstream.provider.execute(&mail(payload), attempt).await
-}
-
-fn failure(result: &Result<Reply, ProviderError>) -> (String, String) {
-    match result {
-        Err(
-            ProviderError::Permanent { failure, .. }
-            | ProviderError::Abandoned { failure }
-            | ProviderError::Transient { failure, .. },
-        ) => (failure.code.clone(), failure.message.clone()),
-        Ok(reply) => panic!("it was done: {reply:?}"),
-    }
-}
-
-fn trouble(result: &Result<Reply, ProviderError>) -> Option<TransientCause> {
-    match result {
-        Err(ProviderError::Transient { trouble, .. }) => Some(*trouble),
-        Ok(_) | Err(ProviderError::Permanent { .. } | ProviderError::Abandoned { .. }) => None,
-    }
+    execute(upstream, &mail(payload), START).await
 }
 
 fn read(mail: &ReceivedMail) -> Message<'_> {

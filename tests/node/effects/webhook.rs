@@ -1,36 +1,25 @@
 //! Webhook provider against a real receiver: signatures, rotation of secrets, responses, configuration.
 
-use std::time::Duration;
-
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::webhook::WebhookConfig;
-use orlog_effect::{Attempt, ProviderError, Reply, TransientCause, Upstream};
-use orlog_model::{EffectName, Timestamp, Work, WorkItem};
-use orlog_testkit::provider_suite::item;
+use orlog_effect::{ProviderError, Reply, TransientCause, Upstream};
+use orlog_model::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::effects::attempts::{self, execute};
 use crate::effects::docs::{block, with};
 use crate::effects::http_upstream::{HttpUpstream, ReceivedRequest};
 use crate::webhooks::signature;
 
 fn upstream(config: &str) -> Result<Upstream, String> {
-    let config = toml::from_str::<WebhookConfig>(config).map_err(|error| error.to_string())?;
+    let config = toml::from_str::<WebhookConfig>(config).map_err(|error| error.message().to_owned())?;
     config.upstream(UpstreamSite::new("hooks")).map_err(|error| error.to_string())
-}
-
-fn notification(effect: &str, payload: Value) -> WorkItem {
-    let mut item = item(&EffectName::new(effect).unwrap(), 1);
-    if let Work::Effect(effect) = &mut item.work {
-        effect.payload = payload;
-    }
-    item
 }
 
 async fn send(upstream: &Upstream, seconds: i64, payload: Value) -> Result<Reply, ProviderError> {
     let at = Timestamp::from_millis((1_700_000_000 + seconds) * 1000);
-    let attempt = Attempt { number: 1, timeout: Duration::from_secs(10), at };
-    upstream.provider.execute(&notification("shop.notify", payload), attempt).await
+    execute(upstream, &attempts::request("shop.notify", payload), at).await
 }
 
 /// Writes the secrets to files and returns their references as a TOML list.
@@ -63,7 +52,10 @@ async fn each_attempt_is_signed_with_every_secret() {
     for request in &received {
         assert_eq!((request.method.as_str(), request.uri.path()), ("POST", "/hooks"));
         assert_eq!(request.header("content-type"), "application/json");
-        assert_eq!(request.header("webhook-id"), notification("shop.notify", Value::Null).id.to_string());
+        assert_eq!(
+            request.header("webhook-id"),
+            attempts::request("shop.notify", Value::Null).id.to_string()
+        );
         assert_eq!(serde_json::from_slice::<Value>(&request.body).unwrap(), payload);
         let expected =
             [expected_signature(b"new key", request), expected_signature(b"old key", request)].join(" ");
@@ -98,9 +90,9 @@ async fn status_decides_about_a_retry() {
         };
         assert_eq!(found, expected);
     }
-    let nobody =
+    let closed =
         upstream(&format!("url = \"http://127.0.0.1:9/\"\nsecrets = {secrets}\n[effects.\"shop.notify\"]"));
-    let unreachable = send(&nobody.unwrap(), 0, Value::Null).await.unwrap_err();
+    let unreachable = send(&closed.unwrap(), 0, Value::Null).await.unwrap_err();
     assert!(
         matches!(unreachable, ProviderError::Transient { trouble: TransientCause::Unavailable, .. }),
         "{unreachable:?}"

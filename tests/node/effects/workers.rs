@@ -1,13 +1,15 @@
 //! External workers: claims, crashes, late and duplicate results; and a worker in Python.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use orlog_model::Timestamp;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
-use crate::effects::node::{Dirs, Node, TIMEOUT};
+use crate::effects::node::{Dirs, Node};
+use crate::harness::process::Killed;
 
 fn worker_config(more: &str) -> String {
     format!("kind = \"worker\"\neffects = [\"pay.charge\"]\n{more}")
@@ -105,7 +107,7 @@ async fn worker_survives_node_restart_and_reload() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(TIMEOUT, accepted).await.expect("the job hangs there again");
+    tokio::time::timeout(WAIT_TIMEOUT, accepted).await.expect("the job hangs there again");
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
@@ -138,32 +140,14 @@ async fn unknown_effect_is_rejected() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
 
-/// Worker process; killed on drop.
-struct ChildWorker(Child);
-
-impl Drop for ChildWorker {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn python_worker_completes_jobs() {
     let dirs = Dirs::new(&[("pay", &worker_config(""))]);
     let node = dirs.start().await;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = node.router.clone();
-    tokio::spawn(async move { axum::serve(listener, router).await });
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/workers/python/worker.py");
     let mut python = Command::new("python3");
-    python
-        .args([script, "pay.charge"])
-        .env("ORLOG_URL", url)
-        .env("ORLOG_TENANT", "acme")
-        .stdin(Stdio::null());
-    let _running = ChildWorker(python.spawn().expect("python3 is installed"));
+    python.args([script, "pay.charge"]).env("ORLOG_URL", node.serve().await).env("ORLOG_TENANT", "acme");
+    let _running = Killed::start(&mut python);
     for order in ["o-1", "o-2", "o-3"] {
         node.pay("acme", order, json!({})).await;
     }

@@ -1,31 +1,27 @@
 //! Audit records that a node publishes to a subject.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use orlog::audit::{AuditOutcome, AuditRecord};
-use orlog::config::{BusKind, Config, NatsConfig};
-use orlog::{App, AppOverrides};
+use orlog::config::BusKind;
 use orlog_testkit::nats_server::NatsServer;
+use orlog_testkit::wait::until;
+use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::fixture::{open, subscribe, subscription, take, until};
+use super::fixture::{open, subscribe, subscription, take};
+use crate::harness::node::{Node, NodeBuilder};
 
-async fn start(dir: &Path, server: &NatsServer) -> Arc<App> {
-    let mut config = Config {
-        node_name: "pod-1".to_owned(),
-        data_dir: dir.to_owned(),
-        nats: NatsConfig {
-            servers: vec![server.url()],
-            manage_aggregate_stream: true,
-            ..NatsConfig::default()
-        },
-        ..Config::default()
-    };
-    config.bus.kind = BusKind::Nats;
-    // The stream of the tests stores it.
-    "s.audit".clone_into(&mut config.audit.nats_subject);
-    App::start_with(config, AppOverrides::default()).await.unwrap()
+async fn start(dir: &Arc<TempDir>, server: &NatsServer) -> Node {
+    let builder = NodeBuilder::on(Arc::clone(dir)).config(|config| {
+        "pod-1".clone_into(&mut config.node_name);
+        config.nats.servers = vec![server.url()];
+        config.nats.manage_aggregate_stream = true;
+        config.bus.kind = BusKind::Nats;
+        // The stream of the tests stores it.
+        "s.audit".clone_into(&mut config.audit.nats_subject);
+    });
+    builder.start().await
 }
 
 fn record() -> AuditRecord {
@@ -51,31 +47,31 @@ fn record() -> AuditRecord {
 /// Every record is published once and in order, also those of an outage and of the time before a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn audit_records_are_published_to_the_subject() {
-    let Some(mut server) = NatsServer::start() else { return };
-    let (bus, dir) = (open(&[server.url()], 1).await, tempfile::tempdir().unwrap());
+    let mut server = NatsServer::start();
+    let (bus, dir) = (open(&[server.url()], 1).await, Arc::new(tempfile::tempdir().unwrap()));
     let mut copies = subscribe(&bus, subscription("copies", None)).await;
-    let app = start(dir.path(), &server).await;
-    (0..300).for_each(|_| app.audit.record(&record()));
+    let node = start(&dir, &server).await;
+    (0..300).for_each(|_| node.app.audit.record(&record()));
     let mut received = take(&mut *copies, 300).await;
     server.kill();
-    app.audit.record(&record());
-    let failure = || async { (app.audit.publish_failures().get() > 0).then_some(()) };
+    node.app.audit.record(&record());
+    let failure = || async { (node.app.audit.publish_failures().get() > 0).then_some(()) };
     until("a failed publish", failure).await;
     server.restart();
-    app.audit.record(&record());
+    node.app.audit.record(&record());
     received.extend(take(&mut *copies, 2).await);
-    app.stop().await.unwrap();
-    app.audit.record(&record());
-    drop(app);
-    let app = start(dir.path(), &server).await;
+    node.app.stop().await.unwrap();
+    node.app.audit.record(&record());
+    drop(node);
+    let node = start(&dir, &server).await;
     received.extend(take(&mut *copies, 1).await);
-    app.stop().await.unwrap();
+    node.stop().await;
     let received: Vec<String> = received
         .iter()
         .map(|delivery| String::from_utf8(delivery.message.payload.to_vec()).unwrap())
         .collect();
     let files = (1..=9).filter_map(|number| {
-        std::fs::read_to_string(dir.path().join(format!("audit/audit-{number:010}.jsonl"))).ok()
+        std::fs::read_to_string(dir.path().join(format!("data/audit/audit-{number:010}.jsonl"))).ok()
     });
     let stored: Vec<String> =
         files.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect();

@@ -6,34 +6,9 @@ use std::time::Duration;
 use orlog_bus::nats::{Connection, NatsStream, Options, StreamSet, StreamSpec, apply};
 use orlog_bus::{Bus, Consumer, Delivery, MaxInFlight, Message, PublishAck, Subscription};
 use orlog_model::{StreamPosition, Timestamp};
+use orlog_testkit::wait::{until, within};
 
-/// Timeout of all waits in these tests.
-pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) const STREAM: &str = "S";
-/// Poll interval.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-pub(crate) fn within<T>(description: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
-    let timed = tokio::time::timeout(TIMEOUT, Box::pin(future));
-    async move { timed.await.unwrap_or_else(|_| panic!("{description}: not within {TIMEOUT:?}")) }
-}
-
-/// Polls until there is a value.
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
-    description: &str,
-    mut poll: impl FnMut() -> F,
-) -> T {
-    let looking = Box::pin(async {
-        let mut again = tokio::time::interval(POLL_INTERVAL);
-        loop {
-            again.tick().await;
-            if let Some(found) = poll().await {
-                return found;
-            }
-        }
-    });
-    within(description, looking).await
-}
 
 pub(crate) async fn connect(urls: &[String]) -> Connection {
     let options = Options { servers: urls.to_vec(), name: "test".to_owned(), ..Options::default() };

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use orlog::config::{BusKind, Config, NatsConfig};
-use orlog::{App, AppOverrides};
+use orlog::App;
+use orlog::config::{BusKind, NatsConfig};
 use orlog_bus::codec::{self, DecodeDefaults};
 use orlog_effect::{FunctionCall, FunctionProvider, Policy};
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Status, TenantId, Timestamp};
 use orlog_testkit::nats_server::NatsServer;
 use orlog_testkit::raw_nats::RawNatsClient;
+use orlog_testkit::wait::{until, within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::fixture::{until, within};
+use crate::harness::node::NodeBuilder;
 
 const ORDER: &str = r"
 saga: order
@@ -34,7 +35,7 @@ failed: { fact: OrderFailed, data: { orderId: =vars.orderId } }
 type Charges = Arc<Mutex<BTreeMap<String, u32>>>;
 
 struct NatsNode {
-    dir: TempDir,
+    dir: Arc<TempDir>,
     charges: Charges,
     nats: NatsConfig,
     shards: u16,
@@ -43,10 +44,7 @@ struct NatsNode {
 
 impl NatsNode {
     fn on(server: &NatsServer) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let definitions = dir.path().join("definitions");
-        std::fs::create_dir(&definitions).unwrap();
-        std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
+        let dir = Arc::new(tempfile::tempdir().unwrap());
         let nats = NatsConfig {
             servers: vec![server.url()],
             manage_aggregate_stream: true,
@@ -60,16 +58,6 @@ impl NatsNode {
     }
 
     async fn start_with(&self, accept_data_loss: bool) -> anyhow::Result<Arc<App>> {
-        let mut config = Config {
-            node_name: "pod-1".to_owned(),
-            data_dir: self.dir.path().join("data"),
-            definitions_dir: Some(self.dir.path().join("definitions")),
-            nats: self.nats.clone(),
-            shards: self.shards,
-            ..Config::default()
-        };
-        config.bus.kind = BusKind::Nats;
-        config.tenants.key_sharded.clone_from(&self.spread);
         let charges = Arc::clone(&self.charges);
         let charge = move |call: FunctionCall| {
             let order = call.payload["orderId"].as_str().unwrap_or_default().to_owned();
@@ -77,8 +65,16 @@ impl NatsNode {
             async { Ok(json!({})) }
         };
         let bank = FunctionProvider::new().effect("test.charge", charge).upstream("bank", Policy::default());
-        let overrides = AppOverrides { upstreams: vec![bank], accept_data_loss, ..AppOverrides::default() };
-        App::start_with(config, overrides).await
+        let builder = NodeBuilder::on(Arc::clone(&self.dir)).definition("order", ORDER).upstream(bank);
+        let builder = builder.config(|config| {
+            "pod-1".clone_into(&mut config.node_name);
+            config.nats.clone_from(&self.nats);
+            config.shards = self.shards;
+            config.bus.kind = BusKind::Nats;
+            config.tenants.key_sharded.clone_from(&self.spread);
+        });
+        let builder = builder.overrides(|overrides| overrides.accept_data_loss = accept_data_loss);
+        Ok(builder.try_start().await?.app)
     }
 }
 
@@ -119,7 +115,7 @@ async fn stop(app: &App) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
-    let Some(mut server) = NatsServer::start() else { return };
+    let mut server = NatsServer::start();
     let shop = NatsNode::on(&server);
     let app = shop.start().await.unwrap();
     submit(&app, "acme", &["o-1".to_owned()]).await;
@@ -147,7 +143,7 @@ async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aggregate_event_is_ingested_and_tenant_mismatch_is_dead_lettered() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = NatsNode::on(&server);
     let app = shop.start().await.unwrap();
     let mut wire = RawNatsClient::connect(server.port);
@@ -172,7 +168,7 @@ async fn aggregate_event_is_ingested_and_tenant_mismatch_is_dead_lettered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn key_sharded_tenant_events_reach_the_instance_shard() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = NatsNode { shards: 4, spread: vec![TenantId::new("big").unwrap()], ..NatsNode::on(&server) };
     let app = shop.start().await.unwrap();
     let ids: Vec<String> = (0..40).map(|n| format!("o-{n}")).collect();
@@ -191,7 +187,7 @@ async fn key_sharded_tenant_events_reach_the_instance_shard() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_streams_prevent_startup() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let mut shop = NatsNode::on(&server);
     shop.nats.provision = false;
     let error = shop.start().await.err().unwrap().to_string();
@@ -203,7 +199,7 @@ async fn missing_streams_prevent_startup() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn submitted_events_use_the_workflow_stream_when_aggregates_are_external() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let theirs = json!({ "name": "AGGREGATE_EVENTS", "subjects": ["tenant.*.aggregate.>", "aggregate.>"] });
     let mut wire = RawNatsClient::connect(server.port);
     wire.jetstream("STREAM.CREATE.AGGREGATE_EVENTS", &theirs);
@@ -219,7 +215,7 @@ async fn submitted_events_use_the_workflow_stream_when_aggregates_are_external()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recreated_stream_is_not_read_until_the_loss_is_accepted() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = NatsNode::on(&server);
     let app = shop.start().await.unwrap();
     submit(&app, "acme", &["o-1".to_owned()]).await;
@@ -256,7 +252,7 @@ async fn recreated_stream_is_not_read_until_the_loss_is_accepted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stream_recreated_while_running_is_not_read() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = NatsNode::on(&server);
     let app = shop.start().await.unwrap();
     submit(&app, "acme", &["o-1".to_owned()]).await;

@@ -8,12 +8,11 @@ use orlog_bus::nats::NatsStream;
 use orlog_bus::{Bus as _, ScanStart};
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use orlog_testkit::raw_nats::RawNatsClient;
+use orlog_testkit::wait::{until, within};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::fixture::{
-    checkpoint, numbers, open, open_as, publish, subscribe, subscription, take, until, within,
-};
+use super::fixture::{checkpoint, numbers, open, open_as, publish, subscribe, subscription, take};
 
 /// Messages per publish.
 const BATCH: u64 = 50;
@@ -57,7 +56,7 @@ async fn survives(bus: &Arc<NatsStream>, total: u64, mut trouble: impl FnMut(u64
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleted_consumer_is_recreated_without_a_gap() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let bus = open(&[server.url()], 1).await;
     survives(&bus, 5000, |_| {
         let mut wire = RawNatsClient::connect(server.port);
@@ -73,7 +72,7 @@ async fn deleted_consumer_is_recreated_without_a_gap() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_restart_causes_no_loss_and_no_duplicates() {
-    let Some(mut server) = NatsServer::start() else { return };
+    let mut server = NatsServer::start();
     let bus = open(&[server.url()], 1).await;
     survives(&bus, 5000, |round| {
         if round % 3 == 0 {
@@ -95,7 +94,7 @@ fn leader(cluster: &NatsCluster) -> Option<usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leader_failure_causes_no_loss_and_no_duplicates() {
-    let Some(mut cluster) = NatsCluster::start(3) else { return };
+    let mut cluster = NatsCluster::start(3);
     let bus = open(&cluster.urls(), 3).await;
     survives(&bus, 3000, |round| {
         if round == 2 {
@@ -136,9 +135,8 @@ struct LaggingServer {
 }
 
 impl LaggingServer {
-    /// `None` if the server is not installed.
-    async fn start() -> Option<Self> {
-        let cluster = NatsCluster::start(3)?;
+    async fn start() -> Self {
+        let cluster = NatsCluster::start(3);
         let first = open(&cluster.urls(), 3).await;
         publish(&first, 0..100).await;
         let leads = leader(&cluster).expect("there is a leader");
@@ -161,7 +159,7 @@ impl LaggingServer {
         until("replicas that are up to date", current).await;
         cluster.nodes[behind].pause();
         publish(&pods[0], 100..600).await;
-        Some(Self { cluster, pods, leads, behind })
+        Self { cluster, pods, leads, behind }
     }
 
     /// Resumes the server when each reader has ended or waits for a consumer, whose name contains `kind`.
@@ -180,7 +178,7 @@ impl LaggingServer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscription_on_a_lagging_server_skips_nothing() {
-    let Some(mut lagging) = LaggingServer::start().await else { return };
+    let mut lagging = LaggingServer::start().await;
     let mut reading = subscribe(&lagging.pods[0], subscription("reader", None)).await;
     take(&mut *reading, 100).await;
     let after = checkpoint(&*reading);
@@ -202,7 +200,7 @@ async fn subscription_on_a_lagging_server_skips_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scan_on_a_lagging_server_is_complete() {
-    let Some(mut lagging) = LaggingServer::start().await else { return };
+    let mut lagging = LaggingServer::start().await;
     let pods = lagging.pods.split_off(0);
     let read = pods.into_iter().map(|pod| {
         tokio::spawn(async move {

@@ -7,9 +7,10 @@ use orlog_bus::{Bus, Error, Message, Partition, Subscription};
 use orlog_model::{SLOTS, SlotAssigner, TenantId};
 use orlog_testkit::nats_server::NatsServer;
 use orlog_testkit::raw_nats::RawNatsClient;
+use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
-use super::fixture::{numbers, open, open_as, publish, subscribe, subscription, take, until};
+use super::fixture::{numbers, open, open_as, publish, subscribe, subscription, take};
 
 /// Returns the servers' state of the stream's consumers, by name.
 fn consumers(server: &NatsServer) -> Vec<Value> {
@@ -19,7 +20,7 @@ fn consumers(server: &NatsServer) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shared_reader_serves_all_caught_up_subscriptions() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 0..100).await;
     let mut all = Vec::new();
@@ -41,7 +42,7 @@ async fn shared_reader_serves_all_caught_up_subscriptions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_subscription_does_not_block_others() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let bus = open(&[server.url()], 1).await;
     let mut slow = subscribe(&bus, subscription("slow", None)).await;
     let mut quick = subscribe(&bus, subscription("quick", None)).await;
@@ -60,7 +61,7 @@ async fn stalled_subscription_does_not_block_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_reaches_exactly_one_partition() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let connection = super::fixture::connect(&[server.url()]).await;
     let plan = orlog_bus::nats::StreamSpec::new("P", &["tenant.>"], 1, std::time::Duration::from_mins(2));
     orlog_bus::nats::apply(&connection, &plan.into(), orlog_model::Timestamp::default()).await.unwrap();
@@ -110,7 +111,7 @@ async fn message_reaches_exactly_one_partition() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn durable_consumer_shows_pod_progress() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let bus = open_as(&[server.url()], 1, "pod.7").await;
     publish(&bus, 0..10).await;
     let mut far = subscribe(&bus, subscription("far", None)).await;
@@ -136,7 +137,7 @@ async fn durable_consumer_shows_pod_progress() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejected_publish_reports_the_reason() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let bus = open(&[server.url()], 1).await;
     let full = json!({ "name": "F", "subjects": ["f"], "max_bytes": 2000, "discard": "new" });
     RawNatsClient::connect(server.port).jetstream("STREAM.CREATE.F", &full);
@@ -163,7 +164,7 @@ async fn rejected_publish_reports_the_reason() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_retries_while_the_leader_is_elected() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let bus = open(&[server.url()], 1).await;
     let subjects = ["late", "s.1"];
     let message =

@@ -10,14 +10,15 @@ use orlog_bus::nats::{
 use orlog_model::Timestamp;
 use orlog_testkit::nats_server::NatsServer;
 use orlog_testkit::raw_nats::RawNatsClient;
+use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
-use super::fixture::{message, subscribe, subscription, take, until};
+use super::fixture::{message, subscribe, subscription, take};
 
 const USERS: [&str; 4] = ["operator", "saga", "effect", "mailer"];
 
 /// Starts a server with the accounts of the documentation.
-fn documented() -> Option<NatsServer> {
+fn documented() -> NatsServer {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md")).unwrap();
     let (_, block) = page.split_once("```conf\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
@@ -71,7 +72,7 @@ fn check_stored(server: &NatsServer, user: &str, subject: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documented_accounts_have_least_privilege() {
-    let Some(server) = documented() else { return };
+    let server = documented();
     let operator = connect(&server, account("operator")).await;
     apply(&operator, &plan(), Timestamp::default()).await.unwrap();
 
@@ -136,7 +137,7 @@ async fn nkey_authentication_works() {
         "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4",
     );
     let users = format!("authorization {{ users: [ {{ nkey: {public} }} ] }}\n");
-    let Some(server) = NatsServer::start_with(&users) else { return };
+    let server = NatsServer::start_with(&users);
     let connection = connect(&server, Credentials::Nkey(seed.to_owned())).await;
     assert!(connection.is_up());
     let options = Options { servers: vec![server.url()], ..Options::default() };
@@ -154,7 +155,7 @@ async fn mutual_tls_is_required() {
     let tls = format!(
         "tls {{ cert_file: \"{cert}\", key_file: \"{key}\", ca_file: \"{ca_text}\", verify: true }}\n"
     );
-    let Some(server) = NatsServer::start_with(&tls) else { return };
+    let server = NatsServer::start_with(&tls);
     let open = |tls: TlsOptions| {
         let servers = vec![format!("tls://127.0.0.1:{}", server.port)];
         async move {
@@ -189,7 +190,7 @@ fn manifest_config() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_of_the_manifest_require_tls_and_a_password() {
     let config = manifest_config();
-    let (Some(server), Some(plain)) = (NatsServer::start_with(&config), NatsServer::start()) else { return };
+    let (server, plain) = (NatsServer::start_with(&config), NatsServer::start());
     let open = |port: u16, ca: Option<PathBuf>, credentials: Credentials| {
         let servers = vec![format!("tls://127.0.0.1:{port}")];
         let tls = TlsOptions { required: true, ca, identity: None };
@@ -223,7 +224,7 @@ async fn servers_of_the_manifest_require_tls_and_a_password() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_tls_outside_loopback_is_rejected_at_start_unless_allowed() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let mut config = orlog::Config::default();
     // Reaches this machine and is not a loopback address.
     config.nats.servers = vec![format!("nats://0.0.0.0:{}", server.port)];

@@ -36,7 +36,7 @@ async fn start_consumer(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unchanged_stream_has_no_anomaly() {
-    let Some(mut server) = NatsServer::start() else { return };
+    let mut server = NatsServer::start();
     let position = read_to_the_end(&server, 20).await;
     server.stop();
     server.restart();
@@ -48,7 +48,7 @@ async fn unchanged_stream_has_no_anomaly() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn purged_unread_messages_are_detected() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let position = read_to_the_end(&server, 20).await;
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 20..40).await;
@@ -60,7 +60,7 @@ async fn purged_unread_messages_are_detected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_purged_before_the_checkpoint_are_ignored() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let position = read_to_the_end(&server, 20).await;
     RawNatsClient::connect(server.port).jetstream("STREAM.PURGE.S", &json!({}));
     let bus = open(&[server.url()], 1).await;
@@ -72,7 +72,7 @@ async fn messages_purged_before_the_checkpoint_are_ignored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recreated_stream_is_read_from_the_start() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let position = read_to_the_end(&server, 20).await;
     RawNatsClient::connect(server.port).jetstream("STREAM.DELETE.S", &json!({}));
     let bus = open(&[server.url()], 1).await;
@@ -113,7 +113,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn truncated_stream_resumes_by_timestamp() {
-    let Some(mut server) = NatsServer::start() else { return };
+    let mut server = NatsServer::start();
     read_to_the_end(&server, 20).await;
     let saved = tempfile::tempdir().unwrap();
     save(&mut server, saved.path());
@@ -149,7 +149,7 @@ async fn truncated_stream_resumes_by_timestamp() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stream_recreated_while_reading_stops_the_reader() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let bus = open(&[server.url()], 1).await;
     publish(&bus, 0..5).await;
     let mut consumer = subscribe(&bus, subscription("c", None)).await;
@@ -157,7 +157,7 @@ async fn stream_recreated_while_reading_stops_the_reader() {
     let position = checkpoint(&*consumer);
     RawNatsClient::connect(server.port).jetstream("STREAM.DELETE.S", &json!({}));
     open(&[server.url()], 1).await;
-    let ended = super::fixture::within("the end", consumer.next(10)).await.unwrap_err().to_string();
+    let ended = orlog_testkit::wait::within("the end", consumer.next(10)).await.unwrap_err().to_string();
     assert!(ended.contains("was recreated"), "{ended}");
     drop(consumer);
     publish(&bus, 50..55).await;

@@ -1,6 +1,6 @@
 //! Provisioning: missing streams are created, allowed changes are applied, and nothing is deleted.
 
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
 use orlog_bus::nats::{
@@ -12,6 +12,7 @@ use orlog_testkit::raw_nats::RawNatsClient;
 use serde_json::{Value, json};
 
 use super::fixture::connect;
+use crate::harness::process;
 
 fn stream_config() -> StreamsConfig {
     let retention = StreamRetention { age: Some(Duration::from_hours(1)), bytes: None };
@@ -36,7 +37,7 @@ async fn diff_lines(connection: &Connection, stream_config: &StreamsConfig) -> V
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_are_created_once_and_updated_without_loss() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let connection = connect(&[server.url()]).await;
     assert_eq!(diff_lines(&connection, &stream_config()).await.len(), 4);
     let made = apply(&connection, &StreamSet::from_config(&stream_config()), now()).await.unwrap();
@@ -58,7 +59,7 @@ async fn streams_are_created_once_and_updated_without_loss() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lossy_stream_change_is_rejected() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let connection = connect(&[server.url()]).await;
     apply(&connection, &StreamSet::from_config(&stream_config()), now()).await.unwrap();
     let mut wire = RawNatsClient::connect(server.port);
@@ -94,7 +95,7 @@ async fn lossy_stream_change_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn external_aggregate_stream_is_read_only() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let connection = connect(&[server.url()]).await;
     let reading = StreamsConfig { aggregates: None, ..stream_config() };
     let found = apply(&connection, &StreamSet::from_config(&reading), now()).await.unwrap();
@@ -115,9 +116,7 @@ async fn external_aggregate_stream_is_read_only() {
 }
 
 fn orlog(server: &NatsServer, args: &[&str]) -> (i32, Value) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_orlog"));
-    // The variable that locates the test server is not a configuration key.
-    command.env_remove("ORLOG_NATS_SERVER").args(["--output", "json", "streams"]).args(args);
+    let mut command = process::orlog(&[&["--output", "json", "streams"], args].concat());
     let environment =
         [("ORLOG_NATS__SERVERS", server.url()), ("ORLOG_NATS__MANAGE_AGGREGATE_STREAM", "true".to_owned())];
     let Output { status, stdout, .. } = command.envs(environment).output().unwrap();
@@ -126,7 +125,7 @@ fn orlog(server: &NatsServer, args: &[&str]) -> (i32, Value) {
 
 #[test]
 fn streams_command_diffs_and_applies() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let (code, differences) = orlog(&server, &["diff"]);
     assert_eq!((code, differences["differences"].as_array().unwrap().len()), (1, 4), "{differences}");
     assert_eq!(orlog(&server, &["apply"]).0, 0);

@@ -1,10 +1,12 @@
 //! Roles and tenants, gateways, and the rejected start of a node without access control.
 
 use orlog::config::AuthMode;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::json;
 
+use crate::harness::process::{orlog, run};
 use crate::operations::issuer::{Jwks, Key};
-use crate::operations::node::{Node, TIMEOUT, orlog, placed, run};
+use crate::operations::node::{Node, placed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_grant_exactly_their_permissions() {
@@ -18,29 +20,31 @@ async fn roles_grant_exactly_their_permissions() {
 
     node.request(&viewer, "acme", "GET", "/v1/sagas").await.ok();
     let detail =
-        node.call(&viewer, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.problem(403, "OR0042");
+        node.call(&viewer, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.rejected(403, "OR0042");
     assert_eq!(
         detail,
         "this requires the right \"publish\"; roles that grant it: publisher, operator, admin; roles of the-viewer: viewer"
     );
     node.call(&operator, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
     let migrate = "/v1/definitions/order/migrate";
-    node.call(&operator, "acme", "POST", migrate, Some(&json!({ "from": "1" }))).await.problem(403, "OR0042");
+    node.call(&operator, "acme", "POST", migrate, Some(&json!({ "from": "1" })))
+        .await
+        .rejected(403, "OR0042");
     let migrated =
         node.call(&admin, "acme", "POST", migrate, Some(&json!({ "from": "1", "dry_run": true }))).await;
-    assert!(![401, 403].contains(&migrated.status), "{migrated:?}");
+    assert!(![401, 403].contains(&migrated.status.as_u16()), "{migrated:?}");
 
     // Requests about the node require access to all tenants, in every role.
     for (method, path) in [("POST", "/admin/reload"), ("POST", "/admin/drain"), ("GET", "/info")] {
-        node.request(&admin, "", method, path).await.problem(403, "OR0043");
+        node.request(&admin, "", method, path).await.rejected(403, "OR0043");
     }
-    node.request(&viewer, "", "POST", "/admin/reload").await.problem(403, "OR0042");
+    node.request(&viewer, "", "POST", "/admin/reload").await.rejected(403, "OR0042");
     node.request(&root, "", "POST", "/admin/reload").await.ok();
     node.request(&root, "", "GET", "/info").await.ok();
 
     // An unknown role grants no access.
     let strange = key.token("eve", "root", &acme);
-    let detail = node.request(&strange, "acme", "GET", "/v1/sagas").await.problem(403, "OR0042");
+    let detail = node.request(&strange, "acme", "GET", "/v1/sagas").await.rejected(403, "OR0042");
     assert_eq!(
         detail,
         "this requires the right \"read\"; roles that grant it: viewer, auditor, operator, admin; roles of eve: none"
@@ -74,18 +78,18 @@ async fn foreign_tenant_is_rejected() {
         }
     }
     assert!(seen, "the order is acme's");
-    node.request(&two, "beta", "GET", "/v1/sagas/order/o-1").await.problem(404, "OR0011");
+    node.request(&two, "beta", "GET", "/v1/sagas/order/o-1").await.rejected(404, "OR0011");
 
     // With several tenants, the default tenant applies, and it is not one of them.
-    let detail = node.request(&two, "", "GET", "/v1/sagas").await.problem(403, "OR0043");
+    let detail = node.request(&two, "", "GET", "/v1/sagas").await.rejected(403, "OR0043");
     assert!(detail.contains("default tenant"), "{detail}");
     for token in [&one, &two, &nobodys] {
-        node.request(token, "gamma", "GET", "/v1/sagas").await.problem(403, "OR0043");
+        node.request(token, "gamma", "GET", "/v1/sagas").await.rejected(403, "OR0043");
     }
-    node.request(&nobodys, "", "GET", "/v1/sagas").await.problem(403, "OR0043");
+    node.request(&nobodys, "", "GET", "/v1/sagas").await.rejected(403, "OR0043");
     let bearer = format!("Bearer {one}");
     let twice = [("authorization", bearer.as_str()), ("x-tenant-id", "acme"), ("x-tenant-id", "beta")];
-    node.send("GET", "/v1/sagas", &twice, None).await.problem(403, "OR0043");
+    node.send("GET", "/v1/sagas", &twice, None).await.rejected(403, "OR0043");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,19 +102,19 @@ async fn unauthenticated_caller_sees_public_routes_only() {
     }
     for path in ["/info", "/metrics", "/v1/sagas", "/v1/audit", "/v1/inspect/saga"] {
         let response = node.send("GET", path, &[], None).await;
-        response.problem(401, "OR0040");
+        response.rejected(401, "OR0040");
         assert_eq!(response.headers["www-authenticate"], "Bearer");
     }
-    node.send("POST", "/admin/drain", &[], None).await.problem(401, "OR0040");
+    node.send("POST", "/admin/drain", &[], None).await.rejected(401, "OR0040");
     assert!(node.app.runtime.health().accepting);
-    node.send("GET", "/nothing", &[], None).await.problem(404, "OR0009");
+    node.send("GET", "/nothing", &[], None).await.rejected(404, "OR0009");
     let open = Node::with_tokens(|config| {
         config.auth.jwt.jwks_url = jwks.url.clone();
         config.auth.public_routes = vec!["/metrics".to_owned()];
     })
     .await;
     assert_eq!(open.send("GET", "/metrics", &[], None).await.status, 200);
-    open.send("GET", "/info", &[], None).await.problem(401, "OR0040");
+    open.send("GET", "/info", &[], None).await.rejected(401, "OR0040");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,35 +133,35 @@ async fn gateway_headers_require_the_secret() {
     let for_acme: Vec<_> = ada.into_iter().chain([("x-tenant-id", "acme")]).collect();
     node.send("POST", "/v1/events", &for_acme, Some(&placed("o-1"))).await.ok();
     let for_gamma: Vec<_> = ada.into_iter().chain([("x-tenant-id", "gamma")]).collect();
-    node.send("GET", "/v1/sagas", &for_gamma, None).await.problem(403, "OR0043");
-    node.send("POST", "/admin/reload", &ada, None).await.problem(403, "OR0042");
+    node.send("GET", "/v1/sagas", &for_gamma, None).await.rejected(403, "OR0043");
+    node.send("POST", "/admin/reload", &ada, None).await.rejected(403, "OR0042");
 
     // Without a list of tenants, the caller would select its tenants.
     let bare = [presented, ("x-orlog-user", "ada"), ("x-orlog-role", "admin"), ("x-tenant-id", "gamma")];
     for (method, path) in [("GET", "/v1/sagas"), ("POST", "/admin/reload")] {
-        let detail = node.send(method, path, &bare, None).await.problem(401, "OR0040");
+        let detail = node.send(method, path, &bare, None).await.rejected(401, "OR0040");
         assert!(detail.contains("x-orlog-tenants"), "{detail}");
     }
     let default_only =
         [presented, ("x-orlog-user", "ada"), ("x-orlog-role", "viewer"), ("x-orlog-tenants", "")];
     node.send("GET", "/v1/sagas", &default_only, None).await.ok();
     let other: Vec<_> = default_only.into_iter().chain([("x-tenant-id", "gamma")]).collect();
-    node.send("GET", "/v1/sagas", &other, None).await.problem(403, "OR0043");
+    node.send("GET", "/v1/sagas", &other, None).await.rejected(403, "OR0043");
 
-    node.send("GET", "/v1/sagas", &for_acme[1..], None).await.problem(401, "OR0040");
+    node.send("GET", "/v1/sagas", &for_acme[1..], None).await.rejected(401, "OR0040");
     let invalid_headers: Vec<_> =
         [("x-orlog-gateway-secret", "canary-7f3b")].into_iter().chain(for_acme[1..].to_vec()).collect();
     let response = node.send("GET", "/v1/sagas", &invalid_headers, None).await;
-    response.problem(401, "OR0041");
+    response.rejected(401, "OR0041");
     assert!(!response.text.contains("canary"), "{response:?}");
     let twice: Vec<_> = for_acme.iter().copied().chain([("x-orlog-role", "admin")]).collect();
-    node.send("GET", "/v1/sagas", &twice, None).await.problem(401, "OR0041");
-    node.send("GET", "/v1/sagas", &[presented], None).await.problem(401, "OR0040");
+    node.send("GET", "/v1/sagas", &twice, None).await.rejected(401, "OR0041");
+    node.send("GET", "/v1/sagas", &[presented], None).await.rejected(401, "OR0040");
     // A changed secret is reloaded.
     std::fs::write(&secret, "another-secret").unwrap();
-    node.send("GET", "/v1/sagas", &for_acme, None).await.problem(401, "OR0041");
+    node.send("GET", "/v1/sagas", &for_acme, None).await.rejected(401, "OR0041");
     std::fs::remove_file(&secret).unwrap();
-    let detail = node.send("GET", "/v1/sagas", &for_acme, None).await.problem(503, "OR0020");
+    let detail = node.send("GET", "/v1/sagas", &for_acme, None).await.rejected(503, "OR0020");
     assert!(detail.contains("log") && !detail.contains("secret"), "callers do not see the path: {detail}");
 }
 
@@ -173,11 +177,11 @@ async fn administrator_token_permits_every_request_and_nothing_else_does() {
     for (method, path) in
         [("GET", "/v1/sagas"), ("GET", "/info"), ("POST", "/admin/reload"), ("POST", "/v1/events")]
     {
-        let detail = node.send(method, path, &[], None).await.problem(401, "OR0040");
+        let detail = node.send(method, path, &[], None).await.rejected(401, "OR0040");
         assert!(detail.contains("ORLOG_TOKEN_FILE") && !detail.contains(token), "{detail}");
         for wrong in ["00", &token[1..], &token.to_uppercase(), &format!("{token}0")] {
             let response = node.request(wrong, "", method, path).await;
-            response.problem(401, "OR0041");
+            response.rejected(401, "OR0041");
             assert!(!response.text.contains(token), "{response:?}");
         }
     }
@@ -214,7 +218,7 @@ fn with_review(config: &mut orlog::config::Config) {
 async fn tasks_of_review(node: &Node, headers: &[(&str, &str)]) -> [String; 2] {
     let event = json!({ "specversion": "1.0", "id": "r-1", "source": "/test", "type": "ReviewAsked", "data": { "reviewId": "r-1" } });
     node.send("POST", "/v1/events", headers, Some(&event)).await.ok();
-    let deadline = std::time::Instant::now() + TIMEOUT;
+    let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
     loop {
         let tasks = node.send("GET", "/v1/tasks", headers, None).await.ok();
         let of = |role: &str| {
@@ -255,10 +259,10 @@ async fn caller_identity_overrides_the_body() {
     };
     // Her own claims about her identity are ignored.
     let detail = claim("ada", &director, json!({ "user": "boss", "roles": ["director"] })).await;
-    assert_eq!(detail.problem(403, "OR0042"), "roles: ada does not have the role \"director\"");
-    let detail = claim("ada", &clerk, json!({ "user": "boss" })).await.problem(403, "OR0042");
+    assert_eq!(detail.rejected(403, "OR0042"), "roles: ada does not have the role \"director\"");
+    let detail = claim("ada", &clerk, json!({ "user": "boss" })).await.rejected(403, "OR0042");
     assert_eq!(detail, "user: the caller is ada and cannot act as \"boss\"; omit the field");
-    claim("ada", &director, json!({})).await.problem(409, "OR0027");
+    claim("ada", &director, json!({})).await.rejected(409, "OR0027");
     claim("ada", &clerk, json!({})).await.ok();
     let task = node.request(&ada, "acme", "GET", &clerk).await.ok();
     assert_eq!((&task["claimed_by"], &task["status"]), (&json!("ada"), &json!("claimed")), "{task}");
@@ -269,7 +273,7 @@ async fn caller_identity_overrides_the_body() {
 
     let review = "/v1/sagas/review/r-1";
     let pause = format!("{review}/pause");
-    node.call(&ada, "acme", "POST", &pause, Some(&json!({ "user": "boss" }))).await.problem(403, "OR0042");
+    node.call(&ada, "acme", "POST", &pause, Some(&json!({ "user": "boss" }))).await.rejected(403, "OR0042");
     node.request(&ada, "acme", "POST", &pause).await.ok();
     let history = node.request(&ada, "acme", "GET", review).await.ok()["history"].clone();
     assert!(history.to_string().contains("paused by ada"), "{history}");
@@ -291,8 +295,8 @@ async fn gateway_groups_restrict_tasks() {
     ];
     let [clerk, director] = tasks_of_review(&node, &ada).await;
     let stated = json!({ "roles": ["director"] });
-    node.send("POST", &format!("{director}/claim"), &ada, Some(&stated)).await.problem(403, "OR0042");
-    node.send("POST", &format!("{director}/claim"), &ada, None).await.problem(409, "OR0027");
+    node.send("POST", &format!("{director}/claim"), &ada, Some(&stated)).await.rejected(403, "OR0042");
+    node.send("POST", &format!("{director}/claim"), &ada, None).await.rejected(409, "OR0027");
     node.send("POST", &format!("{clerk}/claim"), &ada, None).await.ok();
 }
 

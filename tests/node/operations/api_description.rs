@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use orlog_testkit::host::missing;
+
+use crate::harness::process::Process;
 use crate::operations::node::ORDER;
-use crate::operations::process::Process;
 
 /// Rejected requests are no failures: the description does not contain all rules of a request.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
@@ -25,7 +27,9 @@ fn test_description(
     requests: u32,
 ) -> Result<String, String> {
     let tools = schemathesis();
-    assert!(tools.join("bin/st").is_file(), "schemathesis is not installed; run: make test-tools");
+    if !tools.join("bin/st").is_file() {
+        missing("schemathesis", "test-tools");
+    }
     let mut command = Command::new("python3");
     // The working directory receives temporary files.
     command.current_dir(dir);

@@ -4,11 +4,13 @@ use std::os::unix::fs::symlink;
 
 use orlog::config::{AuthMode, TenantMode};
 use orlog_model::TenantId;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
+use crate::harness::process::Process;
+use crate::harness::process::{orlog, run};
 use crate::operations::issuer::{Jwks, Key};
-use crate::operations::node::{Node, orlog, placed, run};
-use crate::operations::process::Process;
+use crate::operations::node::{Node, placed};
 
 fn seen(records: &Value) -> Vec<(String, String, String)> {
     let text = |record: &Value, name: &str| record[name].as_str().unwrap_or("-").to_owned();
@@ -31,10 +33,10 @@ async fn every_mutating_call_is_audited() {
 
     node.call(&ada, "acme", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
     node.request(&ada, "acme", "GET", "/v1/sagas").await.ok();
-    node.request(&ada, "acme", "POST", "/v1/sagas/order/unknown/pause").await.problem(404, "OR0011");
-    node.request(&ada, "beta", "POST", "/v1/sagas/order/o-1/pause").await.problem(403, "OR0043");
-    node.request("forged", "acme", "POST", "/v1/sagas/order/o-1/cancel").await.problem(401, "OR0041");
-    node.request(&ada, "acme", "POST", "/admin/drain").await.problem(403, "OR0042");
+    node.request(&ada, "acme", "POST", "/v1/sagas/order/unknown/pause").await.rejected(404, "OR0011");
+    node.request(&ada, "beta", "POST", "/v1/sagas/order/o-1/pause").await.rejected(403, "OR0043");
+    node.request("forged", "acme", "POST", "/v1/sagas/order/o-1/cancel").await.rejected(401, "OR0041");
+    node.request(&ada, "acme", "POST", "/admin/drain").await.rejected(403, "OR0042");
     node.request(&root, "", "POST", "/admin/reload?user=root").await.ok();
 
     let own = node.request(&boss, "", "GET", "/v1/audit").await.ok();
@@ -54,8 +56,8 @@ async fn every_mutating_call_is_audited() {
     }
 
     // Records of the node and of other tenants require access to all tenants.
-    node.request(&boss, "", "GET", "/v1/audit?all=true").await.problem(403, "OR0043");
-    node.request(&ada, "acme", "GET", "/v1/audit").await.problem(403, "OR0042");
+    node.request(&boss, "", "GET", "/v1/audit?all=true").await.rejected(403, "OR0043");
+    node.request(&ada, "acme", "GET", "/v1/audit").await.rejected(403, "OR0042");
     let all = node.request(&root, "", "GET", "/v1/audit?all=true").await.ok();
     let everything = [
         ("boss", "/v1/audit?all=true", "rejected"),
@@ -68,7 +70,7 @@ async fn every_mutating_call_is_audited() {
     let path = "/v1/audit?all=true&route=/pause&outcome=rejected&limit=1";
     let paused = node.request(&root, "", "GET", path).await.ok();
     assert_eq!(seen(&paused), strings(&[("ada", "/v1/sagas/order/unknown/pause", "rejected")]));
-    node.request(&root, "", "GET", "/v1/audit?cursor=x").await.problem(400, "OR0008");
+    node.request(&root, "", "GET", "/v1/audit?cursor=x").await.rejected(400, "OR0008");
 
     let file = std::fs::read_to_string(node.data().join("audit/audit-0000000001.jsonl")).unwrap();
     // Three changes and five reads of the trail.
@@ -91,7 +93,7 @@ async fn audit_works_without_auth_and_can_exclude_routes() {
     node.send("POST", "/v1/events", &[("x-request-id", "r-1")], Some(&placed("o-1"))).await.ok();
     node.send("POST", "/v1/events", &[("x-request-id", "r-2")], Some(&json!({})))
         .await
-        .problem(422, "OR0003");
+        .rejected(422, "OR0003");
     let records = node.send("GET", "/v1/audit", &[], None).await.ok();
     let records = records["items"].as_array().unwrap();
     assert_eq!(records.len(), 1, "{records:?}");
@@ -125,7 +127,7 @@ async fn unauthenticated_requests_do_not_remove_records_of_changes() {
     node.request(&root, "", "POST", "/admin/reload").await.ok();
     for number in 0..1000 {
         let path = format!("/v1/sagas/order/o-{number}/cancel");
-        node.request("forged", "acme", "POST", &path).await.problem(401, "OR0041");
+        node.request("forged", "acme", "POST", &path).await.rejected(401, "OR0041");
     }
     let found = node.request(&root, "", "GET", "/v1/audit?all=true&route=/admin/reload").await.ok();
     assert_eq!(seen(&found), strings(&[("root", "/admin/reload", "succeeded")]), "{found:#}");
@@ -140,13 +142,13 @@ async fn denied_requests_are_counted_by_source_route_and_user() {
     let boss = key.token("boss", "admin", &json!("acme"));
     let ada = key.token("ada", "operator", &json!("acme"));
     for path in ["/v1/sagas/order/a/cancel", "/v1/sagas/order/b/cancel"] {
-        node.request("forged", "acme", "POST", path).await.problem(401, "OR0041");
+        node.request("forged", "acme", "POST", path).await.rejected(401, "OR0041");
     }
-    node.send("GET", "/v1/sagas", &[], None).await.problem(401, "OR0040");
-    node.request(&ada, "acme", "POST", "/admin/drain").await.problem(403, "OR0042");
-    node.request(&ada, "beta", "POST", "/v1/events").await.problem(403, "OR0043");
+    node.send("GET", "/v1/sagas", &[], None).await.rejected(401, "OR0040");
+    node.request(&ada, "acme", "POST", "/admin/drain").await.rejected(403, "OR0042");
+    node.request(&ada, "beta", "POST", "/v1/events").await.rejected(403, "OR0043");
 
-    node.request(&boss, "", "GET", "/v1/audit?denials=true").await.problem(403, "OR0043");
+    node.request(&boss, "", "GET", "/v1/audit?denials=true").await.rejected(403, "OR0043");
     let found = node.request(&root, "", "GET", "/v1/audit?denials=true").await.ok();
     let mut rows: Vec<_> = found["items"].as_array().unwrap().iter().collect();
     rows.sort_by_key(|row| row["route"].to_string() + &row["code"].to_string());
@@ -180,7 +182,7 @@ async fn record_has_the_resolved_tenant() {
     let root = key.token("root", "admin", &json!("*"));
     // Without a header, the only tenant of the caller applies.
     node.call(&ada, "", "POST", "/v1/events", Some(&placed("o-1"))).await.ok();
-    node.call(&root, "unknown", "POST", "/v1/events", Some(&placed("o-1"))).await.problem(403, "OR0007");
+    node.call(&root, "unknown", "POST", "/v1/events", Some(&placed("o-1"))).await.rejected(403, "OR0007");
     let found = node.request(&root, "", "GET", "/v1/audit?all=true&route=/v1/events").await.ok();
     let tenants: Vec<&Value> =
         found["items"].as_array().unwrap().iter().map(|item| &item["tenant"]).collect();
@@ -272,7 +274,7 @@ async fn change_is_rejected_if_its_record_is_required_and_cannot_be_written() {
         config.audit.exclude_routes = vec!["POST /admin/collect".to_owned()];
     })
     .await;
-    node.send("POST", "/v1/events", &[], Some(&placed("o-1"))).await.problem(503, "OR0049");
+    node.send("POST", "/v1/events", &[], Some(&placed("o-1"))).await.rejected(503, "OR0049");
     // Reads and excluded routes need no record.
     node.send("GET", "/v1/sagas", &[], None).await.ok();
     node.send("POST", "/admin/collect", &[], None).await.ok();
@@ -330,9 +332,9 @@ async fn reload_by_signal_creates_a_record() {
     let url = format!("{}/v1/audit?all=true", node.url);
     for (text, expected) in [(crate::operations::node::ORDER, "succeeded"), ("saga: [", "rejected")] {
         std::fs::write(&file, text).unwrap();
-        node.hang_up();
+        node.signal("HUP");
         let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));
-        let recorded = tokio::time::timeout(crate::operations::node::TIMEOUT, async {
+        let recorded = tokio::time::timeout(WAIT_TIMEOUT, async {
             loop {
                 tick.tick().await;
                 let found: Value = http.get(&url).send().await.unwrap().json().await.unwrap();

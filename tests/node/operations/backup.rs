@@ -11,11 +11,14 @@ use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::post;
 use orlog::backup;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::operations::node::{Node, TIMEOUT, orlog, placed, run};
-use crate::operations::process::Process;
+use crate::harness::http::client;
+use crate::harness::process::Process;
+use crate::harness::process::{orlog, run};
+use crate::operations::node::{Node, placed};
 
 const ORDER: &str = "
 saga: order
@@ -139,7 +142,7 @@ pub(crate) fn story(id: &str) -> Vec<Value> {
 
 /// Publishes orders in sequence until it is stopped.
 async fn load(url: String, accepted: Arc<Mutex<Vec<String>>>, stop: Arc<AtomicBool>) {
-    let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
+    let http = client();
     let mut next = 0;
     let mut pace = tokio::time::interval(Duration::from_millis(20));
     while !stop.load(Ordering::SeqCst) {
@@ -156,7 +159,7 @@ async fn load(url: String, accepted: Arc<Mutex<Vec<String>>>, stop: Arc<AtomicBo
 }
 
 pub(crate) async fn wait_for(label: &str, is_so: impl Fn() -> bool) {
-    let waited = tokio::time::timeout(TIMEOUT, async {
+    let waited = tokio::time::timeout(WAIT_TIMEOUT, async {
         let mut tick = tokio::time::interval(Duration::from_millis(10));
         while !is_so() {
             tick.tick().await;
@@ -167,7 +170,7 @@ pub(crate) async fn wait_for(label: &str, is_so: impl Fn() -> bool) {
 
 /// Returns the correlation ids of the instances in this status.
 async fn instances_with_status(url: &str, saga: &str, status: &str) -> BTreeSet<String> {
-    let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
+    let http = client();
     let (mut found, mut cursor) = (BTreeSet::new(), String::new());
     loop {
         let url = format!("{url}/v1/sagas?limit=1000&saga={saga}&status={status}{cursor}");
@@ -222,7 +225,7 @@ async fn backup_under_load_restores_consistently() {
         let completed = wait_until_idle(&node.url, &moment.promised).await;
         // An owner of the events may publish them again.
         let repeated_events: Vec<Value> = completed.iter().take(50).flat_map(|order| story(order)).collect();
-        let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
+        let http = client();
         let response =
             http.post(format!("{}/v1/events", node.url)).header("x-tenant-id", "big").json(&repeated_events);
         assert_eq!(response.send().await.unwrap().status(), 202);
@@ -384,16 +387,16 @@ async fn offline_directory_can_be_backed_up_and_one_in_use_is_rejected() {
 async fn node_holds_one_backup_at_a_time() {
     let node = Node::start(|_| ()).await;
     let first = node.send("POST", "/admin/backup", &[], None).await.ok();
-    node.send("POST", "/admin/backup", &[], None).await.problem(409, "OR0044");
+    node.send("POST", "/admin/backup", &[], None).await.rejected(409, "OR0044");
     let second = node.send("POST", "/admin/backup?replace=true", &[], None).await.ok();
     let file = |of: &Value, path: &str| format!("/admin/backup/{}/files/{path}", of["id"].as_str().unwrap());
-    node.send("GET", &file(&first, "manifest.json"), &[], None).await.problem(404, "OR0009");
+    node.send("GET", &file(&first, "manifest.json"), &[], None).await.rejected(404, "OR0009");
     let manifest = node.send("GET", &file(&second, "manifest.json"), &[], None).await;
     assert_eq!(manifest.json(), second["manifest"]);
     for path in ["..%2F..%2Flayout.toml", "%2Fetc%2Fpasswd", "nothing"] {
-        node.send("GET", &file(&second, path), &[], None).await.problem(400, "OR0008");
+        node.send("GET", &file(&second, path), &[], None).await.rejected(400, "OR0008");
     }
     let one = format!("/admin/backup/{}", second["id"].as_str().unwrap());
     assert_eq!(node.send("DELETE", &one, &[], None).await.status, 204);
-    node.send("DELETE", &one, &[], None).await.problem(404, "OR0009");
+    node.send("DELETE", &one, &[], None).await.rejected(404, "OR0009");
 }

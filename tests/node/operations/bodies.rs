@@ -2,22 +2,22 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::operations::process::Process;
+use orlog_testkit::WAIT_TIMEOUT;
+
+use crate::harness::process::Process;
 
 /// Size that each request announces.
 const ANNOUNCED: usize = 1 << 20;
 /// Number of bodies for which the node has space.
 const SPACE: usize = 8;
 const REQUESTS: usize = 20;
-/// Timeout of all waits in these tests.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Begins a batch and sends all bytes of its body but one.
 fn hold(address: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     let head = format!(
         "POST /v1/events HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {ANNOUNCED}\r\n\r\n"
     );
@@ -31,7 +31,7 @@ fn hold(address: &str) -> TcpStream {
 fn publish(address: &str) -> String {
     let event = r#"{"specversion":"1.0","id":"e-1","source":"t","type":"Nothing","data":{}}"#;
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     let length = event.len();
     let head = format!(
         "POST /v1/events HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n"
@@ -51,7 +51,7 @@ fn bodies_in_flight_have_a_limit_over_all_requests() {
     drop(streams);
     let started = Instant::now();
     while !publish(&address).starts_with("HTTP/1.1 202") {
-        assert!(started.elapsed() < TIMEOUT, "the space of ended requests is not free again");
+        assert!(started.elapsed() < WAIT_TIMEOUT, "the space of ended requests is not free again");
     }
     node.stop();
 }
@@ -91,7 +91,7 @@ fn start(share: f64) -> (Process, String, tempfile::TempDir) {
 fn fill(streams: &mut Vec<TcpStream>, address: &str) {
     let started = Instant::now();
     while !publish(address).starts_with("HTTP/1.1 503") {
-        assert!(started.elapsed() < TIMEOUT, "the node has space for another body");
+        assert!(started.elapsed() < WAIT_TIMEOUT, "the node has space for another body");
         streams.push(hold(address));
     }
 }
@@ -104,7 +104,7 @@ fn wait_for_rejections(streams: &mut [TcpStream], expected: usize) {
     }
     let (mut rejected, started) = (vec![false; streams.len()], Instant::now());
     while rejected.iter().filter(|rejected| **rejected).count() < expected {
-        assert!(started.elapsed() < TIMEOUT, "not all are rejected: {rejected:?}");
+        assert!(started.elapsed() < WAIT_TIMEOUT, "not all are rejected: {rejected:?}");
         for (stream, rejected) in streams.iter_mut().zip(&mut rejected) {
             let mut response = [0; 4096];
             match stream.read(&mut response) {

@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
-use crate::operations::node::{TIMEOUT, orlog, placed, run};
-use crate::operations::process::Process;
+use orlog_testkit::WAIT_TIMEOUT;
+
+use crate::harness::process::Process;
+use crate::harness::process::{orlog, run};
+use crate::operations::node::placed;
 
 /// Size of a page of the tables, in bytes.
 const PAGE: usize = 4096;
@@ -73,7 +76,8 @@ async fn overwritten_page_is_reported_at_start_and_by_the_doctor() {
         // On a busy machine the check of a small store can take longer than its default limit.
         command.env("ORLOG_STORE__START_CHECK_TIMEOUT", "30s");
         let output = tokio::process::Command::from(command).kill_on_drop(true).output();
-        let output = tokio::time::timeout(TIMEOUT, output).await.expect("the node does not start").unwrap();
+        let output =
+            tokio::time::timeout(WAIT_TIMEOUT, output).await.expect("the node does not start").unwrap();
         let (code, errors) = (output.status.code(), String::from_utf8_lossy(&output.stderr));
         assert!(code == Some(1) && errors.contains("OR0062"), "seed {seed}: {code:?} {errors}");
         assert!(errors.contains("shard-0") && errors.contains("restore a backup"), "seed {seed}: {errors}");

@@ -5,33 +5,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use orlog::config::Config;
-use orlog::{App, AppOverrides};
+use orlog::App;
 use orlog_bus::codec::{self, DecodeDefaults};
-use orlog_effect::{FunctionProvider, Policy};
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Status, TenantId, Timestamp};
-use serde_json::json;
+use orlog_testkit::WAIT_TIMEOUT;
 
-use crate::operations::node::{ORDER, TIMEOUT, orlog, placed, run};
+use crate::harness::node::{self, NodeBuilder};
+use crate::harness::process::{orlog, run};
+use crate::operations::node::{ORDER, placed};
 
 const SHARDS: u16 = 2;
 
 /// Data directory of a stopped node with completed orders.
 struct StoppedNode {
-    dir: tempfile::TempDir,
+    dir: Arc<tempfile::TempDir>,
 }
 
 impl StoppedNode {
     async fn with_orders(count: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = Arc::new(tempfile::tempdir().unwrap());
         std::fs::create_dir(dir.path().join("definitions")).unwrap();
         std::fs::write(dir.path().join("definitions/order.saga.yaml"), ORDER).unwrap();
         let node = Self { dir };
-        let app = node.start(false).await.unwrap();
+        let running = node.start(false).await.unwrap();
         for n in 0..count {
-            order(&app, n).await;
+            order(&running.app, n).await;
         }
-        app.stop().await.unwrap();
+        running.stop().await;
         node
     }
 
@@ -39,18 +39,12 @@ impl StoppedNode {
         self.dir.path().join("data").join(path)
     }
 
-    async fn start(&self, accept_data_loss: bool) -> anyhow::Result<Arc<App>> {
-        let mut config = Config {
-            data_dir: self.data(""),
-            definitions_dir: Some(self.dir.path().join("definitions")),
-            shards: SHARDS,
-            ..Config::default()
-        };
-        config.tenants.key_sharded = vec![TenantId::default_tenant()];
-        let pay = |_| async { Ok(json!({})) };
-        let upstreams =
-            vec![FunctionProvider::new().effect("test.charge", pay).upstream("bank", Policy::default())];
-        App::start_with(config, AppOverrides { upstreams, accept_data_loss, ..AppOverrides::default() }).await
+    async fn start(&self, accept_data_loss: bool) -> anyhow::Result<node::Node> {
+        let builder = NodeBuilder::on(Arc::clone(&self.dir)).effect("test.charge").config(|config| {
+            config.shards = SHARDS;
+            config.tenants.key_sharded = vec![TenantId::default_tenant()];
+        });
+        builder.overrides(|overrides| overrides.accept_data_loss = accept_data_loss).try_start().await
     }
 
     /// Returns the exit code and the output of the doctor.
@@ -79,11 +73,11 @@ impl StoppedNode {
         assert!(error.contains("--accept-data-loss"), "{error}");
         assert_eq!(files(&self.data("")), before, "nothing is written");
         for (round, accept) in [true, false].into_iter().enumerate() {
-            let app = self.start(accept).await.unwrap();
+            let node = self.start(accept).await.unwrap();
             for n in 0..4 {
-                order(&app, 1000 + round * 10 + n).await;
+                order(&node.app, 1000 + round * 10 + n).await;
             }
-            app.stop().await.unwrap();
+            node.stop().await;
         }
         let (code, output) = self.doctor().await;
         assert_eq!(code, 0, "{output}");
@@ -115,7 +109,7 @@ async fn order(app: &App, n: usize) {
         correlation: CorrelationId::new(&id).unwrap(),
     };
     let reader = app.runtime.reader(&key).unwrap();
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while reader.instance(&key).unwrap().is_none_or(|instance| instance.status != Status::Completed) {
         assert!(Instant::now() < deadline, "order {n} completes");
         tokio::task::yield_now().await;
@@ -146,9 +140,9 @@ async fn event_log_that_ends_before_a_checkpoint_is_rejected() {
     std::fs::write(node.data("layout.toml"), settings).unwrap();
     let error = format!("{:#}", node.start(false).await.err().expect("the node does not start"));
     assert!(error.contains("OR0061") && error.contains("was read"), "{error}");
-    let app = node.start(true).await.unwrap();
-    order(&app, 1000).await;
-    app.stop().await.unwrap();
+    let running = node.start(true).await.unwrap();
+    order(&running.app, 1000).await;
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,11 +179,11 @@ async fn older_copy_of_a_shard_is_rejected() {
     let copy = node.dir.path().join("copy");
     let status = std::process::Command::new("cp").arg("-r").arg(node.data("shard-0")).arg(&copy).status();
     assert!(status.unwrap().success());
-    let app = node.start(false).await.unwrap();
+    let running = node.start(false).await.unwrap();
     for n in 10..20 {
-        order(&app, n).await;
+        order(&running.app, n).await;
     }
-    app.stop().await.unwrap();
+    running.stop().await;
     std::fs::remove_dir_all(node.data("shard-0")).unwrap();
     std::fs::rename(copy, node.data("shard-0")).unwrap();
     node.check_loss("was durable; its last segments are missing").await;
@@ -204,7 +198,7 @@ async fn store_behind_the_cursor_of_the_event_log_is_rejected() {
     std::fs::remove_dir_all(node.data("shard-0")).unwrap();
     let error = format!("{:#}", node.start(false).await.err().expect("the node does not start"));
     assert!(error.contains("OR0061: the store of shard-0 lost durable data"), "{error}");
-    let app = node.start(true).await.unwrap();
-    order(&app, 1000).await;
-    app.stop().await.unwrap();
+    let running = node.start(true).await.unwrap();
+    order(&running.app, 1000).await;
+    running.stop().await;
 }

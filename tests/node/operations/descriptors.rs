@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::operations::node::orlog;
-use crate::operations::process::Process;
+use crate::harness::process::Process;
+use crate::harness::process::limited;
 
 /// Limit of open files of the node.
 const OPEN_FILES: usize = 256;
@@ -89,15 +89,8 @@ fn idle_connections_stop_neither_health_checks_nor_publishing_nor_journals() {
 fn too_few_descriptors_for_the_shards_are_an_error_at_start() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let mut command = std::process::Command::new("sh");
-    let args = ["run", "--listen", "127.0.0.1:0", "--data-dir"];
-    let program = orlog(&[]).get_program().to_owned();
-    command
-        .args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""])
-        .arg(program)
-        .args(args)
-        .arg(&data)
-        .env("ORLOG_SHARDS", "64");
+    let mut command = limited(OPEN_FILES, &["run", "--listen", "127.0.0.1:0", "--data-dir"]);
+    command.arg(&data).env("ORLOG_SHARDS", "64");
     let output = command.output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::operations::node::{Node, orlog, placed, run};
+use crate::harness::process::{orlog, run};
+use crate::operations::node::{Node, placed};
 
 const VALID_DEFINITION: &str = "
 saga: order

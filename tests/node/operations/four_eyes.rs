@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use orlog::config::Config;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
+use crate::harness::http::HttpResponse;
 use crate::operations::issuer::{Jwks, Key, claims};
-use crate::operations::node::{HttpResponse, Node, TIMEOUT};
+use crate::operations::node::Node;
 
 const PAYMENT: &str = "
 saga: payment
@@ -47,7 +49,7 @@ fn requested(id: &str, user: Option<&str>) -> Value {
 
 /// Waits for the open task of a step; returns its path.
 async fn task(node: &Node, headers: &[(&str, &str)], correlation: &str, tag: &str) -> String {
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
         let path = format!("/v1/tasks?correlation={correlation}");
         let tasks = node.send("GET", &path, headers, None).await.ok();
@@ -100,15 +102,15 @@ impl Team {
         let outcome = if rule == "starter" { "Checked" } else { "Released" };
         for roles in [json!("approver"), json!("operator"), json!("admin")] {
             let claimed = self.send(user, roles.clone(), &format!("{task}/claim"), &json!({})).await;
-            let detail = claimed.problem(409, "OR0027");
+            let detail = claimed.rejected(409, "OR0027");
             assert!(detail.contains(&format!("the task excludes {user}")), "{detail}");
             let body = json!({ "outcome": outcome });
             let completed = self.send(user, roles, &format!("{task}/complete"), &body).await;
-            completed.problem(409, "OR0027");
+            completed.rejected(409, "OR0027");
         }
         let body = json!({ "assignee": user, "roles": [] });
         let assigned = self.send("mia", json!("manager"), &format!("{task}/assign"), &body).await;
-        assert!(assigned.problem(409, "OR0027").contains(&format!("(not_by: {rule})")), "{assigned:?}");
+        assert!(assigned.rejected(409, "OR0027").contains(&format!("(not_by: {rule})")), "{assigned:?}");
     }
 
     async fn complete(&self, task: &str, user: &str, outcome: &str) {
@@ -123,7 +125,7 @@ async fn starter_and_previous_user_are_excluded_in_every_role() {
     let events = "/v1/events";
     // The caller is the user of its events.
     let stated = requested("p-1", Some("bob"));
-    let detail = team.send("ada", json!("publisher"), events, &stated).await.problem(403, "OR0042");
+    let detail = team.send("ada", json!("publisher"), events, &stated).await.rejected(403, "OR0042");
     assert!(detail.contains("the caller is ada and cannot act as \"bob\""), "{detail}");
     team.send("ada", json!("publisher"), events, &requested("p-1", None)).await.ok();
 
@@ -131,7 +133,7 @@ async fn starter_and_previous_user_are_excluded_in_every_role() {
     team.check_excluded(&check, "ada", "starter").await;
     let body = json!({ "assignee": "bob", "roles": [] });
     let detail = team.send("eve", json!("operator"), &format!("{check}/assign"), &body).await;
-    assert!(detail.problem(403, "OR0042").contains("roles that grant it: manager, admin"), "{detail:?}");
+    assert!(detail.rejected(403, "OR0042").contains("roles that grant it: manager, admin"), "{detail:?}");
     team.complete(&check, "bob", "Checked").await;
 
     let release = team.task("p-1", "release").await;
@@ -167,13 +169,13 @@ async fn unknown_starter_excludes_all_users_without_authentication() {
     post("/v1/events".to_owned(), requested("p-1", None)).await.ok();
     let check = task(&node, &[], "p-1", "check").await;
     let bob = json!({ "user": "bob", "roles": ["clerk"], "outcome": "Checked" });
-    let detail = post(format!("{check}/complete"), bob.clone()).await.problem(409, "OR0027");
+    let detail = post(format!("{check}/complete"), bob.clone()).await.rejected(409, "OR0027");
     assert!(detail.contains("the instance does not record that user"), "{detail}");
 
     // Without authentication, Orlog trusts the stated users.
     post("/v1/events".to_owned(), requested("p-2", Some("ada"))).await.ok();
     let check = task(&node, &[], "p-2", "check").await;
     let ada = json!({ "user": "ada", "roles": ["clerk"], "outcome": "Checked" });
-    post(format!("{check}/complete"), ada).await.problem(409, "OR0027");
+    post(format!("{check}/complete"), ada).await.rejected(409, "OR0027");
     post(format!("{check}/complete"), bob).await.ok();
 }

@@ -9,16 +9,19 @@ use axum::Router;
 use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::child_process::ChildProcess;
-use orlog_testkit::nats_server::free_port;
+use orlog_testkit::host::{free_port, missing};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 
+use crate::harness::http::HttpResponse;
+use crate::harness::http::client;
 use crate::operations::issuer::{Key, claims};
-use crate::operations::node::{HttpResponse, Node, TIMEOUT, placed};
+use crate::operations::node::{Node, placed};
 
 const CLIENT: &str = "orlog-ui";
 const SECRET: &str = "client-secret & more";
@@ -169,12 +172,12 @@ async fn log_in_creates_a_session_that_authenticates_until_the_log_out() {
         ("S256".into(), "openid profile".into())
     );
     let denied = node.send("GET", "/v1/sagas", &[], None).await;
-    denied.problem(401, "OR0040");
+    denied.rejected(401, "OR0040");
     assert_eq!(denied.headers["x-orlog-login"], "/auth/login");
 
     let response = provider.log_in(&node, |_| {}).await;
     assert_eq!(
-        (response.status, &response.headers["location"]),
+        (response.status.as_u16(), &response.headers["location"]),
         (303, &"/".parse().unwrap()),
         "{response:?}"
     );
@@ -189,17 +192,17 @@ async fn log_in_creates_a_session_that_authenticates_until_the_log_out() {
     let event = placed("o-1");
     let origin = node.url.clone();
     let post = async |headers: &[(&str, &str)]| node.send("POST", "/v1/events", headers, Some(&event)).await;
-    post(&[("cookie", &session)]).await.problem(403, "OR0046");
-    post(&[("cookie", &session), ("origin", "https://evil.example")]).await.problem(403, "OR0046");
+    post(&[("cookie", &session)]).await.rejected(403, "OR0046");
+    post(&[("cookie", &session), ("origin", "https://evil.example")]).await.rejected(403, "OR0046");
     post(&[("cookie", &session), ("origin", &origin)]).await.ok();
     let cross =
         [("cookie", session.as_str()), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
-    node.send("GET", "/v1/sagas", &cross, None).await.problem(403, "OR0046");
+    node.send("GET", "/v1/sagas", &cross, None).await.rejected(403, "OR0046");
 
     let audit = node.send("GET", "/v1/audit?all=true", &[("cookie", &session)], None).await;
-    audit.problem(403, "OR0042");
+    audit.rejected(403, "OR0042");
     let mut text = String::new();
-    let deadline = std::time::Instant::now() + TIMEOUT;
+    let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
     while !text.contains("/auth/callback") {
         assert!(std::time::Instant::now() < deadline, "the log-in creates a record: {text}");
         let files = std::fs::read_dir(node.data().join("audit")).unwrap().map(|file| file.unwrap().path());
@@ -215,20 +218,20 @@ async fn log_in_creates_a_session_that_authenticates_until_the_log_out() {
     node.send("GET", "/v1/sagas", &[("cookie", &bobs)], None).await.ok();
     std::fs::write(dir.path().join("next"), "sub = [\"bob\"]").unwrap();
     std::fs::rename(dir.path().join("next"), dir.path().join("denied.toml")).unwrap();
-    let detail = node.send("GET", "/v1/sagas", &[("cookie", &bobs)], None).await.problem(401, "OR0041");
+    let detail = node.send("GET", "/v1/sagas", &[("cookie", &bobs)], None).await.rejected(401, "OR0041");
     assert_eq!(detail, "the session has ended; log in again");
 
     node.send("GET", "/v1/sagas", &[("cookie", &session)], None).await.ok();
     let out = node.send("POST", "/auth/logout", &[("cookie", &session), ("origin", &origin)], None).await;
-    assert_eq!((out.status, set_cookie(&out.headers, SESSION, "Strict")), (204, String::new()));
-    node.send("GET", "/v1/sagas", &[("cookie", &session)], None).await.problem(401, "OR0041");
+    assert_eq!((out.status.as_u16(), set_cookie(&out.headers, SESSION, "Strict")), (204, String::new()));
+    node.send("GET", "/v1/sagas", &[("cookie", &session)], None).await.rejected(401, "OR0041");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_log_ins_are_rejected_without_a_reason() {
     let (_key, provider, node, _dir) = with_strict_provider().await;
     let rejected = |response: &HttpResponse| {
-        let detail = response.problem(401, "OR0047");
+        let detail = response.rejected(401, "OR0047");
         assert!(detail.contains("start it again at /auth/login"), "{detail}");
         assert!(response.headers.get("set-cookie").is_none());
     };
@@ -249,7 +252,7 @@ async fn forged_log_ins_are_rejected_without_a_reason() {
     rejected(&call_back(&node, &format!("code=code-1&state={}", query(&url, "state")), &cookie).await);
     rejected(&call_back(&node, "error=access_denied&state=x", &cookie).await);
     let forged = format!("{SESSION}={}", "0".repeat(64));
-    node.send("GET", "/v1/sagas", &[("cookie", &forged)], None).await.problem(401, "OR0041");
+    node.send("GET", "/v1/sagas", &[("cookie", &forged)], None).await.rejected(401, "OR0041");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -264,33 +267,30 @@ async fn session_ends_at_its_maximum_age_and_a_node_without_log_in_has_no_routes
     let response = provider.log_in(&short, |_| {}).await;
     let session = format!("{SESSION}={}", set_cookie(&response.headers, SESSION, "Strict"));
     let mut tick = tokio::time::interval(Duration::from_millis(20));
-    let ended = tokio::time::timeout(TIMEOUT, async {
+    let ended = tokio::time::timeout(WAIT_TIMEOUT, async {
         while short.send("GET", "/v1/sagas", &[("cookie", &session)], None).await.status == 200 {
             tick.tick().await;
         }
     });
     ended.await.expect("the session ends");
-    short.send("GET", "/v1/sagas", &[("cookie", &session)], None).await.problem(401, "OR0041");
+    short.send("GET", "/v1/sagas", &[("cookie", &session)], None).await.rejected(401, "OR0041");
     let without = Node::start(|_| {}).await;
-    without.send("GET", "/auth/login", &[], None).await.problem(404, "OR0009");
-    without.send("GET", "/auth/callback?code=x&state=y", &[], None).await.problem(404, "OR0009");
+    without.send("GET", "/auth/login", &[], None).await.rejected(404, "OR0009");
+    without.send("GET", "/auth/callback?code=x&state=y", &[], None).await.rejected(404, "OR0009");
 }
 
-/// Directory of the packages that `make test-tools` installs; `None` if they are missing, which is a failure in CI.
-fn packages() -> Option<String> {
+/// Returns the directory of the packages that `make test-tools` installs.
+fn packages() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/oidc-provider");
-    if path.join("oidc_provider_mock").is_dir() {
-        return Some(path.to_str().unwrap().to_owned());
+    if !path.join("oidc_provider_mock").is_dir() {
+        missing("oidc-provider-mock", "test-tools");
     }
-    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!in_ci, "oidc-provider-mock is not there; `make test-tools` installs it");
-    eprintln!("skipped: oidc-provider-mock is not there; `make test-tools` installs it");
-    None
+    path.to_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_logs_in_at_a_real_provider() {
-    let Some(packages) = packages() else { return };
+    let packages = packages();
     let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
     let user = json!({ "sub": "ada", "role": ["operator"], "tenant": "*", "groups": ["clerk"] }).to_string();
     let port_text = port.to_string();
@@ -304,9 +304,9 @@ async fn user_logs_in_at_a_real_provider() {
         &log,
     );
     let issuer = format!("http://127.0.0.1:{port}");
-    let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
+    let http = client();
     let mut tick = tokio::time::interval(Duration::from_millis(50));
-    let ready = tokio::time::timeout(TIMEOUT, async {
+    let ready = tokio::time::timeout(WAIT_TIMEOUT, async {
         while http.get(format!("{issuer}/jwks")).send().await.is_err() {
             tick.tick().await;
         }
@@ -335,5 +335,5 @@ async fn user_logs_in_at_a_real_provider() {
     );
     // The provider gives each code once.
     let again = call_back(&node, Url::parse(location).unwrap().query().unwrap(), &cookie).await;
-    again.problem(401, "OR0047");
+    again.rejected(401, "OR0047");
 }

@@ -3,8 +3,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::operations::node::{ORDER, orlog, placed, run};
-use crate::operations::process::Process;
+use crate::harness::process::Process;
+use crate::harness::process::{orlog, run};
+use crate::operations::node::{ORDER, placed};
 
 /// Returns all files and directories below a path, with their permissions.
 fn permissions(path: &Path, found: &mut Vec<(PathBuf, u32)>) {

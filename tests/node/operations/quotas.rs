@@ -1,13 +1,12 @@
 //! Tests of the quotas of one caller: another caller is served while one exceeds its quotas.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
+use orlog_testkit::WAIT_TIMEOUT;
 use reqwest::{Client, Response};
 use tempfile::TempDir;
 
-use crate::operations::node::TIMEOUT;
-use crate::operations::process::Process;
+use crate::harness::process::Process;
 
 /// Node with this configuration.
 fn node(config: &str) -> (Process, TempDir) {
@@ -22,7 +21,7 @@ fn node(config: &str) -> (Process, TempDir) {
 /// Client whose requests come from an address of this host.
 fn client(last_byte: u8) -> Client {
     let address = IpAddr::V4(Ipv4Addr::new(127, 0, 0, last_byte));
-    orlog_effect::http::client().local_address(address).timeout(TIMEOUT).build().unwrap()
+    orlog_effect::http::client().local_address(address).timeout(WAIT_TIMEOUT).build().unwrap()
 }
 
 async fn get(client: &Client, node: &Process, path: &str) -> Response {
@@ -70,7 +69,7 @@ async fn waiting_workers_of_one_caller_leave_the_others_their_polls() {
     let mut waiting = tokio::spawn(claim(&first, 25));
     // The node serves the waiting request first or this one, which waits for a second. It rejects the waiting
     // request if it comes during this one.
-    let rejected = tokio::time::timeout(TIMEOUT, async {
+    let rejected = tokio::time::timeout(WAIT_TIMEOUT, async {
         loop {
             if waiting.is_finished() {
                 waiting = tokio::spawn(claim(&first, 25));
@@ -86,7 +85,7 @@ async fn waiting_workers_of_one_caller_leave_the_others_their_polls() {
     assert!(text.contains("max_long_polls"), "{text}");
     assert_eq!(claim(&second, 1).await.unwrap().status(), 200);
     waiting.abort();
-    let free = tokio::time::timeout(Duration::from_secs(20), async {
+    let free = tokio::time::timeout(WAIT_TIMEOUT, async {
         while claim(&first, 1).await.unwrap().status() != 200 {}
     });
     free.await.expect("the place of a client that left is free again");

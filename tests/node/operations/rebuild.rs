@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::Value;
 
+use crate::harness::http::client;
+use crate::harness::process::{orlog, run};
 use crate::operations::backup::{
     BackupFixture, ExecutionLog, agree, small, story, wait_for, wait_until_idle,
 };
-use crate::operations::node::{TIMEOUT, orlog, run};
 
 /// Size of a page of the tables, in bytes.
 const PAGE: usize = 4096;
@@ -32,7 +34,7 @@ fn overwrite_pages(file: &Path) {
 async fn publish(url: &str, log: &ExecutionLog, numbers: std::ops::Range<usize>) -> BTreeSet<String> {
     let ids: BTreeSet<String> = numbers.map(|number| format!("o-{number}")).collect();
     let batch: Vec<Value> = ids.iter().flat_map(|id| story(id)).collect();
-    let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
+    let http = client();
     let response = http.post(format!("{url}/v1/events")).header("x-tenant-id", "big").json(&batch).send();
     assert_eq!(response.await.unwrap().status(), 202);
     let reserved = |id: &String| log.lock().unwrap().contains_key(&("stock.reserve".to_owned(), id.clone()));
@@ -54,7 +56,7 @@ async fn failed_start(fixture: &BackupFixture) -> String {
     // On a busy machine the check of a small store can take longer than its default limit.
     command.env("ORLOG_STORE__START_CHECK_TIMEOUT", "30s");
     let output = tokio::process::Command::from(command).kill_on_drop(true).output();
-    let output = tokio::time::timeout(TIMEOUT, output).await.expect("the node does not start").unwrap();
+    let output = tokio::time::timeout(WAIT_TIMEOUT, output).await.expect("the node does not start").unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }

@@ -146,7 +146,11 @@ async fn denial(
         .ok()
         .and_then(|body| body["code"].as_str().map(str::to_owned));
     let code = code.filter(|code| ["OR0040", "OR0041", "OR0042", "OR0043"].contains(&code.as_str()));
-    assert_eq!(code.is_some(), [401, 403].contains(&response.status), "{method} {path}: {response:?}");
+    assert_eq!(
+        code.is_some(),
+        [401, 403].contains(&response.status.as_u16()),
+        "{method} {path}: {response:?}"
+    );
     code
 }
 

@@ -4,8 +4,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 
-use crate::operations::node::{Node, orlog, run};
-use crate::operations::process::Process;
+use crate::harness::process::Process;
+use crate::harness::process::{orlog, run};
+use crate::operations::node::Node;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_other_sites_command_no_node() {
@@ -18,18 +19,18 @@ async fn pages_of_other_sites_command_no_node() {
         // What a form or a script of another site can send without the consent of the node.
         for form in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
             let response = node.send("POST", path, &[("content-type", form)], None).await;
-            response.problem(415, "OR0004");
+            response.rejected(415, "OR0004");
         }
         let bare = http.post(format!("{}{path}", node.url)).send().await.unwrap();
         assert_eq!(bare.status(), 415, "{path}");
         for site in [("origin", "https://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site")]
         {
-            node.send("POST", path, &[site], None).await.problem(403, "OR0046");
+            node.send("POST", path, &[site], None).await.rejected(403, "OR0046");
         }
     }
     for path in ["/info", "/v1/sagas", "/"] {
         let detail =
-            node.send("GET", path, &[("host", "rebound.evil.example")], None).await.problem(403, "OR0045");
+            node.send("GET", path, &[("host", "rebound.evil.example")], None).await.rejected(403, "OR0045");
         assert!(detail.contains("rebound.evil.example") && detail.contains("http.allowed_hosts"), "{detail}");
         let own = node.send("GET", path, &[("host", "orlog.example.com")], None).await;
         assert_eq!(own.status, 200, "{path}");

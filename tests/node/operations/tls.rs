@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use orlog::config::HttpTlsConfig;
 use orlog::{App, Config};
+use orlog_testkit::WAIT_TIMEOUT;
 use reqwest::{Certificate, Identity};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -14,7 +15,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::operations::node::{Node, TIMEOUT, orlog, run};
+use crate::harness::process::{orlog, run};
+use crate::operations::node::Node;
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certs").join(name)
@@ -50,7 +52,7 @@ fn identity(name: &str) -> Vec<u8> {
 
 /// Client that opens a connection for each request.
 fn client(ca: &str, certificate: Option<&str>) -> reqwest::Client {
-    let client = orlog_effect::http::client().timeout(TIMEOUT).pool_max_idle_per_host(0);
+    let client = orlog_effect::http::client().timeout(WAIT_TIMEOUT).pool_max_idle_per_host(0);
     let client = client.tls_certs_only(Certificate::from_pem_bundle(&read(ca)).unwrap());
     let client = match certificate {
         Some(name) => client.identity(Identity::from_pem(&identity(name)).unwrap()),

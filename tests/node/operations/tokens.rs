@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
 use crate::operations::issuer::{Jwks, Key, claims, seconds};
@@ -60,12 +61,12 @@ async fn token_errors_explain_without_echoing_the_token() {
     ];
     for (token, expected) in invalid_tokens {
         let response = node.request(&token, "acme", "GET", PATH).await;
-        let detail = response.problem(401, "OR0041");
+        let detail = response.rejected(401, "OR0041");
         assert_eq!(detail, expected);
         assert!(token.len() < 8 || !response.text.contains(&token), "{response:?}");
     }
     let basic = [("authorization", "Basic YTpi")];
-    let detail = node.send("GET", PATH, &basic, None).await.problem(401, "OR0041");
+    let detail = node.send("GET", PATH, &basic, None).await.rejected(401, "OR0041");
     assert_eq!(detail, "the Authorization header contains no bearer token");
 }
 
@@ -80,7 +81,7 @@ async fn key_rotation_and_issuer_outage_are_handled() {
     .await;
     let [old, new] = [&first, &second].map(|key| key.token("ada", "viewer", &json!("acme")));
     node.request(&old, "acme", "GET", PATH).await.ok();
-    node.request(&new, "acme", "GET", PATH).await.problem(401, "OR0041");
+    node.request(&new, "acme", "GET", PATH).await.rejected(401, "OR0041");
 
     jwks.publish(&[&first, &second]);
     node.request(&new, "acme", "GET", PATH).await.ok();
@@ -91,13 +92,16 @@ async fn key_rotation_and_issuer_outage_are_handled() {
     for token in [&old, &new, &old, &new] {
         node.request(token, "acme", "GET", PATH).await.ok();
     }
-    until(|| async { jwks.requests() > before }).await;
+    until("the change is seen", async || (jwks.requests() > before).then_some(())).await;
     node.request(&new, "acme", "GET", PATH).await.ok();
 
     // Withdrawn keys become invalid after the next fetch from the issuer.
     jwks.publish(&[&second]);
     jwks.away.store(false, Ordering::SeqCst);
-    until(|| async { node.request(&old, "acme", "GET", PATH).await.status == 401 }).await;
+    until("the change is seen", async || {
+        (node.request(&old, "acme", "GET", PATH).await.status == 401).then_some(())
+    })
+    .await;
     node.request(&new, "acme", "GET", PATH).await.ok();
 }
 
@@ -113,7 +117,7 @@ async fn jwks_refetch_is_rate_limited() {
     let forged = stranger.token("eve", "admin", &json!("*"));
     let calls = (0..50).map(|_| node.request(&forged, "", "GET", PATH));
     for response in futures::future::join_all(calls).await {
-        response.problem(401, "OR0041");
+        response.rejected(401, "OR0041");
     }
     assert_eq!(jwks.requests(), 1, "it was asked at the start and not again");
 }
@@ -125,10 +129,13 @@ async fn node_reports_unreachable_issuer_and_recovers() {
     jwks.away.store(true, Ordering::SeqCst);
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
     let token = key.token("ada", "viewer", &json!("acme"));
-    let detail = node.request(&token, "acme", "GET", PATH).await.problem(503, "OR0020");
+    let detail = node.request(&token, "acme", "GET", PATH).await.rejected(503, "OR0020");
     assert!(detail.contains("log") && !detail.contains("http"), "callers do not see the URL: {detail}");
     jwks.away.store(false, Ordering::SeqCst);
-    until(|| async { node.request(&token, "acme", "GET", PATH).await.status == 200 }).await;
+    until("the change is seen", async || {
+        (node.request(&token, "acme", "GET", PATH).await.status == 200).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,9 +157,12 @@ async fn keys_can_come_from_file_or_configuration() {
         [&fixed, &known, &later].map(|key| key.token("ada", "viewer", &json!("acme")));
     node.request(&fixed, "acme", "GET", PATH).await.ok();
     node.request(&known_token, "acme", "GET", PATH).await.ok();
-    node.request(&later_token, "acme", "GET", PATH).await.problem(401, "OR0041");
+    node.request(&later_token, "acme", "GET", PATH).await.rejected(401, "OR0041");
     write(&[&known, &later]);
-    until(|| async { node.request(&later_token, "acme", "GET", PATH).await.status == 200 }).await;
+    until("the change is seen", async || {
+        (node.request(&later_token, "acme", "GET", PATH).await.status == 200).then_some(())
+    })
+    .await;
     // An incomplete or invalid file removes no keys.
     std::fs::write(&file, "{").unwrap();
     let stranger = Key::ed("unknown").token("eve", "viewer", &json!("acme"));
@@ -188,7 +198,7 @@ async fn denied_token_key_and_subject_are_rejected_without_a_restart() {
         for (name, token) in [("1", &first), ("2", &second), ("bob", &bobs), ("key", &with_other_key)] {
             let response = node.request(token, "acme", "GET", PATH).await;
             if response.status != 200 {
-                assert_eq!(response.problem(401, "OR0041"), "the token is revoked");
+                assert_eq!(response.rejected(401, "OR0041"), "the token is revoked");
                 denied.push(name);
             }
         }
@@ -249,17 +259,6 @@ async fn token_age_and_type_are_limited() {
         (typed("dpop+jwt"), "the token has another type (typ)"),
     ];
     for (token, expected) in invalid {
-        assert_eq!(node.request(&token, "acme", "GET", PATH).await.problem(401, "OR0041"), expected);
+        assert_eq!(node.request(&token, "acme", "GET", PATH).await.rejected(401, "OR0041"), expected);
     }
-}
-
-/// Repeats the check until it holds.
-async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
-    let waited = tokio::time::timeout(crate::operations::node::TIMEOUT, async {
-        let mut tick = tokio::time::interval(Duration::from_millis(10));
-        while !is_so().await {
-            tick.tick().await;
-        }
-    });
-    waited.await.expect("it becomes so in time");
 }

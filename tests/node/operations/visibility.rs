@@ -1,5 +1,6 @@
 //! Data of the node: metrics, totals and sources of definitions, and the callers that receive them.
 
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::operations::issuer::{Jwks, Key};
@@ -12,15 +13,15 @@ async fn metrics_require_their_right_for_all_tenants() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;
     let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
-    node.send("GET", "/metrics", &[], None).await.problem(401, "OR0040");
+    node.send("GET", "/metrics", &[], None).await.rejected(401, "OR0040");
     for role in ["viewer", "auditor", "monitor", "admin"] {
         let [of_acme, of_all] = [json!("acme"), json!("*")].map(|tenants| key.token("ada", role, &tenants));
-        node.request(&of_acme, "acme", "GET", "/metrics").await.problem(403, "OR0043");
+        node.request(&of_acme, "acme", "GET", "/metrics").await.rejected(403, "OR0043");
         let metrics = node.request(&of_all, "", "GET", "/metrics").await;
         assert!(metrics.status == 200 && metrics.text.contains("orlog_build_info"), "{metrics:?}");
     }
     let worker = key.token("eve", "worker", &json!("*"));
-    node.request(&worker, "", "GET", "/metrics").await.problem(403, "OR0042");
+    node.request(&worker, "", "GET", "/metrics").await.rejected(403, "OR0042");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,18 +36,18 @@ async fn metrics_token_grants_the_metrics_only_and_can_be_replaced() {
     .await;
     assert_eq!(node.request(METRICS_TOKEN, "", "GET", "/metrics").await.status, 200);
     for path in ["/info", "/v1/sagas", "/v1/audit", "/admin/log"] {
-        let detail = node.request(METRICS_TOKEN, "", "GET", path).await.problem(403, "OR0042");
+        let detail = node.request(METRICS_TOKEN, "", "GET", path).await.rejected(403, "OR0042");
         assert!(detail.ends_with("roles of monitoring: monitor"), "{detail}");
     }
     let user = key.token("ada", "viewer", &json!("*"));
     let next = METRICS_TOKEN.replace('9', "7");
     std::fs::write(dir.path().join("next"), &next).unwrap();
     std::fs::rename(dir.path().join("next"), &file).unwrap();
-    node.request(METRICS_TOKEN, "", "GET", "/metrics").await.problem(401, "OR0041");
+    node.request(METRICS_TOKEN, "", "GET", "/metrics").await.rejected(401, "OR0041");
     assert_eq!(node.request(&next, "", "GET", "/metrics").await.status, 200);
     // Without its file, only this token is rejected.
     std::fs::remove_file(&file).unwrap();
-    node.request(&next, "", "GET", "/metrics").await.problem(401, "OR0041");
+    node.request(&next, "", "GET", "/metrics").await.rejected(401, "OR0041");
     assert_eq!(node.request(&user, "", "GET", "/metrics").await.status, 200);
 }
 
@@ -77,7 +78,7 @@ async fn caller_of_one_tenant_receives_no_data_of_the_node() {
         counted["live"].as_u64().unwrap() + counted["ended"].as_u64().unwrap()
     };
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));
-    let applied = tokio::time::timeout(crate::operations::node::TIMEOUT, async {
+    let applied = tokio::time::timeout(WAIT_TIMEOUT, async {
         while count("acme").await != 1 {
             tick.tick().await;
         }
@@ -102,7 +103,7 @@ async fn caller_route_returns_the_rights_and_the_tenants_of_the_caller() {
     let stranger = key.token("eve", "baker", &json!([]));
     let found = node.request(&stranger, "", "GET", "/auth/caller").await.ok();
     assert_eq!((&found["rights"], &found["tenants"]), (&json!([]), &json!([])));
-    node.send("GET", "/auth/caller", &[], None).await.problem(401, "OR0040");
+    node.send("GET", "/auth/caller", &[], None).await.rejected(401, "OR0040");
     let open = Node::start(|_| {}).await;
     let found = open.send("GET", "/auth/caller", &[], None).await.ok();
     assert_eq!((&found["user"], &found["tenants"]), (&Value::Null, &Value::Null), "{found}");

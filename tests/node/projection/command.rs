@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::process::Stdio;
 
+use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
+use crate::harness::process::{Killed, orlog, run};
 use crate::projection::node::{Node, WIDE};
 use crate::projection::replica::{ReplicaCopy, Rows};
-use crate::projection::tables::{ExportProcess, Schema, done, export, orlog, run, until};
+use crate::projection::tables::{Schema, done, export};
 
 const ALL: [&str; 2] = ["--kinds", "history,instances,tasks,task_events"];
 const TABLES: [&str; 4] = ["orlog_instances", "orlog_tasks", "orlog_task_events", "orlog_history"];
@@ -69,7 +72,7 @@ async fn all(node: &Node, tenant: &'static str) -> Rows {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exported_tables_match_the_node_after_purge() {
-    let Some(schema) = Schema::new().await else { return };
+    let schema = Schema::new().await;
     let node = Node::start().await;
     let tasks = node.open(WIDE, 0..12).await;
     let args = [&ALL[..], &["--tenant", WIDE]].concat();
@@ -105,7 +108,7 @@ async fn exported_tables_match_the_node_after_purge() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_export_resumes() {
-    let (Some(schema), Some(fresh)) = (Schema::new().await, Schema::new().await) else { return };
+    let (schema, fresh) = (Schema::new().await, Schema::new().await);
     let node = Node::start().await;
     node.open("", 0..30).await;
     let args = [&ALL[..], &["--follow"]].concat();
@@ -114,14 +117,14 @@ async fn killed_export_resumes() {
         if there[0]["n"] == json!(true) { schema.count("orlog_history").await } else { 0 }
     };
     for round in 1..=4 {
-        let running = ExportProcess::start(export(&node, &schema.url, &args));
+        let running = Killed::start(export(&node, &schema.url, &args).stderr(Stdio::null()));
         let (before, open) = (count().await, 30 * round);
         let loading = async {
             let tasks = node.open("", open..open + 30).await;
             node.process_tasks("", &tasks).await;
         };
         let killing = async {
-            until("a row", async || count().await > before + 5).await;
+            until("a row", async || (count().await > before + 5).then_some(())).await;
             drop(running);
         };
         tokio::join!(loading, killing);
@@ -140,7 +143,7 @@ async fn killed_export_resumes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_cursor_rebuilds_the_copy_and_removes_stale_rows() {
-    let Some(schema) = Schema::new().await else { return };
+    let schema = Schema::new().await;
     let node = Node::start_with(|config| config.export.max_commits = 1.try_into().unwrap()).await;
     let tasks = node.open("", 0..4).await;
     node.process_tasks("", &tasks).await;

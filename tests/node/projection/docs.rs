@@ -1,6 +1,7 @@
 //! What docs/export.md says is so.
 
-use crate::projection::tables::{done, orlog};
+use crate::harness::process::orlog;
+use crate::projection::tables::done;
 
 #[tokio::test]
 async fn documented_tables_match() {

@@ -1,48 +1,34 @@
 //! Node with two shards, composite sagas and users.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use orlog::config::{Config, RetentionPeriod};
-use orlog::{App, AppOverrides};
 use orlog_model::TenantId;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::sagas::composite;
+use orlog_testkit::wait;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 
-/// Timeout of all waits in these tests.
-pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
+use crate::harness::http::{HttpResponse, client, send};
+use crate::harness::node::{self, NodeBuilder};
+
 /// Tenant with data in both shards.
 pub(crate) const WIDE: &str = "acme";
 
 pub(crate) struct Node {
-    pub(crate) app: Arc<App>,
+    inner: node::Node,
     pub(crate) url: String,
-    dir: TempDir,
     http: reqwest::Client,
 }
 
-/// Received response.
-#[derive(Debug)]
-pub(crate) struct HttpResponse {
-    pub(crate) status: u16,
-    pub(crate) text: String,
-}
+impl Deref for Node {
+    type Target = node::Node;
 
-impl HttpResponse {
-    #[track_caller]
-    pub(crate) fn ok(&self) -> Value {
-        assert!((200..300).contains(&self.status), "{self:?}");
-        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
-    }
-
-    /// Returns the detail of a problem with this status and code.
-    #[track_caller]
-    pub(crate) fn problem(&self, status: u16, code: &str) -> String {
-        let problem: Value = serde_json::from_str(&self.text).unwrap_or_default();
-        assert_eq!((self.status, problem["code"].as_str()), (status, Some(code)), "{self:?}");
-        problem["detail"].as_str().unwrap().to_owned()
+    fn deref(&self) -> &node::Node {
+        &self.inner
     }
 }
 
@@ -53,33 +39,30 @@ impl Node {
 
     /// Starts a node with an event retention of one millisecond, purge on request only, and small pages.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
-        Self::on(tempfile::tempdir().unwrap(), change).await
+        Self::on(Arc::new(tempfile::tempdir().unwrap()), change).await
     }
 
     /// Starts a node on the data of an earlier run.
-    pub(crate) async fn on(dir: TempDir, change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config { data_dir: dir.path().join("data"), shards: 2, ..Config::default() };
-        config.export.enabled = true;
-        config.tenants.key_sharded = vec![TenantId::new(WIDE).unwrap()];
-        config.store.dedupe_window = Duration::from_millis(1);
-        config.retention.instances = RetentionPeriod::For(Duration::from_millis(1));
-        config.retention.interval = Duration::from_hours(1);
-        config.http.max_page_size = 20;
-        change(&mut config);
+    pub(crate) async fn on(dir: Arc<TempDir>, change: impl FnOnce(&mut Config)) -> Self {
+        let builder = NodeBuilder::on(dir).config(|config| {
+            config.definitions_dir = None;
+            config.shards = 2;
+            config.export.enabled = true;
+            config.tenants.key_sharded = vec![TenantId::new(WIDE).unwrap()];
+            config.store.dedupe_window = Duration::from_millis(1);
+            config.retention.instances = RetentionPeriod::For(Duration::from_millis(1));
+            config.retention.interval = Duration::from_hours(1);
+            config.http.max_page_size = 20;
+            change(config);
+        });
         let programs = composite::programs().map(|program| Arc::clone(&program)).into();
-        let app =
-            App::start_with(config, AppOverrides { programs, ..AppOverrides::default() }).await.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(orlog::api::serve(Arc::clone(&app), listener, std::future::pending()));
-        let http = orlog_effect::http::client().timeout(TIMEOUT).build().unwrap();
-        Self { app, url, dir, http }
+        let node = builder.overrides(|overrides| overrides.programs = programs).start().await;
+        Self { url: node.serve().await, http: client(), inner: node }
     }
 
     /// Stops the node and returns its directory.
-    pub(crate) async fn stop(self) -> TempDir {
-        self.app.stop().await.unwrap();
-        self.dir
+    pub(crate) async fn stop(self) -> Arc<TempDir> {
+        self.inner.stop().await
     }
 
     pub(crate) async fn send(
@@ -89,16 +72,8 @@ impl Node {
         path: &str,
         body: Option<&Value>,
     ) -> HttpResponse {
-        let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
-        let mut request = self.http.request(method, format!("{}{path}", self.url));
-        if !tenant.is_empty() {
-            request = request.header("x-tenant-id", tenant);
-        }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let response = request.send().await.unwrap();
-        HttpResponse { status: response.status().as_u16(), text: response.text().await.unwrap() }
+        let headers = if tenant.is_empty() { vec![] } else { vec![("x-tenant-id", tenant)] };
+        send(&self.http, method, format!("{}{path}", self.url), &headers, body).await
     }
 
     pub(crate) async fn get(&self, tenant: &str, path: &str) -> HttpResponse {
@@ -124,21 +99,14 @@ impl Node {
         tasks
     }
 
-    /// Repeats the request until the response matches.
+    /// Repeats the request until the response matches. A commit of either shard may change it.
     pub(crate) async fn until(&self, tenant: &str, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
-        let (mut ticks, mut last) = (tokio::time::interval(Duration::from_millis(10)), Value::Null);
-        let waited = tokio::time::timeout(TIMEOUT, async {
-            loop {
-                ticks.tick().await;
-                let response = self.get(tenant, path).await;
-                last = serde_json::from_str(&response.text).unwrap_or_default();
-                if response.status == 200 && fits(&last) {
-                    return;
-                }
-            }
-        });
-        assert!(waited.await.is_ok(), "{path} stays at {last:#}");
-        last
+        wait::until(path, async || {
+            let response = self.get(tenant, path).await;
+            let found = serde_json::from_str(&response.text).unwrap_or_default();
+            (response.status == 200 && fits(&found)).then_some(found)
+        })
+        .await
     }
 
     pub(crate) async fn send_task_action(&self, tenant: &str, task: &str, verb: &str, more: Value) {
@@ -193,6 +161,6 @@ impl Node {
             // Tasks are purged after their instance.
             self.app.purge().await.unwrap();
         };
-        assert!(tokio::time::timeout(TIMEOUT, whole).await.is_ok(), "{purged} are gone");
+        assert!(tokio::time::timeout(WAIT_TIMEOUT, whole).await.is_ok(), "{purged} are gone");
     }
 }

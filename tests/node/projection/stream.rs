@@ -1,17 +1,19 @@
 //! Tests of `GET /v1/export`.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::json;
 
-use crate::projection::node::{Node, TIMEOUT, WIDE};
+use crate::projection::node::{Node, WIDE};
 use crate::projection::replica::{ReplicaCopy, api_state, number_task_events};
 
 /// Follows the export until the replica equals the state of the node; pending work completes meanwhile.
 async fn agree(node: &Node, tenant: &str, copy: &mut ReplicaCopy) {
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
-    let agreed = tokio::time::timeout(TIMEOUT, async {
+    let agreed = tokio::time::timeout(WAIT_TIMEOUT, async {
         loop {
             ticks.tick().await;
             copy.follow(node).await;
@@ -95,7 +97,7 @@ async fn long_poll_wakes_only_for_its_own_tenant() {
         node.open("", 0..1).await
     };
     let (response, _) =
-        tokio::time::timeout(TIMEOUT, async { tokio::join!(waiting, opening) }).await.unwrap();
+        tokio::time::timeout(WAIT_TIMEOUT, async { tokio::join!(waiting, opening) }).await.unwrap();
     assert_eq!(response.status, 200, "{response:?}");
     assert!(
         response.text.contains(r#""correlation":"h-0""#) && !response.text.contains("zeta"),
@@ -124,7 +126,7 @@ async fn cursor_survives_restart_and_is_rejected_after_restore() {
     node.open(WIDE, 0..4).await;
     let mut copy = ReplicaCopy::of(WIDE, "");
     agree(&node, WIDE, &mut copy).await;
-    let (dir, backup) = (node.stop().await, tempfile::tempdir().unwrap());
+    let (dir, backup) = (node.stop().await, Arc::new(tempfile::tempdir().unwrap()));
     copied(dir.path(), backup.path());
 
     let node = Node::on(dir, |_| ()).await;
@@ -137,7 +139,7 @@ async fn cursor_survives_restart_and_is_rejected_after_restore() {
 
     let restored = Node::on(backup, |_| ()).await;
     restored.open(WIDE, 8..12).await;
-    let detail = restored.get(WIDE, &copy.path("")).await.problem(410, "OR0050");
+    let detail = restored.get(WIDE, &copy.path("")).await.rejected(410, "OR0050");
     assert!(detail.contains("another run of the store"), "{detail}");
     copy.cursor = None;
     agree(&restored, WIDE, &mut copy).await;
@@ -152,7 +154,7 @@ async fn invalid_cursor_is_rejected() {
     node.open("", 0..2).await;
     copy.follow(&node).await;
     node.app.trim_feeds().await.unwrap();
-    let detail = node.get("", &old.path("")).await.problem(410, "OR0050");
+    let detail = node.get("", &old.path("")).await.rejected(410, "OR0050");
     assert!(detail.contains("have been deleted") && detail.contains("restart without a cursor"), "{detail}");
     copy.follow(&node).await;
     assert_eq!(
@@ -163,22 +165,25 @@ async fn invalid_cursor_is_rejected() {
 
     let path = copy.path("");
     assert!(
-        node.get("zeta", &path).await.problem(400, "OR0008").contains("the cursor belongs to another tenant")
+        node.get("zeta", &path)
+            .await
+            .rejected(400, "OR0008")
+            .contains("the cursor belongs to another tenant")
     );
     assert!(
         node.get("", &format!("{path}&all=true"))
             .await
-            .problem(400, "OR0008")
+            .rejected(400, "OR0008")
             .contains("the cursor belongs to another tenant")
     );
     assert!(
         node.get("", &format!("{path}&kinds=tasks"))
             .await
-            .problem(400, "OR0008")
+            .rejected(400, "OR0008")
             .contains("start without a cursor for others")
     );
     for invalid in ["after=x", "kinds=task", "wait=soon", "limit=few", "since=1"] {
-        node.get("", &format!("/v1/export?{invalid}")).await.problem(400, "OR0008");
+        node.get("", &format!("/v1/export?{invalid}")).await.rejected(400, "OR0008");
     }
 
     // A node with one shard rejects a cursor of two shards.
@@ -186,7 +191,7 @@ async fn invalid_cursor_is_rejected() {
         Node::start_with(|config| (config.shards, config.tenants.key_sharded) = (1, Vec::new())).await;
     let mut wide = ReplicaCopy::of(WIDE, "");
     wide.follow(&node).await;
-    other.get(WIDE, &wide.path("")).await.problem(410, "OR0050");
+    other.get(WIDE, &wide.path("")).await.rejected(410, "OR0050");
     let off = Node::start_with(|config| config.export.enabled = false).await;
-    assert!(off.get("", "/v1/export").await.problem(409, "OR0051").contains("export.enabled"));
+    assert!(off.get("", "/v1/export").await.rejected(409, "OR0051").contains("export.enabled"));
 }

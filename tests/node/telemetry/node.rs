@@ -1,5 +1,6 @@
 //! Node under load, with switches for all faults.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog::config::{AuthMode, Config};
-use orlog::{App, AppOverrides};
 use orlog_effect::limits::breaker;
 use orlog_effect::retry::Backoff;
 use orlog_effect::{
@@ -15,16 +15,13 @@ use orlog_effect::{
 };
 use orlog_model::WorkItem;
 use orlog_testkit::FaultyDisk;
+use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
+use crate::harness::http::{client, send};
+use crate::harness::node::{self, NodeBuilder};
 use crate::telemetry::servers::METRICS_TOKEN;
 
-/// Timeout of all waits in these tests.
-pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 /// Poll interval.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -60,11 +57,6 @@ steps:
   - { id: stamp, do: { command: post.Stamp, data: { letterId: =vars.letterId } }, ok: Stamped, fail: Rejected, timeout: 1h }
 ";
 
-/// Creates an HTTP client.
-pub(crate) fn client() -> reqwest::Client {
-    orlog_effect::http::client().build().unwrap()
-}
-
 /// Switches of the upstreams.
 pub(crate) struct Switches {
     /// Whether the bank refunds.
@@ -77,13 +69,19 @@ pub(crate) struct Switches {
 
 /// Node on a free port.
 pub(crate) struct Node {
-    pub(crate) app: Arc<App>,
+    inner: node::Node,
     pub(crate) url: String,
     pub(crate) switches: Arc<Switches>,
     pub(crate) disk: FaultyDisk,
-    pub(crate) dir: TempDir,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<()>,
+    http: reqwest::Client,
+}
+
+impl Deref for Node {
+    type Target = node::Node;
+
+    fn deref(&self) -> &node::Node {
+        &self.inner
+    }
 }
 
 impl Node {
@@ -103,66 +101,41 @@ impl Node {
     }
 
     async fn start_with(change: impl FnOnce(&mut Config, &Path)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let definitions = dir.path().join("definitions");
-        std::fs::create_dir(&definitions).unwrap();
-        std::fs::write(definitions.join("order.saga.yaml"), ORDER).unwrap();
-        std::fs::write(definitions.join("letter.saga.yaml"), MESSAGE_DEFINITION).unwrap();
-        let mut config = Config {
-            data_dir: dir.path().join("data"),
-            definitions_dir: Some(definitions),
-            ..Config::default()
-        };
-        config.telemetry.max_tenant_series = 3;
-        change(&mut config, dir.path());
-        config.store.memtable_max_age = Duration::from_millis(200);
+        let builder = NodeBuilder::new().definition("order", ORDER).definition("letter", MESSAGE_DEFINITION);
+        let dir = Arc::clone(&builder.dir);
         let [refunds, carrier, gateway] = std::array::from_fn(|_| AtomicBool::new(true));
         let switches = Arc::new(Switches { refunds, carrier, gateway });
         let disk = FaultyDisk::default();
-        let overrides = AppOverrides {
-            upstreams: vec![bank(&switches), shipping(&switches), gateway_of(&switches)],
-            disk: Some(Arc::new(disk.clone())),
-            ..AppOverrides::default()
-        };
-        let app = App::start_with(config, overrides).await.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (stop, stopped) = oneshot::channel::<()>();
-        let served = Arc::clone(&app);
-        let serving = tokio::spawn(async move {
-            let shutdown = async { drop(stopped.await) };
-            orlog::api::serve(served, listener, shutdown).await.unwrap();
+        let builder = builder.config(|config| {
+            config.telemetry.max_tenant_series = 3;
+            change(config, dir.path());
+            config.store.memtable_max_age = Duration::from_millis(200);
         });
-        Self { app, url, switches, disk, dir, stop, serving }
+        let builder = builder.overrides(|overrides| overrides.disk = Some(Arc::new(disk.clone())));
+        let builder = builder.upstream(bank(&switches)).upstream(shipping(&switches));
+        let node = builder.upstream(gateway_of(&switches)).start().await;
+        Self { url: node.serve().await, http: client(), inner: node, switches, disk }
     }
 
     /// Stops the node, even if an instance is stuck.
     pub(crate) async fn stop(self) {
-        let Self { app, stop, serving, dir, .. } = self;
-        drop(stop);
-        serving.abort();
-        drop(serving.await);
-        app.stop().await.unwrap();
-        drop(dir);
+        self.inner.stop().await;
     }
 
     /// Publishes events for a tenant.
     pub(crate) async fn publish(&self, tenant: &str, events: &[Value]) {
-        let client = client();
         for event in events {
-            let request =
-                client.post(format!("{}/v1/events", self.url)).header("x-tenant-id", tenant).json(event);
-            let response = request.send().await.unwrap();
-            assert_eq!(response.status(), 202, "{}", response.text().await.unwrap());
+            let url = format!("{}/v1/events", self.url);
+            let response = send(&self.http, "POST", url, &[("x-tenant-id", tenant)], Some(event)).await;
+            assert_eq!(response.status, 202, "{response:?}");
         }
     }
 
     /// Returns the metrics for this `Accept` header.
     pub(crate) async fn metrics(&self, accept: &str) -> (String, String) {
-        let request = client().get(format!("{}/metrics", self.url)).header("accept", accept);
-        let response = request.send().await.unwrap();
-        let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
-        (content_type, response.text().await.unwrap())
+        let url = format!("{}/metrics", self.url);
+        let response = send(&self.http, "GET", url, &[("accept", accept)], None).await;
+        (response.headers["content-type"].to_str().unwrap().to_owned(), response.text)
     }
 
     /// Creates load: orders that complete, are declined, are compensated or stuck; dead letters; unknown
@@ -218,7 +191,7 @@ impl Node {
         let is_exported = |text: &str| text.lines().any(|l| l.starts_with(line) && !l.ends_with(" 0"));
         let mut last = String::new();
         let mut ticks = tokio::time::interval(POLL_INTERVAL);
-        let waited = tokio::time::timeout(TIMEOUT, async {
+        let waited = tokio::time::timeout(WAIT_TIMEOUT, async {
             loop {
                 ticks.tick().await;
                 last = self.metrics("text/plain").await.1;

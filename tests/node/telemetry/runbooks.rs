@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::telemetry::node::{Node, event, placed};
-use crate::telemetry::servers::{PROMETHEUS, Server, WINDOW, program};
+use crate::telemetry::servers::{PROMETHEUS, Server, WINDOW};
 
 /// Replacement of every `for:`.
 const WAIT: &str = "for: 1s";
@@ -53,11 +53,10 @@ struct RunbookExercise {
 }
 
 impl RunbookExercise {
-    /// Starts the exercise; `None` if Prometheus is not installed.
-    async fn begin(page: &str, alert: &'static str) -> Option<Self> {
-        program("prometheus")?;
+    /// Starts the exercise.
+    async fn begin(page: &str, alert: &'static str) -> Self {
         let node = Node::start().await;
-        let prometheus = Server::prometheus(&node.url, Some(&rules()))?;
+        let prometheus = Server::prometheus(&node.url, Some(&rules()));
         let (inspect, cure) = commands(page);
         assert!(!inspect.is_empty(), "{page} says what to look at");
         let exercise = Self { node, prometheus, alert, inspect, cure };
@@ -66,7 +65,7 @@ impl RunbookExercise {
             .until("count_over_time(orlog_node_accepting[1m]) > 1", |all| !all.is_empty())
             .await;
         assert!(!exercise.fires().await, "{alert} fires before anything is wrong");
-        Some(exercise)
+        exercise
     }
 
     fn firing(&self) -> String {
@@ -127,7 +126,7 @@ impl RunbookExercise {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runbook_stuck_saga() {
-    let Some(exercise) = RunbookExercise::begin("stuck-saga.md", "OrlogSagaStuck").await else { return };
+    let exercise = RunbookExercise::begin("stuck-saga.md", "OrlogSagaStuck").await;
     let node = &exercise.node;
     node.switches.refunds.store(false, Ordering::SeqCst);
     node.publish("acme", &[placed("stuck-1", 700), placed("good-1", 5)]).await;
@@ -143,7 +142,7 @@ async fn runbook_stuck_saga() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runbook_open_breaker() {
-    let Some(exercise) = RunbookExercise::begin("open-breaker.md", "OrlogBreakerOpen").await else { return };
+    let exercise = RunbookExercise::begin("open-breaker.md", "OrlogBreakerOpen").await;
     let node = &exercise.node;
     node.switches.carrier.store(false, Ordering::SeqCst);
     node.publish("acme", &[placed("a", 5), placed("b", 5), placed("c", 5)]).await;
@@ -162,9 +161,7 @@ async fn runbook_open_breaker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runbook_growing_outbox() {
-    let Some(exercise) = RunbookExercise::begin("outbox-backlog.md", "OrlogOutboxGrows").await else {
-        return;
-    };
+    let exercise = RunbookExercise::begin("outbox-backlog.md", "OrlogOutboxGrows").await;
     let node = &exercise.node;
     node.switches.gateway.store(false, Ordering::SeqCst);
     let written =
@@ -182,7 +179,7 @@ async fn runbook_growing_outbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runbook_slow_disk() {
-    let Some(exercise) = RunbookExercise::begin("slow-disk.md", "OrlogDiskSlow").await else { return };
+    let exercise = RunbookExercise::begin("slow-disk.md", "OrlogDiskSlow").await;
     let node = &exercise.node;
     let walked_through = async {
         node.disk.set_slow(Duration::from_millis(200));
@@ -203,9 +200,7 @@ async fn runbook_slow_disk() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runbook_poison_message() {
-    let Some(exercise) = RunbookExercise::begin("poison-messages.md", "OrlogPoisonMessages").await else {
-        return;
-    };
+    let exercise = RunbookExercise::begin("poison-messages.md", "OrlogPoisonMessages").await;
     let node = &exercise.node;
     let without_total = event("placed-poison", "OrderPlaced", &json!({ "orderId": "poison-1" }));
     node.publish("acme", &[without_total, placed("good-1", 5)]).await;

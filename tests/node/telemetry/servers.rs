@@ -4,29 +4,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::child_process::ChildProcess;
-use orlog_testkit::nats_server::free_port;
+use orlog_testkit::host::{free_port, missing};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::telemetry::node::{POLL_INTERVAL, TIMEOUT, client};
+use crate::harness::http::client;
+use crate::telemetry::node::POLL_INTERVAL;
 
 /// Directory of the shipped Prometheus files in `deploy`.
 pub(crate) const PROMETHEUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus");
 
-/// Returns a program that `make monitoring` unpacks; `None` if it is missing, which is a failure in CI.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
+/// Returns a program that `make monitoring` unpacks.
+fn program(name: &str) -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/monitoring/bin").join(name);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::iter::once(own).chain(std::env::split_paths(&path).map(|dir| dir.join(name)));
-    let found = found.find(|program| program.is_file());
-    if found.is_none() {
-        let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!in_ci, "{name} is not there; `make monitoring` unpacks it");
-        eprintln!("skipped: {name} is not there; `make monitoring` unpacks it");
-    }
-    found
+    found.find(|program| program.is_file()).unwrap_or_else(|| missing(name, "monitoring"))
 }
 
 /// Token of the servers (`auth.metrics_token`).
@@ -46,8 +42,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts Prometheus, with rules if given.
-    pub(crate) fn prometheus(node: &str, rules: Option<&str>) -> Option<Self> {
-        let (binary, dir) = (program("prometheus")?, tempfile::tempdir().unwrap());
+    pub(crate) fn prometheus(node: &str, rules: Option<&str>) -> Self {
+        let (binary, dir) = (program("prometheus"), tempfile::tempdir().unwrap());
         let rule_files = rules.map(|rules| {
             std::fs::write(dir.path().join("rules.yml"), rules).unwrap();
             "rule_files: [rules.yml]\n"
@@ -61,12 +57,12 @@ impl Server {
             format!("--web.listen-address=127.0.0.1:{port}"),
             "--storage.tsdb.retention.time=1d".to_owned(),
         ];
-        Some(Self::start("prometheus", &binary, &arguments, port, dir))
+        Self::start("prometheus", &binary, &arguments, port, dir)
     }
 
     /// Starts VictoriaMetrics, which scrapes by itself.
-    pub(crate) fn victoria(node: &str) -> Option<Self> {
-        let (binary, dir) = (program("victoria-metrics")?, tempfile::tempdir().unwrap());
+    pub(crate) fn victoria(node: &str) -> Self {
+        let (binary, dir) = (program("victoria-metrics"), tempfile::tempdir().unwrap());
         let (config, port) = (config(&dir, node, ""), free_port());
         let data = dir.path().join("data");
         let arguments = [
@@ -81,7 +77,7 @@ impl Server {
             "-search.disableCache".to_owned(),
             "-memory.allowedBytes=128MB".to_owned(),
         ];
-        Some(Self::start("victoria-metrics", &binary, &arguments, port, dir))
+        Self::start("victoria-metrics", &binary, &arguments, port, dir)
     }
 
     fn start(name: &'static str, binary: &Path, arguments: &[String], port: u16, dir: TempDir) -> Self {
@@ -107,7 +103,7 @@ impl Server {
     pub(crate) async fn until(&self, expression: &str, fits: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let mut last = Err("it was never called".to_owned());
         let mut ticks = tokio::time::interval(POLL_INTERVAL);
-        let waited = tokio::time::timeout(TIMEOUT, async {
+        let waited = tokio::time::timeout(WAIT_TIMEOUT, async {
             loop {
                 ticks.tick().await;
                 last = self.query(expression).await;
@@ -138,14 +134,14 @@ fn config(dir: &TempDir, node: &str, rules: &str) -> PathBuf {
 }
 
 /// Runs promtool; returns its output if it finds an error.
-pub(crate) fn promtool(arguments: &[&str], input: &str) -> Option<Result<(), String>> {
+pub(crate) fn promtool(arguments: &[&str], input: &str) -> Result<(), String> {
     use std::io::Write as _;
     use std::process::Stdio;
-    let mut command = Command::new(program("promtool")?);
+    let mut command = Command::new(program("promtool"));
     let pipes = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
-    Some(if output.status.success() { Ok(()) } else { Err(String::from_utf8(printed).unwrap()) })
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8(printed).unwrap()) }
 }

@@ -25,7 +25,7 @@ fn over_nats(config: &mut Config, server: &NatsServer, role: Role, dir: std::pat
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trace_spans_saga_and_effect_pods() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let (collector, shop) = (Arc::new(OtlpCollector::new()), HttpUpstream::open().await);
     let pay = format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url);
     let dirs = Dirs::new(&[("pay", &pay)]);

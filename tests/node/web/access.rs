@@ -14,7 +14,7 @@ async fn tenant_switch_works_and_unknown_tenant_shows_an_error() {
         let allowed = vec![TenantId::new("acme").unwrap()];
         config.tenants = TenantsConfig { mode: TenantMode::Allowlist, allowed, ..TenantsConfig::default() };
     };
-    let Some(mut site) = Site::open_with(listed).await else { return };
+    let mut site = Site::open_with(listed).await;
     site.node.order("acme", "o-acme", 5, "running").await;
     site.go("/instances");
     site.browser.wait_for_text("No matching instances");
@@ -42,8 +42,8 @@ async fn tenant_switch_works_and_unknown_tenant_shows_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn token_in_a_link_moves_from_the_address_to_the_session() {
-    let Some(mut site) = Site::open().await else { return };
-    let link = format!("http://{}/#token=0123abcd", site.address);
+    let mut site = Site::open().await;
+    let link = format!("{}/#token=0123abcd", site.url);
     site.browser.navigate(&link);
     site.browser.until("sessionStorage.getItem('orlog.token') === '0123abcd'");
     site.browser.until("location.hash === ''");
@@ -52,7 +52,7 @@ async fn token_in_a_link_moves_from_the_address_to_the_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn theme_is_persisted() {
-    let Some(mut site) = Site::open().await else { return };
+    let mut site = Site::open().await;
     site.go("/node");
     let background = "getComputedStyle(document.documentElement).backgroundColor";
     let light = site.browser.eval(background);

@@ -26,7 +26,7 @@ impl Site {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instance_can_be_found_and_paused_by_keyboard() {
-    let Some(mut site) = Site::open().await else { return };
+    let mut site = Site::open().await;
     site.node.order("", "o-1", 5, "running").await;
     site.go("/");
     site.browser.wait_for_text("Needs attention");
@@ -64,7 +64,7 @@ async fn instance_can_be_found_and_paused_by_keyboard() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn focus_and_input_survive_refresh() {
-    let Some(mut site) = Site::open().await else { return };
+    let mut site = Site::open().await;
     for id in ["o-1", "o-3"] {
         site.node.order("", id, 5, "running").await;
     }

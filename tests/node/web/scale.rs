@@ -69,7 +69,7 @@ fn fill(data: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_stays_small_with_many_instances() {
-    let Some(mut site) = Site::open_with(|config| fill(&config.data_dir)).await else { return };
+    let mut site = Site::open_with(|config| fill(&config.data_dir)).await;
     site.go("/instances");
     site.browser.until("document.querySelectorAll('tbody tr').length === 50");
     let first = site.browser.eval("performance.now()");

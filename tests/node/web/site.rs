@@ -1,6 +1,5 @@
 //! Node that serves its page, and a browser that displays it.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +9,6 @@ use orlog::config::Config;
 use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError, Upstream};
 use orlog_testkit::browser::Browser;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
 use crate::api::node::{Node, event};
 
@@ -19,18 +16,17 @@ use crate::api::node::{Node, event};
 pub(crate) struct Site {
     pub(crate) node: Node,
     pub(crate) browser: Browser,
-    pub(crate) address: SocketAddr,
-    _stop: oneshot::Sender<()>,
+    pub(crate) url: String,
 }
 
 impl Site {
-    /// Opens the page; `None` if no browser is installed.
-    pub(crate) async fn open() -> Option<Self> {
+    /// Opens the page.
+    pub(crate) async fn open() -> Self {
         Self::open_with(|_| ()).await
     }
 
-    pub(crate) async fn open_with(change: impl FnOnce(&mut Config)) -> Option<Self> {
-        let browser = Browser::start()?;
+    pub(crate) async fn open_with(change: impl FnOnce(&mut Config)) -> Self {
+        let browser = Browser::start();
         let change = |config: &mut Config| {
             let dir = config.definitions_dir.clone().unwrap();
             for file in ["onboarding.saga.yaml", "equipment.saga.yaml"] {
@@ -40,19 +36,14 @@ impl Site {
             change(config);
         };
         let node = Node::start_whole(change, Vec::new(), vec![office()]).await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let shutdown = async { stopped.await.unwrap_or(()) };
-        tokio::spawn(orlog::api::serve(Arc::clone(&node.app), listener, shutdown));
-        let mut site = Self { node, browser, address, _stop: stop };
+        let mut site = Self { url: node.serve().await, node, browser };
         site.browser.set_color_scheme(1360, 900, false);
-        Some(site)
+        site
     }
 
     /// Navigates to a path of the page: `/instances`.
     pub(crate) fn go(&mut self, path: &str) {
-        let url = format!("http://{}/#{path}", self.address);
+        let url = format!("{}/#{path}", self.url);
         self.browser.navigate(&url);
     }
 
@@ -98,7 +89,7 @@ impl Site {
     pub(crate) fn was_quiet(&mut self) {
         let record = self.browser.record();
         assert!(record.console_errors.is_empty(), "{:#?}", record.console_errors);
-        let own = format!("http://{}/", self.address);
+        let own = format!("{}/", self.url);
         for request in &record.requests {
             let url = request["url"].as_str().unwrap();
             assert!(url.starts_with(&own) || url == "about:blank", "{url}");

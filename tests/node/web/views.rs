@@ -67,8 +67,8 @@ const NAMED: [&str; 12] = [
     "dialog",
 ];
 
-async fn furnished() -> Option<Site> {
-    let site = Site::open().await?;
+async fn furnished() -> Site {
+    let site = Site::open().await;
     site.colleague("e1", "Ada").await;
     site.colleague("e2", "Grace").await;
     site.happens("account-e1", "AccountCreated", &json!({ "employeeId": "e1", "login": "ada" })).await;
@@ -80,12 +80,12 @@ async fn furnished() -> Option<Site> {
         site.happens(id, "OrderPlaced", &json!({ "orderId": id })).await;
     }
     site.stuck("o-stuck").await;
-    Some(site)
+    site
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_view_is_accessible_in_all_layouts_and_themes() {
-    let Some(mut site) = furnished().await else { return };
+    let mut site = furnished().await;
     for (name, path, text) in VIEWS {
         site.go(path);
         for (layout, width, dark) in [("light", 1360, false), ("dark", 1360, true), ("narrow", 390, false)] {
@@ -132,7 +132,7 @@ fn missing_protection(response: &Value) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_pass_a_passive_security_scan() {
-    let Some(mut site) = furnished().await else { return };
+    let mut site = furnished().await;
     let mut scanned = 0;
     for (_, path, text) in VIEWS {
         site.go(path);
@@ -171,7 +171,7 @@ fn assert_accessible(view: &str, elements: &[(String, String)]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn overview_lists_and_links_items_needing_attention() {
-    let Some(mut site) = furnished().await else { return };
+    let mut site = furnished().await;
     site.go("/");
     site.browser.wait_for_text("1 instance is stuck");
     site.browser.wait_for_text("3 dead letters wait");
@@ -188,7 +188,7 @@ async fn overview_lists_and_links_items_needing_attention() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instance_page_shows_full_history() {
-    let Some(mut site) = Site::open().await else { return };
+    let mut site = Site::open().await;
     let task = site.colleague("e1", "Ada").await;
     site.happens("account", "AccountCreated", &json!({ "employeeId": "e1", "login": "ada" })).await;
     site.go("/instances/onboarding/e1");
@@ -221,7 +221,7 @@ async fn instance_page_shows_full_history() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instance_filter_works_and_reports_errors() {
-    let Some(mut site) = Site::open().await else { return };
+    let mut site = Site::open().await;
     for (id, total) in [("o-1", 5), ("o-2", 50), ("o-3", 500)] {
         site.node.order("", id, total, "running").await;
     }
@@ -243,7 +243,7 @@ async fn instance_filter_works_and_reports_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn timers_are_paginated() {
-    let Some(mut site) = Site::open().await else { return };
+    let mut site = Site::open().await;
     for number in 0..120 {
         site.node.order("", &format!("o-{number:03}"), 5, "running").await;
     }

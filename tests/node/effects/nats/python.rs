@@ -1,48 +1,38 @@
 //! Example worker that uses the NATS protocol directly.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use orlog::config::Role;
+use orlog_testkit::host::missing;
 use orlog_testkit::nats_server::NatsServer;
 use serde_json::json;
 
 use super::{count, node, until};
 use crate::effects::node::Dirs;
+use crate::harness::process::Killed;
 
-/// Worker process; killed on drop.
-struct PythonWorker(Child);
-
-impl Drop for PythonWorker {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-/// Returns the path of the client library; `None` if it is not installed.
-fn library() -> Option<PathBuf> {
+/// Returns the path of the client library.
+fn library() -> PathBuf {
     let library = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.tools/nats-py"));
-    if library.is_dir() {
-        return Some(library);
+    if !library.is_dir() {
+        missing("nats-py", "nats");
     }
-    assert!(std::env::var("CI").is_err(), "nats-py is not installed; `make nats` installs it");
-    eprintln!("skipped: nats-py is not installed; `make nats` installs it");
-    None
+    library
 }
 
 /// Starts a worker; with a key, it verifies commands and signs results.
-fn worker(server: &NatsServer, library: &PathBuf, key: Option<&str>) -> PythonWorker {
+fn worker(server: &NatsServer, library: &PathBuf, key: Option<&str>) -> Killed {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/workers/nats/worker.py");
     let mut python = Command::new("python3");
     python.args([script, "pay.charge"]).env("PYTHONPATH", library).env("NATS_URL", server.url());
     python.env("WORKER_ACK_WAIT_SECONDS", "1").env("ORLOG_SIGNING_KEY", key.unwrap_or_default());
-    PythonWorker(python.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    Killed::start(&mut python)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_worker_consumes_commands_from_nats() {
-    let (Some(server), Some(library)) = (NatsServer::start(), library()) else { return };
+    let (server, library) = (NatsServer::start(), library());
     let dirs = Dirs::new(&[("pay", "kind = \"nats\"\neffects = [\"pay.charge\"]\n")]);
     let node = node(&server, &dirs, Role::Combined, |_| {}).await;
     for number in 0..20 {
@@ -57,15 +47,14 @@ async fn python_worker_consumes_commands_from_nats() {
         assert_eq!(node.end("acme", &format!("o-{number}")).await["status"], "completed");
     }
     assert_eq!(count(&server, "WORKFLOW_EVENTS", "tenant.acme.effect_result.>").await, 20);
-    let ended = Command::new("kill").args(["-TERM", &second_worker.0.id().to_string()]).status().unwrap();
-    assert!(ended.success());
-    until(async || second_worker.0.try_wait().unwrap()).await;
+    second_worker.signal("TERM");
+    until(|| std::future::ready(second_worker.0.try_wait().unwrap())).await;
     node.app.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_worker_with_the_key_of_its_effect_verifies_commands_and_signs_results() {
-    let (Some(server), Some(library)) = (NatsServer::start(), library()) else { return };
+    let (server, library) = (NatsServer::start(), library());
     let dirs = Dirs::new(&[("pay", "kind = \"nats\"\neffects = [\"pay.charge\"]\n")]);
     let key = "0123456789abcdef0123456789abcdef";
     std::fs::write(dirs.path("key"), key).unwrap();

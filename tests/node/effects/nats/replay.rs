@@ -28,7 +28,7 @@ steps:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replay_reuses_recorded_effect_results() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let pay = format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url);
     let dirs = Dirs::new(&[("pay", &pay)]);

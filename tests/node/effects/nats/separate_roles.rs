@@ -16,7 +16,7 @@ fn pay(shop: &HttpUpstream) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn saga_and_effect_roles_run_in_separate_nodes() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
     let sagas = node(&server, &dirs, Role::Saga, |_| {}).await;
@@ -48,7 +48,7 @@ async fn saga_and_effect_roles_run_in_separate_nodes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn result_published_during_saga_downtime_is_found() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
     let sagas = node(&server, &dirs, Role::Saga, |_| {}).await;
@@ -67,7 +67,7 @@ async fn result_published_during_saga_downtime_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_command_is_dispatched_again() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
     let sagas = node(&server, &dirs, Role::Saga, |_| {}).await;
@@ -83,7 +83,7 @@ async fn lost_command_is_dispatched_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_starts_workers_for_new_effects() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let dirs = Dirs::new(&[]);
     let effects = node(&server, &dirs, Role::Effect, |_| {}).await;
@@ -109,7 +109,7 @@ fn separate_role_without_nats_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn saga_role_needs_no_upstreams() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let dirs = Dirs::new(&[]);
     let combined = config(&server, &dirs, Role::Combined, |_| {});
     let error = orlog::App::start(combined).await.err().expect("no upstream executes it");

@@ -10,13 +10,14 @@ use orlog_bus::nats::{Connection, Options, consumer_name};
 use orlog_bus::requests::RequestClient as _;
 use orlog_bus::signature::Signer;
 use orlog_model::EffectName;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::nats_server::NatsServer;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{api, config, count, node, until};
 use crate::effects::http_upstream::HttpUpstream;
-use crate::effects::node::{Dirs, Node, TIMEOUT};
+use crate::effects::node::{Dirs, Node};
 
 const OLD: &str = "0123456789abcdef0123456789abcdef";
 const NEW: &str = "fedcba9876543210fedcba9876543210";
@@ -51,7 +52,7 @@ fn set_keys(dirs: &Dirs, keys: [&str; 2]) {
 async fn publish(server: &NatsServer, message: Message) {
     let options = Options { servers: vec![server.url()], name: "test".to_owned(), ..Options::default() };
     let connection = Connection::open(&options).await.unwrap();
-    let ack = connection.request(message, TIMEOUT).await.unwrap();
+    let ack = connection.request(message, WAIT_TIMEOUT).await.unwrap();
     let ack: Value = serde_json::from_slice(&ack.payload).unwrap();
     assert!(ack["seq"].is_u64(), "{ack}");
 }
@@ -82,7 +83,7 @@ async fn rejected(node: &Node, kind: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_commands_are_terminated_and_signed_ones_are_executed() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
     set_keys(&dirs, [OLD, NEW]);
@@ -126,7 +127,7 @@ async fn forged_commands_are_terminated_and_signed_ones_are_executed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_results_are_ignored_and_replaced() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
     set_keys(&dirs, [OLD, NEW]);
@@ -173,7 +174,7 @@ fn start(correlation: &str) -> Message {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_workflow_commands_are_dead_lettered_and_signed_ones_are_applied() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let dirs = Dirs::new(&[("pay", &pay(&shop))]);
     dirs.define("trip", TRIP);
@@ -205,7 +206,7 @@ async fn forged_workflow_commands_are_dead_lettered_and_signed_ones_are_applied(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_without_signed_commands_prevent_the_start() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let script = "kind = \"script\"\n[effects.\"job.sh\"]\n";
     let dirs = Dirs::new(&[("jobs", script)]);
     set_keys(&dirs, [OLD, NEW]);

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use orlog_effect::{Attempt, Upstream};
 use orlog_model::WorkItem;
+use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::provider_suite::START;
 use serde_json::{Value, json};
 
-use super::{failed, is_there, job, perform, run, upstream};
-use crate::effects::node::TIMEOUT;
+use super::{failed, job, perform, require, run, upstream};
 
 /// Returns the number of processes with the job's id in their environment.
 fn alive(item: &WorkItem) -> usize {
@@ -24,7 +24,7 @@ async fn until_alive(item: &WorkItem, fits: impl Fn(usize) -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    let found = tokio::time::timeout(TIMEOUT, fitting).await;
+    let found = tokio::time::timeout(WAIT_TIMEOUT, fitting).await;
     assert!(found.is_ok(), "{} processes are alive", alive(item));
 }
 
@@ -61,7 +61,7 @@ async fn until_removed(result: &Value) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(TIMEOUT, removed).await.expect("its directory is deleted");
+    tokio::time::timeout(WAIT_TIMEOUT, removed).await.expect("its directory is deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,9 +76,7 @@ async fn output_limit_is_enforced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn process_limit_contains_a_fork_bomb() {
-    if !is_there("python3") {
-        return;
-    }
+    require("python3");
     let bomb = "import os, time, json, sys\nn = 0\ntry:\n  while n < 5000:\n    if os.fork() == 0:\n      time.sleep(1000)\n    n += 1\nexcept OSError as e:\n  print(json.dumps({'n': n, 'errno': e.errno}))";
     let upstream = upstream(&json!({ "limits": { "processes": 30 } }));
     let item = job("python", 1, bomb, &json!({}));
@@ -91,9 +89,7 @@ async fn process_limit_contains_a_fork_bomb() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_cpu_and_file_limits_are_enforced() {
-    if !is_there("python3") {
-        return;
-    }
+    require("python3");
     let limits = json!({ "limits": { "memory_bytes": 200_000_000, "cpu": "1s", "file_bytes": 1000, "open_files": 20 } });
     let upstream = upstream(&limits);
     let python = |script: &str| job("python", 1, script, &json!({}));
@@ -142,9 +138,7 @@ print(json.dumps({
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sandbox_blocks_network_foreign_files_and_processes() {
-    if !is_there("python3") {
-        return;
-    }
+    require("python3");
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let secret = dir.path().join("secret");
@@ -156,13 +150,7 @@ async fn sandbox_blocks_network_foreign_files_and_processes() {
     });
     let upstream = upstream(&json!({ "isolation": "required" }));
     let result = perform(&upstream, &job("python", 1, TRY, &json!({ "args": args }))).await;
-    if let Err(error) = &result
-        && format!("{error:?}").contains("the kernel ")
-    {
-        orlog_testkit::servers::skipped("Landlock");
-        return;
-    }
-    let result = result.unwrap().payload;
+    let result = result.expect("the kernel has Landlock").payload;
     for (name, value) in result.as_object().unwrap() {
         let expected: &[&str] = match name.as_str() {
             "own" => &["fine"],
@@ -207,13 +195,8 @@ fn permits_namespaces() -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_sees_only_its_own_processes_paths_and_network() {
-    if !is_there("python3") {
-        return;
-    }
-    if !permits_namespaces() {
-        orlog_testkit::servers::skipped("user namespaces");
-        return;
-    }
+    require("python3");
+    assert!(permits_namespaces(), "this test requires a kernel that permits user namespaces");
     let result = run("python", LOOK, &json!({})).await;
     let processes: Vec<u64> = serde_json::from_value(result["processes"].clone()).unwrap();
     assert!(processes.len() == 2 && processes[0] == 1, "{result}");
@@ -229,13 +212,8 @@ async fn job_sees_only_its_own_processes_paths_and_network() {
 /// The test of the restrictions passes in a user namespace that permits no other namespaces.
 #[test]
 fn without_namespaces_landlock_restricts_the_job() {
-    if !is_there("python3") {
-        return;
-    }
-    if !permits_namespaces() {
-        orlog_testkit::servers::skipped("user namespaces");
-        return;
-    }
+    require("python3");
+    assert!(permits_namespaces(), "this test requires a kernel that permits user namespaces");
     let repeat = "echo 0 > /proc/sys/user/max_user_namespaces && ! unshare --user true 2> /dev/null && \
                   exec setpriv --inh-caps=-all --ambient-caps=-all \"$0\" sandbox_blocks_network_foreign_files_and_processes";
     let mut command = std::process::Command::new("unshare");

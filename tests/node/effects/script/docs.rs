@@ -3,15 +3,14 @@
 use axum::http::{Method, StatusCode};
 use serde_json::json;
 
-use super::{HELPER, is_there};
+use super::{HELPER, require};
 use crate::effects::docs::{block, with};
 use crate::effects::node::Dirs;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn documented_example_works() {
-    if !is_there("python3") || !is_there("awk") {
-        return;
-    }
+    require("python3");
+    require("awk");
     let dirs = Dirs::new(&[]);
     let token = dirs.path("token");
     std::fs::write(&token, "canary-5be7").unwrap();

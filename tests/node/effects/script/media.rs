@@ -2,13 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 use axum::http::{Method, StatusCode};
-use orlog::{App, AppOverrides, Config};
 use serde_json::{Value, json};
 
-use super::{HELPER, is_there};
+use super::{HELPER, require};
 use crate::effects::docs::with;
 use crate::effects::http_upstream::HttpUpstream;
 use crate::effects::node::{Dirs, Node};
@@ -37,16 +35,8 @@ async fn node(shop: &HttpUpstream) -> (Node, tempfile::TempDir) {
     let saga = std::fs::read_to_string(Path::new(EXAMPLE).join("media.saga.yaml")).unwrap();
     dirs.define("media", &saga);
     std::fs::remove_file(dirs.path("definitions").join("payment.saga.yaml")).unwrap();
-    let config = Config {
-        data_dir: dirs.path("data"),
-        definitions_dir: Some(dirs.path("definitions")),
-        upstreams_dir: Some(dirs.path("effects")),
-        gateway: Some(serde_json::from_value(json!({ "base_url": shop.url })).unwrap()),
-        ..Config::default()
-    };
-    let app = App::start_with(config, AppOverrides::default()).await.unwrap();
-    let router = orlog::api::router(Arc::clone(&app));
-    (Node { app, router, dir: Arc::clone(&dirs.0) }, film)
+    let gateway = serde_json::from_value(json!({ "base_url": shop.url })).unwrap();
+    (dirs.start_with(|config| config.gateway = Some(gateway)).await, film)
 }
 
 async fn send_event(node: &Node, id: &str, kind: &str, data: Value) {
@@ -57,9 +47,7 @@ async fn send_event(node: &Node, id: &str, kind: &str, data: Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_flow_runs_with_real_jobs() {
-    if !is_there("python3") {
-        return;
-    }
+    require("python3");
     let shop = HttpUpstream::open().await;
     let (node, _film) = node(&shop).await;
     let format = |name: &str| json!({ "name": name, "size": "640x360", "bitrate": "800k" });

@@ -46,8 +46,8 @@ async fn carry(mut client: TcpStream, mut server: TcpStream) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_commit_response_is_resolved_by_the_marker() {
-    let Some(database) = postgres().await else { return };
-    let server = servers::postgres().unwrap();
+    let database = postgres().await;
+    let server = servers::postgres();
     database.stock(9).await;
     // The marker table is created over a direct connection, because the proxy would interrupt its commit
     // too.
@@ -71,7 +71,7 @@ async fn lost_commit_response_is_resolved_by_the_marker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connection_loss_during_commit_is_in_doubt_until_the_marker_resolves_it() {
-    let Some(database) = postgres().await else { return };
+    let database = postgres().await;
     database.stock(9).await;
     database
         .run("CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$")
