@@ -1,7 +1,7 @@
 """Checks the Kubernetes manifests: each against the schemas of Kubernetes, all manifests of a directory against each other.
 
 A schema detects unknown keys. It does not detect dangling references, such as a selector without pods or a volume that is not
-mounted, pods without a NetworkPolicy, or secrets that all users can read. tests/kubernetes.rs checks the Orlog configuration in the ConfigMaps.
+mounted, pods without a NetworkPolicy, or secrets that all users can read. tests/node/kubernetes.rs checks the Orlog configuration in the ConfigMaps.
 
 Usage: k8s.py TOOLS MANIFESTS
 """

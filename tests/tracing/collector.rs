@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orlog_testkit::otlp_collector::OtlpCollector;
+use orlog_testkit::wait::until_blocking;
 use serde_json::json;
 
-use crate::fixture::{TRACE, attribute, caller};
-use crate::process::{Node, until};
+use super::fixture::{TRACE, attribute, caller};
+use crate::cli::node::Node;
 
 const DEFINITION: &str = "saga: order\nversion: 1\nstart: OrderPlaced\nsteps:\n  - id: reserve\n    do: { effect: stock.reserve }\n";
 
@@ -76,7 +77,7 @@ async fn silent_collector_delays_neither_a_saga_nor_the_stop() {
     ];
     let node = start(dir.path(), &environment);
     publish(&node).await;
-    until("the saga ends", || {
+    until_blocking("the saga ends", || {
         let instance = node.query(&["saga", "show", "order", "o-1"]);
         (instance["status"] == "completed").then_some(())
     });

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use orlog_testkit::otlp_collector::OtlpCollector;
 use serde_json::json;
 
-use crate::fixture::{CALLER, TRACE, attribute, caller, check_line, named, node, one, post, publish, until};
-use crate::http_upstream::HttpUpstream;
-use crate::node::Dirs;
+use super::fixture::{CALLER, TRACE, attribute, caller, check_line, named, node, one, post, publish, until};
+use crate::effects::http_upstream::HttpUpstream;
+use crate::effects::node::Dirs;
 
 const WAITING: &str = r"
 saga: waiting

@@ -4,14 +4,13 @@ use std::sync::{Arc, LazyLock};
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
+use orlog::Config;
 use orlog::telemetry::{self, SpanExporter, TelemetryHandle};
-use orlog::{App, AppOverrides, Config};
 use orlog_testkit::otlp_collector::{OtlpCollector, ReceivedSpan, format_spans};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use tower::ServiceExt as _;
 
-use crate::node::{Dirs, Node};
+use crate::effects::node::{Dirs, Node};
 
 /// Trace of the caller, and its span.
 pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -37,26 +36,15 @@ pub(crate) fn caller(flags: &str) -> String {
 /// Starts a node on these directories that exports its spans; `more` changes other settings of its
 /// configuration.
 pub(crate) async fn node(dirs: &Dirs, collector: &str, more: impl FnOnce(&mut Config)) -> Node {
-    let mut config = Config {
-        node_name: "node-1".to_owned(),
-        data_dir: dirs.path("data"),
-        definitions_dir: Some(dirs.path("definitions")),
-        upstreams_dir: Some(dirs.path("effects")),
-        ..Config::default()
-    };
-    config.telemetry.otlp_endpoint = collector.to_owned();
-    more(&mut config);
-    start(config, dirs).await
-}
-
-pub(crate) async fn start(config: Config, dirs: &Dirs) -> Node {
     LazyLock::force(&REQUESTS);
-    let spans = SpanExporter::start(&config).unwrap();
-    let overrides =
-        AppOverrides { telemetry: TelemetryHandle::from_config(spans), ..AppOverrides::default() };
-    let app = App::start_with(config, overrides).await.unwrap();
-    let router = orlog::api::router(Arc::clone(&app));
-    Node { app, router, dir: Arc::clone(&dirs.0) }
+    let builder = dirs.builder(|config| {
+        "node-1".clone_into(&mut config.node_name);
+        collector.clone_into(&mut config.telemetry.otlp_endpoint);
+        more(config);
+    });
+    let spans = SpanExporter::start(&builder.config).unwrap();
+    let telemetry = TelemetryHandle::from_config(spans);
+    Node(builder.overrides(|overrides| overrides.telemetry = telemetry).start().await)
 }
 
 /// Publishes an event with or without a trace of the caller.
@@ -71,8 +59,7 @@ pub(crate) async fn publish(node: &Node, kind: &str, order: &str, trace: Option<
         request = request.header("traceparent", trace);
     }
     let request = request.body(Body::from(event.to_string())).unwrap();
-    let response = node.router.clone().oneshot(request).await.unwrap();
-    assert_eq!(response.status(), StatusCode::ACCEPTED);
+    assert_eq!(node.send(request).await.status, StatusCode::ACCEPTED);
 }
 
 /// Returns the spans with this name, in start order.

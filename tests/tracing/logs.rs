@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use orlog_testkit::otlp_collector::{OtlpCollector, ReceivedSpan};
+use orlog_testkit::wait::until_blocking;
 use serde_json::json;
 
-use crate::fixture::TRACE;
-use crate::process::{Node, run, until};
+use super::fixture::TRACE;
+use crate::cli::node::{Node, run};
 
 const DEFINITION: &str = "saga: order\nversion: 1\nstart: OrderPlaced\nsteps:\n  - id: reserve\n    do: { effect: stock.reserve }\n";
 
@@ -59,7 +60,7 @@ fn logs_are_exported_with_instance_fields_and_levels_change_at_runtime() {
 
     let temporary = level(&node, &["trace", "--for", "300ms"]);
     assert_eq!((&temporary["filter"], temporary["until"].is_string()), (&json!("trace"), true));
-    let back = until("the configured filter is back", || {
+    let back = until_blocking("the configured filter is back", || {
         let now = level(&node, &[]);
         (now["filter"] == "info").then_some(now)
     });

@@ -8,9 +8,9 @@ use orlog::config::{BusConfig, BusKind, NatsConfig, QueueConfig, Role};
 use orlog_testkit::nats_server::NatsServer;
 use orlog_testkit::otlp_collector::OtlpCollector;
 
-use crate::fixture::{TRACE, attribute, caller, check_line, node, one, publish, until};
-use crate::http_upstream::HttpUpstream;
-use crate::node::Dirs;
+use super::fixture::{TRACE, attribute, caller, check_line, node, one, publish, until};
+use crate::effects::http_upstream::HttpUpstream;
+use crate::effects::node::Dirs;
 
 fn over_nats(config: &mut Config, server: &NatsServer, role: Role, dir: std::path::PathBuf) {
     config.node_name = format!("{}-1", role.as_str());
@@ -25,7 +25,7 @@ fn over_nats(config: &mut Config, server: &NatsServer, role: Role, dir: std::pat
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trace_spans_saga_and_effect_pods() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let (collector, shop) = (Arc::new(OtlpCollector::new()), HttpUpstream::open().await);
     let pay = format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url);
     let dirs = Dirs::new(&[("pay", &pay)]);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use orlog_testkit::otlp_collector::OtlpCollector;
 
-use crate::fixture::{TRACE, caller, named, node, one, publish, until};
-use crate::http_upstream::HttpUpstream;
-use crate::node::Dirs;
+use super::fixture::{TRACE, caller, named, node, one, publish, until};
+use crate::effects::http_upstream::HttpUpstream;
+use crate::effects::node::Dirs;
 
 fn pay(shop: &HttpUpstream) -> String {
     format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url)

@@ -29,13 +29,10 @@ fn echo() -> WasmProgram {
     load(&wat::parse_str(text).expect("the definition is valid"))
 }
 
-/// Returns a real guest: the module in the file `ORLOG_BENCH_WASM`, or the `AssemblyScript` example;
-/// `None` without npm.
-fn guest() -> Option<Vec<u8>> {
+/// Returns a real guest: the module in the file `ORLOG_BENCH_WASM`, or the `AssemblyScript` example.
+fn guest() -> Vec<u8> {
     match std::env::var_os("ORLOG_BENCH_WASM") {
-        Some(file) => {
-            Some(std::fs::read(file).expect("ORLOG_BENCH_WASM is the path of an order saga module"))
-        }
+        Some(file) => std::fs::read(file).expect("ORLOG_BENCH_WASM is the path of an order saga module"),
         None => assemblyscript::order(),
     }
 }
@@ -84,14 +81,14 @@ fn least_module(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn order_starts(bencher: Bencher<'_, '_>) {
-    let Some(saga) = guest().map(|module| load(&module)) else { return };
+    let saga = load(&guest());
     let placed = placed();
     bencher.bench_local(|| black_box(apply(&saga, None, black_box(&ProgramInput::Event(&placed)))));
 }
 
 #[divan::bench]
 fn order_is_charged(bencher: Bencher<'_, '_>) {
-    let Some(saga) = guest().map(|module| load(&module)) else { return };
+    let saga = load(&guest());
     let state = apply(&saga, None, &ProgramInput::Event(&placed()));
     let state =
         apply(&saga, Some(&state), &ProgramInput::Event(&event("StockReserved", json!({"orderId": "o1"}))));
@@ -102,6 +99,6 @@ fn order_is_charged(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn load_order(bencher: Bencher<'_, '_>) {
-    let Some(module) = guest() else { return };
+    let module = guest();
     bencher.bench_local(|| black_box(load(black_box(&module))));
 }

@@ -14,10 +14,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::servers::skipped;
-
-/// Time limit of every page operation.
-const TIMEOUT: Duration = Duration::from_secs(30);
+use crate::host::missing;
+use crate::wait::WAIT_TIMEOUT;
 
 /// Connects the protocol to file descriptors 3 and 4.
 const WIRE: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#;
@@ -61,16 +59,13 @@ pub struct PageLog {
 }
 
 impl Browser {
-    /// Starts a browser; `None` if none is installed.
+    /// Starts a browser.
     ///
     /// # Panics
-    /// If it does not start, or is missing in CI.
+    /// If none is installed, or it does not start.
     #[must_use]
-    pub fn start() -> Option<Self> {
-        let Some(program) = program() else {
-            skipped("Chromium");
-            return None;
-        };
+    pub fn start() -> Self {
+        let Some(program) = program() else { missing("Chromium", "setup") };
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut command = Command::new("/bin/sh");
         command.args(["-c", WIRE, "browser"]).arg(program).args(FLAGS);
@@ -96,7 +91,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "Network", "DOM", "Accessibility"] {
             browser.call(&format!("{domain}.enable"), &json!({}));
         }
-        Some(browser)
+        browser
     }
 
     /// Calls a method of the browser.
@@ -115,7 +110,7 @@ impl Browser {
         }
         let pipe = self.pipe.as_mut().expect("the pipe is open");
         pipe.write_all(format!("{message}\0").as_bytes()).expect("the browser reads its pipe");
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
             let received = self.received.recv_timeout(remaining);
@@ -153,7 +148,7 @@ impl Browser {
     /// # Panics
     /// If it stays false; the message contains the page content.
     pub fn until(&mut self, expression: &str) -> Value {
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while Instant::now() < deadline {
             let within = format!(
                 "new Promise((done) => {{ let frames = 60; const look = () => {{ const found = ({expression}); \
@@ -183,7 +178,7 @@ impl Browser {
 
     /// Waits for an element by role and name.
     fn find(&mut self, role: &str, name: &str) -> Value {
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while Instant::now() < deadline {
             let root = self.call("DOM.getDocument", &json!({ "depth": 0 }))["root"]["backendNodeId"].take();
             let params = json!({ "backendNodeId": root, "role": role, "accessibleName": name });
@@ -203,7 +198,7 @@ impl Browser {
 
     /// Clicks an element.
     pub fn click(&mut self, role: &str, name: &str) {
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let node = self.find(role, name);
             let params = json!({ "backendNodeId": node });

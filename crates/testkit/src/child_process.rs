@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Time limit for the exit of a process; after it the process is killed.
-const TIMEOUT: Duration = Duration::from_mins(1);
+use crate::wait::WAIT_TIMEOUT;
+
 /// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -82,7 +82,7 @@ impl ChildProcess {
         self.signal(signal);
         self.signal(Signal::CONT);
         let started = Instant::now();
-        while !self.has_ended() && started.elapsed() < TIMEOUT {
+        while !self.has_ended() && started.elapsed() < WAIT_TIMEOUT {
             std::thread::park_timeout(POLL_INTERVAL);
         }
         drop(self.supervisor.stdin.take());

@@ -1,47 +1,39 @@
 //! NATS servers of a test: one node or a cluster on free loopback ports that can be killed, paused and
 //! restarted.
 //!
-//! If the server is not installed, the test is skipped; in CI it fails.
+//! If the server is not installed, the test fails.
 
 use std::fmt::Write as _;
-use std::net::{TcpListener, TcpStream};
-use std::ops::Range;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::child_process::ChildProcess;
+use crate::host::{free_port, missing};
+use crate::wait::WAIT_TIMEOUT;
 
-/// Time limit for the first response of a node.
-const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent clusters per process. More clusters starve each other and elect no
 /// leader for minutes.
 const CLUSTERS: usize = 4;
-/// Ports of [`free_port`].
-const PORTS: Range<u16> = 16_384..32_768;
 /// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Returns the path of the server binary: `ORLOG_NATS_SERVER`, or the location used by `make nats`.
-/// `None` if it is not installed.
 ///
 /// # Panics
-/// If it is missing in CI.
+/// If it is not installed.
 #[must_use]
-pub fn nats_binary() -> Option<PathBuf> {
+pub fn nats_binary() -> PathBuf {
     let default_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/nats/bin/nats-server");
     let binary = std::env::var_os("ORLOG_NATS_SERVER").map_or(default_path, PathBuf::from);
     if !binary.is_file() {
-        let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!in_ci, "nats-server is not installed; `make nats` installs it");
-        eprintln!("skipped: nats-server is not installed; `make nats` installs it");
-        return None;
+        missing("nats-server", "nats");
     }
-    Some(binary)
+    binary
 }
 
 /// Node and its directory. Dropping it kills the node.
@@ -56,12 +48,12 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts one node with JetStream. `None` if the server is not installed.
+    /// Starts one node with JetStream.
     ///
     /// # Panics
-    /// If it does not start, or is missing in CI.
+    /// If it is not installed or does not start.
     #[must_use]
-    pub fn start() -> Option<Self> {
+    pub fn start() -> Self {
         Self::start_with("")
     }
 
@@ -70,10 +62,10 @@ impl NatsServer {
     /// # Panics
     /// As [`NatsServer::start`].
     #[must_use]
-    pub fn start_with(extra: &str) -> Option<Self> {
-        let mut node = Self::prepare(nats_binary()?, free_port(), extra, None);
+    pub fn start_with(extra: &str) -> Self {
+        let mut node = Self::prepare(nats_binary(), free_port(), extra, None);
         node.restart();
-        Some(node)
+        node
     }
 
     fn prepare(binary: PathBuf, port: u16, extra: &str, slot: Option<Arc<ClusterSlot>>) -> Self {
@@ -146,7 +138,7 @@ impl NatsServer {
     fn wait(&self) {
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(started.elapsed() < TIMEOUT, "nats-server does not respond: {}", self.log());
+            assert!(started.elapsed() < WAIT_TIMEOUT, "nats-server does not respond: {}", self.log());
             std::thread::park_timeout(POLL_INTERVAL);
         }
     }
@@ -171,14 +163,14 @@ pub struct NatsCluster {
 }
 
 impl NatsCluster {
-    /// Starts a cluster of `size` nodes. `None` if the server is not installed. Clients learn no other
+    /// Starts a cluster of `size` nodes. Clients learn no other
     /// addresses from the nodes, so that a proxy before a node stays the only path to it.
     ///
     /// # Panics
-    /// If the nodes do not start, or the server is missing in CI.
+    /// If the server is not installed, or the nodes do not start.
     #[must_use]
-    pub fn start(size: usize) -> Option<Self> {
-        let binary = nats_binary()?;
+    pub fn start(size: usize) -> Self {
+        let binary = nats_binary();
         let slot = ClusterSlot::wait();
         let ports: Vec<(u16, u16)> = (0..size).map(|_| (free_port(), free_port())).collect();
         let routes: Vec<String> =
@@ -195,7 +187,7 @@ impl NatsCluster {
             .collect();
         nodes.iter_mut().for_each(NatsServer::launch);
         nodes.iter().for_each(NatsServer::wait);
-        Some(Self { nodes })
+        Self { nodes }
     }
 
     /// Returns the client URLs of all nodes.
@@ -229,31 +221,13 @@ impl Drop for ClusterSlot {
     }
 }
 
-/// Returns a free loopback port for a server that is started later. The port is below the range of
-/// ephemeral ports, so that no outgoing connection takes it meanwhile, and no later call in this process
-/// returns it.
-///
-/// # Panics
-/// If no port is free.
-#[must_use]
-pub fn free_port() -> u16 {
-    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Processes start at different ports.
-    let next = NEXT.get_or_init(|| AtomicU16::new(u16::try_from(std::process::id() % 16_384).unwrap_or(0)));
-    let mut candidates = (0..PORTS.len())
-        .map(|_| PORTS.start + next.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start));
-    candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]
     fn node_restarts_after_kill() {
-        let Some(mut node) = NatsServer::start() else { return };
+        let mut node = NatsServer::start();
         node.kill();
         assert!(TcpStream::connect(("127.0.0.1", node.port)).is_err());
         node.restart();
@@ -262,17 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn free_ports_are_distinct_and_not_ephemeral() {
-        let ports: BTreeSet<u16> = (0..100).map(|_| free_port()).collect();
-        assert_eq!(ports.len(), 100);
-        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
-        let first_ephemeral: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
-        assert!(ports.iter().all(|port| *port < first_ephemeral), "{ports:?}");
-    }
-
-    #[test]
     fn three_nodes_form_a_cluster() {
-        let Some(cluster) = NatsCluster::start(3) else { return };
+        let cluster = NatsCluster::start(3);
         assert_eq!(cluster.urls().len(), 3);
     }
 }

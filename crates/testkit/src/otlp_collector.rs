@@ -17,8 +17,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use prost::Message as _;
 
-/// Time limit for expected telemetry.
-const TIMEOUT: Duration = Duration::from_secs(30);
+use crate::wait::WAIT_TIMEOUT;
 
 /// Received span; ids in hexadecimal digits.
 #[derive(Clone, Debug)]
@@ -126,7 +125,7 @@ impl OtlpCollector {
     #[must_use]
     #[track_caller]
     pub fn spans_when(&self, enough: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
-        let (mut received, until) = (self.lock(), Instant::now() + TIMEOUT);
+        let (mut received, until) = (self.lock(), Instant::now() + WAIT_TIMEOUT);
         while !enough(&received.spans) {
             let remaining = until.saturating_duration_since(Instant::now());
             assert!(!remaining.is_zero(), "not all spans have arrived:\n{}", format_spans(&received.spans));
@@ -142,7 +141,7 @@ impl OtlpCollector {
     #[must_use]
     #[track_caller]
     pub fn line_when(&self, predicate: impl Fn(&ReceivedLog) -> bool) -> ReceivedLog {
-        let (mut received, until) = (self.lock(), Instant::now() + TIMEOUT);
+        let (mut received, until) = (self.lock(), Instant::now() + WAIT_TIMEOUT);
         loop {
             if let Some(found) = received.lines.iter().find(|line| predicate(line)) {
                 return found.clone();

@@ -27,11 +27,7 @@ use crate::SimClock;
 use crate::fake_upstreams::{FakeBehavior, FakeUpstreams};
 use crate::faulty_bus::{Faults, FaultyBus};
 use crate::sagas::PlannedOrder;
-
-/// Maximum time that a test waits for a condition.
-pub const DEADLINE: Duration = Duration::from_secs(30);
-/// Poll interval of a condition that does not depend on a commit.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+use crate::wait::{POLL_INTERVAL, WAIT_TIMEOUT};
 
 /// Configuration of a test runtime; can be started repeatedly.
 #[derive(Clone)]
@@ -192,7 +188,7 @@ impl TestRuntimeConfig {
                 }
             }
         };
-        tokio::time::timeout(DEADLINE, opened).await.expect("the store is released in time")
+        tokio::time::timeout(WAIT_TIMEOUT, opened).await.expect("the store is released in time")
     }
 }
 
@@ -200,7 +196,7 @@ impl TestRuntime {
     /// Waits until `condition` is true.
     ///
     /// # Panics
-    /// If it is not true within [`DEADLINE`]; the message contains the current state.
+    /// If it is not true within [`WAIT_TIMEOUT`]; the message contains the current state.
     #[track_caller]
     pub fn wait_until<'a>(
         &'a self,
@@ -216,8 +212,12 @@ impl TestRuntime {
                     drop(tokio::time::timeout(POLL_INTERVAL, commits.changed()).await);
                 }
             };
-            let reached = tokio::time::timeout(DEADLINE, waiting).await;
-            assert!(reached.is_ok(), "{location}: {description}: not within {DEADLINE:?}: {}", self.state());
+            let reached = tokio::time::timeout(WAIT_TIMEOUT, waiting).await;
+            assert!(
+                reached.is_ok(),
+                "{location}: {description}: not within {WAIT_TIMEOUT:?}: {}",
+                self.state()
+            );
         }
     }
 
@@ -281,7 +281,7 @@ impl TestRuntime {
     /// without a response.
     ///
     /// # Panics
-    /// If they do not end within [`DEADLINE`].
+    /// If they do not end within [`WAIT_TIMEOUT`].
     pub async fn finish(&self, orders: &[PlannedOrder], clock: &SimClock, timeout: Duration) {
         let emits_no_event =
             |(_, plan): &&PlannedOrder| FakeBehavior::of(plan, "reserve") == FakeBehavior::NoEvent;
@@ -303,10 +303,10 @@ impl TestRuntime {
     /// Publishes an event as an upstream does.
     ///
     /// # Panics
-    /// If the bus does not accept it within [`DEADLINE`].
+    /// If the bus does not accept it within [`WAIT_TIMEOUT`].
     pub async fn publish(&self, event: &orlog_model::Event) {
         let published = async { while self.upstreams.publish(event).await.is_err() {} };
-        tokio::time::timeout(DEADLINE, published).await.expect("the bus accepts the event");
+        tokio::time::timeout(WAIT_TIMEOUT, published).await.expect("the bus accepts the event");
     }
 
     /// Waits until all messages of the bus are acknowledged.

@@ -2,8 +2,7 @@
 //!
 //! A shell supervises each server. It waits for the end of its standard input, which closes in every
 //! case when the test process ends. Then it stops the server by its process id and removes the
-//! directory. If a server is not installed, the test prints a message and is skipped; in CI (`CI=true`)
-//! it fails.
+//! directory. If a server is not installed, the test fails.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -12,12 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc;
-use std::time::Duration;
 
-use crate::nats_server::free_port;
-
-/// Time limit for the first response of a server.
-const TIMEOUT: Duration = Duration::from_mins(1);
+use crate::host::{free_port, missing};
+use crate::wait::WAIT_TIMEOUT;
 
 /// User id for servers that do not run as root.
 const UNPRIVILEGED_UID: u32 = 65534;
@@ -51,39 +47,27 @@ impl TestServer {
     }
 }
 
-/// Starts PostgreSQL with the superuser `orlog` without password. `None` if it is not installed.
+/// Starts PostgreSQL with the superuser `orlog` without password.
 ///
 /// # Panics
-/// If it does not start, or is missing in CI.
-pub fn postgres() -> Option<&'static TestServer> {
-    static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
-    SERVER.get_or_init(start_postgres).as_ref()
+/// If it is not installed or does not start.
+pub fn postgres() -> &'static TestServer {
+    static SERVER: OnceLock<TestServer> = OnceLock::new();
+    SERVER.get_or_init(start_postgres)
 }
 
-/// Starts MariaDB with the user `orlog`, who has all privileges and no password. `None` if it is not
-/// installed.
+/// Starts MariaDB with the user `orlog`, who has all privileges and no password.
 ///
 /// # Panics
-/// If it does not start, or is missing in CI.
-pub fn mariadb() -> Option<&'static TestServer> {
-    static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
-    SERVER.get_or_init(start_mariadb).as_ref()
+/// If it is not installed or does not start.
+pub fn mariadb() -> &'static TestServer {
+    static SERVER: OnceLock<TestServer> = OnceLock::new();
+    SERVER.get_or_init(start_mariadb)
 }
 
-/// Prints that a test is skipped because `name` is not installed.
-///
-/// # Panics
-/// In CI, where everything is installed.
-pub fn skipped(name: &str) {
-    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!in_ci, "{name} is not installed; tools/setup.sh installs it");
-    eprintln!("skipped: {name} is not installed");
-}
-
-fn start_postgres() -> Option<TestServer> {
+fn start_postgres() -> TestServer {
     let (Some(initdb), Some(postgres)) = (program("initdb"), program("postgres")) else {
-        skipped("PostgreSQL");
-        return None;
+        missing("PostgreSQL", "setup")
     };
     let (dir, port) = (dir("postgres"), free_port());
     let data = dir.join("data");
@@ -94,13 +78,12 @@ fn start_postgres() -> Option<TestServer> {
     let data = data.display().to_string();
     let flags = ["-D", &data, "-h", "127.0.0.1", "-p", &port_text, "-F", "-c", "unix_socket_directories="];
     let supervisor_stdin = supervise(&dir, "INT", &postgres, &flags, "ready to accept connections");
-    Some(TestServer { port, dir, _supervisor_stdin: supervisor_stdin })
+    TestServer { port, dir, _supervisor_stdin: supervisor_stdin }
 }
 
-fn start_mariadb() -> Option<TestServer> {
+fn start_mariadb() -> TestServer {
     let (Some(install), Some(mariadbd)) = (program("mariadb-install-db"), program("mariadbd")) else {
-        skipped("MariaDB");
-        return None;
+        missing("MariaDB", "setup")
     };
     let (dir, port) = (dir("mariadb"), free_port());
     let data = format!("--datadir={}", dir.join("data").display());
@@ -123,7 +106,7 @@ fn start_mariadb() -> Option<TestServer> {
         "--innodb-flush-log-at-trx-commit=0",
     ];
     let supervisor_stdin = supervise(&dir, "TERM", &mariadbd, &flags, "ready for connections");
-    Some(TestServer { port, dir, _supervisor_stdin: supervisor_stdin })
+    TestServer { port, dir, _supervisor_stdin: supervisor_stdin }
 }
 
 /// Returns the path of a program in `PATH`, or in the Debian directories outside of it.
@@ -182,7 +165,7 @@ fn supervise(dir: &Path, signal: &str, server: &Path, flags: &[&str], ready: &'s
     let mut log = String::new();
     loop {
         let line = receiver
-            .recv_timeout(TIMEOUT)
+            .recv_timeout(WAIT_TIMEOUT)
             .unwrap_or_else(|_| panic!("the server never reported {ready:?}: {log}"));
         if line.contains(ready) {
             return stdin;

@@ -1,0 +1,5 @@
+//! Effects over NATS with real servers: guarantees of the queue, dispatchers and workers.
+
+mod contract;
+mod fixture;
+mod workers;

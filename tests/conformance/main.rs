@@ -1,0 +1,14 @@
+//! Contracts of the parts below the runtime: buses, stores, replicated logs, providers, the queue of
+//! effects.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../common/webhooks.rs"]
+mod webhooks;
+
+mod bus;
+mod effect_queue;
+mod provider;
+mod replication;
+mod replication_jetstream;
+mod store;

@@ -1,0 +1,20 @@
+//! Tests of the HTTP API: a node with a temporary data directory, a saga from a YAML file and
+//! in-process effects.
+
+pub(crate) mod node;
+
+mod bad_input;
+mod dead_letters;
+mod events;
+mod filter;
+mod large_messages;
+mod onboarding;
+mod operators;
+mod overview;
+mod quarantine;
+mod replay;
+mod retention;
+mod sagas;
+mod surface;
+mod tasks;
+mod timers;

@@ -1,0 +1,274 @@
+//! The complete API: routes and their description, uniform errors, health, metrics, serving.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use orlog_testkit::WAIT_TIMEOUT;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::api::node::{Node, PANICS, placed};
+
+const ROUTES: [&str; 64] = [
+    "DELETE /admin/backup/{id}",
+    "DELETE /admin/log",
+    "DELETE /v1/dead-letters/{id}",
+    "GET /",
+    "GET /admin/backup/{id}/files/{path}",
+    "GET /admin/diagnostics",
+    "GET /admin/log",
+    "GET /auth/callback",
+    "GET /auth/caller",
+    "GET /auth/login",
+    "GET /errors/{code}",
+    "GET /health",
+    "GET /info",
+    "GET /metrics",
+    "GET /openapi.json",
+    "GET /ready",
+    "GET /ui/views/{file}",
+    "GET /ui/{file}",
+    "GET /v1/audit",
+    "GET /v1/dead-letters",
+    "GET /v1/dead-letters/causes",
+    "GET /v1/dead-letters/{id}",
+    "GET /v1/definitions",
+    "GET /v1/definitions/{saga}",
+    "GET /v1/definitions/{saga}/graph.svg",
+    "GET /v1/export",
+    "GET /v1/inspect/{table}",
+    "GET /v1/mailboxes",
+    "GET /v1/overview",
+    "GET /v1/sagas",
+    "GET /v1/sagas/{saga}/{correlation}",
+    "GET /v1/sagas/{saga}/{correlation}/graph.svg",
+    "GET /v1/sagas/{saga}/{correlation}/job-logs",
+    "GET /v1/tasks",
+    "GET /v1/tasks/{id}",
+    "GET /v1/timers",
+    "GET /v1/work",
+    "POST /admin/backup",
+    "POST /admin/collect",
+    "POST /admin/deploy",
+    "POST /admin/drain",
+    "POST /admin/reload",
+    "POST /auth/logout",
+    "POST /v1/dead-letters/redrive",
+    "POST /v1/dead-letters/{id}/redrive",
+    "POST /v1/definitions/{saga}/migrate",
+    "POST /v1/events",
+    "POST /v1/replays",
+    "POST /v1/sagas/{saga}/{correlation}/cancel",
+    "POST /v1/sagas/{saga}/{correlation}/force-complete",
+    "POST /v1/sagas/{saga}/{correlation}/drop",
+    "POST /v1/sagas/{saga}/{correlation}/pause",
+    "POST /v1/sagas/{saga}/{correlation}/resume",
+    "POST /v1/sagas/{saga}/{correlation}/signal",
+    "POST /v1/sagas/{saga}/{correlation}/skip",
+    "POST /v1/tasks/{id}/assign",
+    "POST /v1/tasks/{id}/claim",
+    "POST /v1/tasks/{id}/complete",
+    "POST /v1/tasks/{id}/release",
+    "POST /v1/work/claim",
+    "POST /v1/work/jobs/{job}/heartbeat",
+    "POST /v1/work/jobs/{job}/logs",
+    "POST /v1/work/jobs/{job}/result",
+    "PUT /admin/log",
+];
+
+/// Returns the routes of the description, as `METHOD path`.
+fn described(description: &Value) -> Vec<String> {
+    let paths = description["paths"].as_object().unwrap().iter();
+    let mut routes: Vec<String> = paths
+        .flat_map(|(path, item)| {
+            let methods = item
+                .as_object()
+                .unwrap()
+                .keys()
+                .filter(|key| !["parameters", "summary"].contains(&key.as_str()));
+            methods.map(move |method| format!("{} {path}", method.to_uppercase())).collect::<Vec<_>>()
+        })
+        .collect();
+    routes.sort();
+    routes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openapi_document_covers_every_route() {
+    let node = Node::start().await;
+    let description = node.get("/openapi.json").await.ok();
+    assert_eq!(description["openapi"], "3.1.0");
+    let mut routes: Vec<String> = ROUTES.map(str::to_owned).into();
+    routes.push("POST /v1/sagas/{saga}/{correlation}/retry".to_owned());
+    routes.sort();
+    assert_eq!(described(&description), routes);
+    assert_eq!(description, serde_json::to_value(orlog::api::openapi()).unwrap());
+    for (path, item) in description["paths"].as_object().unwrap() {
+        let filled = path
+            .replace("{saga}", "order")
+            .replace("{correlation}", "c")
+            .replace("{id}", "1")
+            .replace("{table}", "saga");
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let name = method.as_str().to_lowercase();
+            if path == "/admin/drain" {
+                continue;
+            }
+            let response = node.ask(method, "", &filled, Body::empty()).await;
+            let takes_it = response.status != StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(takes_it, item.get(&name).is_some(), "{name} {path}: {response:?}");
+            if !takes_it {
+                response.problem("OR0010");
+                assert!(response.headers.contains_key("allow"), "{name} {path}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operation_documents_errors_and_tenant_header() {
+    let description = serde_json::to_value(orlog::api::openapi()).unwrap();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let default = &operation["responses"]["default"]["$ref"];
+            assert_eq!(default, "#/components/responses/Problem", "{method} {path}");
+            assert!(operation["summary"].is_string(), "{method} {path}");
+            let parameters = operation["parameters"].to_string();
+            assert_eq!(parameters.contains("x-tenant-id"), path.starts_with("/v1/"), "{method} {path}");
+        }
+    }
+    let text = description.to_string();
+    let schemas = description["components"]["schemas"].as_object().unwrap();
+    for part in text.split("#/components/schemas/").skip(1) {
+        let name = part.split('"').next().unwrap();
+        assert!(schemas.contains_key(name), "{name} is named and not described");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_path_returns_a_problem() {
+    let node = Node::start().await;
+    for path in
+        ["/nothing", "/v1", "/v1/sagas/order", "/v1/sagas/order/", "/v1/sagas/a/b/c/d", "/errors/OR9999"]
+    {
+        let response = node.get(path).await;
+        assert_eq!(response.status, StatusCode::NOT_FOUND, "{path}");
+        response.problem("OR0009");
+    }
+    let page = node.get("/errors/OR0009").await;
+    assert!(page.text.starts_with("# OR0009 · Route not found"), "{page:?}");
+    assert!(node.get("/").await.ok()["links"].to_string().contains("/openapi.json"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_id_is_preserved() {
+    let node = Node::start().await;
+    let request = Request::get("/v1/sagas").header("x-request-id", "abc-1").body(Body::empty()).unwrap();
+    assert_eq!(node.send(request).await.headers["x-request-id"], "abc-1");
+    let (first, second) = (node.get("/v1/sagas").await, node.get("/v1/sagas").await);
+    assert_ne!(first.headers["x-request-id"], second.headers["x-request-id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_info_and_metrics_report_node_state() {
+    let node = Node::start().await;
+    node.order("acme", "o-1", 5, "running").await;
+    let health = node.get("/health").await.ok();
+    for part in ["store", "bus", "shards"] {
+        assert_eq!(health[part]["status"], "ok", "{health}");
+    }
+    let info = node.get("/info").await.ok();
+    assert_eq!(info["sagas"][0]["name"], "order");
+    assert_eq!(info["effects"]["test.charge"], "bank");
+    let request = Request::builder().uri("/metrics").header("accept", "application/openmetrics-text");
+    let metrics = node.send(request.body(Body::empty()).unwrap()).await;
+    assert!(metrics.headers["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    for line in [
+        "orlog_events_ingested_total ",
+        "orlog_outbox_depth{shard=\"0\",kind=\"effect\"} ",
+        "orlog_breaker_state{upstream=\"gateway\"} 0\n",
+        "orlog_node_accepting 1\n",
+        "orlog_http_requests_total{route=\"/v1/events\",method=\"POST\",status=\"202\"} 1\n",
+        "orlog_http_request_seconds_count{route=\"/health\"} 1\n",
+    ] {
+        assert!(metrics.text.contains(line), "{line} is not in\n{}", metrics.text);
+    }
+    assert_eq!(metrics.text.matches("# EOF").count(), 1);
+    assert!(metrics.text.ends_with("# EOF\n"));
+    let types: Vec<&str> = metrics.text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let unique: std::collections::BTreeSet<_> = types.iter().collect();
+    assert_eq!(types.len(), unique.len(), "a metric is declared twice");
+    assert_eq!(node.get("/v1/mailboxes").await.ok(), json!({ "items": [] }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn panicking_handler_returns_a_problem_without_details() {
+    let node = Node::start().await;
+    PANICS.set(true);
+    let response = node.post("/v1/events", &placed("o-1", 5)).await;
+    PANICS.set(false);
+    assert_eq!(response.status, StatusCode::INTERNAL_SERVER_ERROR);
+    response.problem("OR0021");
+    assert!(!response.text.contains("the clock is broken"), "{response:?}");
+    node.post("/v1/events", &placed("o-1", 5)).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_completes_in_flight_requests() {
+    let node = Node::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let shutdown = async { stopped.await.unwrap_or(()) };
+    let server = tokio::spawn(orlog::api::serve(Arc::clone(&node.app), listener, shutdown));
+    let body = placed("o-1", 5).to_string();
+    let (first, rest) = body.split_at(20);
+    let header = format!(
+        "POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("{header}{first}").as_bytes()).await.unwrap();
+    let mut other = TcpStream::connect(address).await.unwrap();
+    other.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert!(read(&mut other).await.starts_with("HTTP/1.1 200"));
+    stop.send(()).unwrap();
+    stream.write_all(rest.as_bytes()).await.unwrap();
+    assert!(read(&mut stream).await.starts_with("HTTP/1.1 202"));
+    tokio::time::timeout(WAIT_TIMEOUT, server).await.unwrap().unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn non_http_connection_is_closed() {
+    let node = Node::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let shutdown = async { stopped.await.unwrap_or(()) };
+    let server = tokio::spawn(orlog::api::serve(Arc::clone(&node.app), listener, shutdown));
+    for (bytes, response) in [
+        (b"\x16\x03\x01 hello\r\n\r\n".to_vec(), "HTTP/1.1 400"),
+        (
+            format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(2_000_000)).into_bytes(),
+            "HTTP/1.1 431",
+        ),
+    ] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        drop(stream.write_all(&bytes).await);
+        let text = read(&mut stream).await;
+        assert!(text.is_empty() || text.starts_with(response), "{response}: {text}");
+    }
+    stop.send(()).unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, server).await.unwrap().unwrap().unwrap();
+}
+
+/// Reads until the server closes the connection; ignores connection resets.
+async fn read(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let closed = tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_end(&mut bytes)).await;
+    assert!(closed.is_ok(), "still open after {:?}", String::from_utf8_lossy(&bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}

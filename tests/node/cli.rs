@@ -1,0 +1,8 @@
+//! Tests of the command line with the real binary: output and exit codes.
+
+mod deploy;
+mod hostile;
+pub(crate) mod node;
+mod round_trip;
+mod simulator;
+mod texts;

@@ -1,0 +1,19 @@
+//! Effects of a complete node: upstreams from files, reload, secrets, real sockets.
+
+mod attempts;
+mod docs;
+pub(crate) mod http_upstream;
+pub(crate) mod node;
+
+mod flapping;
+mod grpc;
+mod http;
+mod in_doubt;
+mod nats;
+mod reload;
+mod script;
+mod secrets;
+mod smtp;
+mod sql;
+mod webhook;
+mod workers;

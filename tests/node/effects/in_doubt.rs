@@ -1,0 +1,143 @@
+//! In doubt: after a lost response or a crash of the node, the saga asks an operator before it repeats
+//! an effect.
+
+use axum::http::{Method, StatusCode};
+use orlog_testkit::WAIT_TIMEOUT;
+use serde_json::{Value, json};
+
+use crate::effects::http_upstream::HttpUpstream;
+use crate::effects::node::{Dirs, Node};
+
+const CAREFUL: &str = r"
+saga: payment
+version: 1
+correlate: orderId
+start: PaymentAsked
+vars: { order: =event }
+steps:
+  - id: charge
+    do: { effect: pay.charge, data: =vars.order }
+    save: { receipt: =event.receipt }
+    in_doubt: ask
+";
+
+/// Returns the directories of a node with one upstream, whose saga uses the policy `ask`.
+fn dirs(upstream: &str) -> Dirs {
+    let dirs = Dirs::new(&[("pay", upstream)]);
+    std::fs::write(dirs.path("definitions").join("payment.saga.yaml"), CAREFUL).unwrap();
+    dirs
+}
+
+fn http(shop: &HttpUpstream) -> String {
+    // The upstream default would retry.
+    let policy = "in_doubt = \"retry\"\nbackoff = { initial = \"1ms\", max = \"1ms\" }";
+    format!("base_url = {:?}\n{policy}\n[effects.\"pay.charge\"]\npath = \"/charges\"\n", shop.url)
+}
+
+/// Waits for the task about a payment in doubt and returns it.
+async fn question(node: &Node, tenant: &str, order: &str) -> Value {
+    let path = format!("/v1/tasks?correlation={order}");
+    let received = async {
+        let mut commits = node.app.runtime.readers().next().unwrap().watch();
+        loop {
+            let (_, tasks) = node.ask(Method::GET, tenant, &path, &Value::Null).await;
+            if let Some(task) = tasks["items"].as_array().and_then(|items| items.first()) {
+                return task.clone();
+            }
+            commits.changed().await.unwrap();
+        }
+    };
+    let task = tokio::time::timeout(WAIT_TIMEOUT, received).await.expect("a person is asked");
+    assert_eq!(task["title"], "Was pay.charge done? (step charge)", "{task}");
+    task
+}
+
+async fn complete_task(node: &Node, tenant: &str, task: &Value, outcome: &str, data: Value) {
+    let path = format!("/v1/tasks/{}/complete", task["id"].as_str().unwrap());
+    let body = json!({ "user": "carl", "outcome": outcome, "data": data });
+    let (status, body) = node.ask(Method::POST, tenant, &path, &body).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_doubt_effect_confirmed_as_done_is_not_repeated() {
+    let shop = HttpUpstream::open().await;
+    shop.script(500, &[], "the database is gone");
+    let node = dirs(&http(&shop)).start().await;
+    node.pay("", "o-1", json!({ "amount": 7 })).await;
+    let task = question(&node, "", "o-1").await;
+    let key = shop.received()[0].header("idempotency-key").to_owned();
+    let data = &task["data"];
+    assert_eq!((&data["effect"], &data["payload"]["amount"]), (&json!("pay.charge"), &json!(7)), "{task}");
+    let failure = &data["failure"];
+    assert_eq!(failure["code"], "in_doubt");
+    assert!(failure["message"].as_str().unwrap().contains(&key), "what to look for: {failure}");
+    let (_, saga) = node.ask(Method::GET, "", "/v1/sagas/payment/o-1", &Value::Null).await;
+    assert_eq!(
+        (&saga["status"], &saga["state"]["steps"][0]["state"]),
+        (&json!("running"), &json!("in_doubt"))
+    );
+    complete_task(&node, "", &task, "Executed", json!({ "receipt": "r-1" })).await;
+    let saga = node.end("", "o-1").await;
+    assert_eq!((&saga["status"], &saga["state"]["vars"]["receipt"]), (&json!("completed"), &json!("r-1")));
+    assert_eq!(shop.received().len(), 1, "it was asked once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_doubt_effect_reported_as_not_done_runs_under_a_new_key() {
+    let shop = HttpUpstream::open().await;
+    shop.script(500, &[], "");
+    shop.script(200, &[], r#"{"receipt": "r-2"}"#);
+    let node = dirs(&http(&shop)).start().await;
+    node.pay("", "o-1", json!({})).await;
+    let task = question(&node, "", "o-1").await;
+    complete_task(&node, "", &task, "NotExecuted", Value::Null).await;
+    let saga = node.end("", "o-1").await;
+    assert_eq!((&saga["status"], &saga["state"]["vars"]["receipt"]), (&json!("completed"), &json!("r-2")));
+    let received = shop.received();
+    assert_eq!(received.len(), 2);
+    assert_ne!(received[0].header("idempotency-key"), received[1].header("idempotency-key"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crash_during_an_attempt_opens_an_in_doubt_task() {
+    let shop = HttpUpstream::open().await;
+    shop.permits.forget_permits(1_000_000);
+    let node = dirs(&http(&shop)).start().await;
+    node.pay("", "o-1", json!({})).await;
+    shop.wait_for_requests(1).await;
+    let node = node.stop().await.start().await;
+    let task = question(&node, "", "o-1").await;
+    let message = task["data"]["failure"]["message"].as_str().unwrap();
+    assert!(message.contains("the process stopped while an attempt was in flight"), "{task}");
+    // The task survives the next restart.
+    let node = node.stop().await.start().await;
+    assert_eq!(question(&node, "", "o-1").await["id"], task["id"]);
+    complete_task(&node, "", &task, "Executed", json!({ "receipt": "r-3" })).await;
+    let saga = node.end("", "o-1").await;
+    assert_eq!((&saga["status"], &saga["state"]["vars"]["receipt"]), (&json!("completed"), &json!("r-3")));
+    assert_eq!(shop.received().len(), 1, "it was asked once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_worker_opens_an_in_doubt_task_and_the_job_is_not_reassigned() {
+    let upstream = "kind = \"worker\"\neffects = [\"pay.charge\"]\nclaim_ttl = \"100ms\"\nbackoff = { initial = \"1ms\" }\n";
+    let node = dirs(upstream).start().await;
+    node.pay("acme", "o-1", json!({})).await;
+    let claim = |worker: &str, seconds: u32| {
+        let request = json!({ "effects": ["pay.charge"], "worker": worker, "wait_seconds": seconds });
+        let node = &node;
+        async move { node.ask(Method::POST, "acme", "/v1/work/claim", &request).await.1 }
+    };
+    let job = claim("dead", 20).await["jobs"][0].clone();
+    assert_eq!(job["claim_count"], 1, "{job}");
+    // The other claim waits for work until the first claim has expired, and longer.
+    let (nothing, task) = tokio::join!(claim("alive", 1), question(&node, "acme", "o-1"));
+    assert_eq!(nothing, json!({ "jobs": [] }));
+    assert!(task["data"]["failure"].to_string().contains("worker dead claimed it and sent"), "{task}");
+    let late = json!({ "claim": job["claim"], "result": "succeeded" });
+    let path = format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap());
+    assert_eq!(node.ask(Method::POST, "acme", &path, &late).await.0, StatusCode::CONFLICT);
+    complete_task(&node, "acme", &task, "Executed", json!({ "receipt": 1 })).await;
+    assert_eq!(node.end("acme", "o-1").await["status"], "completed");
+}

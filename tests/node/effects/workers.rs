@@ -1,0 +1,190 @@
+//! External workers: claims, crashes, late and duplicate results; and a worker in Python.
+
+use std::process::Command;
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+use orlog_model::Timestamp;
+use orlog_testkit::WAIT_TIMEOUT;
+use serde_json::{Value, json};
+
+use crate::effects::node::{Dirs, Node};
+use crate::harness::process::Killed;
+
+fn worker_config(more: &str) -> String {
+    format!("kind = \"worker\"\neffects = [\"pay.charge\"]\n{more}")
+}
+
+async fn post(node: &Node, path: &str, body: &Value) -> (StatusCode, Value) {
+    node.ask(Method::POST, "acme", path, body).await
+}
+
+async fn claim(node: &Node, worker: &str) -> Value {
+    let request = json!({ "effects": ["pay.charge"], "worker": worker, "wait_seconds": 20 });
+    let (status, response) = post(node, "/v1/work/claim", &request).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
+    response["jobs"].as_array().unwrap().first().cloned().unwrap_or_default()
+}
+
+fn at(job: &Value, action: &str) -> String {
+    format!("/v1/work/jobs/{}/{action}", job["job"].as_str().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_claims_logs_heartbeats_and_completes_once() {
+    let node = Node::start(&[("pay", &worker_config(""))]).await;
+    node.pay("acme", "o-1", json!({"amount": 7})).await;
+    let job = claim(&node, "w-1").await;
+    assert_eq!(
+        (&job["effect"], &job["payload"]["amount"], &job["claim_count"]),
+        (&json!("pay.charge"), &json!(7), &json!(1))
+    );
+    let claim = &job["claim"];
+    let (status, _) = post(&node, &at(&job, "logs"), &json!({ "claim": claim, "log": ["half way"] })).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    assert_eq!(job["heartbeat_interval_seconds"], json!(120.0));
+    // A heartbeat extends the claim by its full duration, also when some of it has passed.
+    let (claimed_at, full) = (node.app.clock.now(), Duration::from_mins(5));
+    loop {
+        let now = node.app.clock.now();
+        let (status, extended) = post(&node, &at(&job, "heartbeat"), &json!({ "claim": claim })).await;
+        assert_eq!(status, StatusCode::OK);
+        let until = Timestamp::parse(extended["expires_at"].as_str().unwrap()).unwrap();
+        assert!(until >= now.saturating_add(full).saturating_sub(Duration::from_millis(10)), "{until}");
+        if now.duration_since(claimed_at) > Duration::from_millis(50) {
+            break;
+        }
+    }
+    let (_, seen) = node.ask(Method::GET, "acme", "/v1/work", &Value::Null).await;
+    assert_eq!(
+        (&seen["items"][0]["worker"], &seen["items"][0]["log"][0]["text"]),
+        (&json!("w-1"), &json!("half way"))
+    );
+    let (_, others) = node.ask(Method::GET, "beta", "/v1/work", &Value::Null).await;
+    assert_eq!(others, json!({ "items": [] }));
+    let result = json!({ "claim": claim, "result": "succeeded", "payload": { "receipt": 1 } });
+    assert_eq!(
+        post(&node, &at(&job, "result"), &result).await,
+        (StatusCode::OK, json!({ "duplicate": false }))
+    );
+    assert_eq!(
+        post(&node, &at(&job, "result"), &result).await,
+        (StatusCode::OK, json!({ "duplicate": true }))
+    );
+    assert_eq!(node.end("acme", "o-1").await["status"], "completed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_claim_is_reassigned_and_late_result_is_rejected() {
+    let node = Node::start(&[("pay", &worker_config("claim_ttl = \"300ms\""))]).await;
+    node.pay("acme", "o-1", json!({})).await;
+    let dead = claim(&node, "dead").await;
+    let next = claim(&node, "alive").await;
+    assert_eq!((&next["job"], &next["claim_count"]), (&dead["job"], &json!(2)));
+    let late = json!({ "claim": dead["claim"], "result": "failed", "code": "late" });
+    let (status, problem) = post(&node, &at(&dead, "result"), &late).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0030")));
+    let result = json!({ "claim": next["claim"], "result": "succeeded" });
+    assert_eq!(post(&node, &at(&next, "result"), &result).await.0, StatusCode::OK);
+    assert_eq!(node.end("acme", "o-1").await["status"], "completed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_survives_node_restart_and_reload() {
+    let node = Node::start(&[("pay", &worker_config(""))]).await;
+    node.pay("acme", "o-1", json!({})).await;
+    let job = claim(&node, "w-1").await;
+    node.dirs().describe("pay", &worker_config("claim_ttl = \"9m\""));
+    assert_eq!(node.reload().await.0, StatusCode::OK);
+    assert_eq!(
+        post(&node, &at(&job, "heartbeat"), &json!({ "claim": job["claim"] })).await.0,
+        StatusCode::OK
+    );
+    let node = node.stop().await.start().await;
+    let result = json!({ "claim": job["claim"], "result": "succeeded" });
+    let accepted = async {
+        while post(&node, &at(&job, "result"), &result).await.0 == StatusCode::CONFLICT {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(WAIT_TIMEOUT, accepted).await.expect("the job hangs there again");
+    assert_eq!(node.end("acme", "o-1").await["status"], "completed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_result_is_final_and_retry_keeps_the_key() {
+    let node = Node::start(&[("pay", &worker_config("backoff = { initial = \"1ms\" }"))]).await;
+    node.pay("acme", "o-1", json!({})).await;
+    let first = claim(&node, "w").await;
+    let retry = json!({ "claim": first["claim"], "result": "retry", "code": "tired", "message": "later" });
+    assert_eq!(post(&node, &at(&first, "result"), &retry).await.0, StatusCode::OK);
+    let second = claim(&node, "w").await;
+    assert_eq!(second["job"], first["job"]);
+    let failed =
+        json!({ "claim": second["claim"], "result": "failed", "code": "no_film", "message": "empty" });
+    assert_eq!(post(&node, &at(&second, "result"), &failed).await.0, StatusCode::OK);
+    let saga = node.end("acme", "o-1").await;
+    assert!(saga["status"] == "failed" && saga.to_string().contains("no_film"), "{saga}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_effect_is_rejected() {
+    let node = Node::start(&[("pay", &worker_config("tenants = [\"acme\"]"))]).await;
+    let request = |effect: &str| json!({ "effects": [effect], "worker": "w", "wait_seconds": 0 });
+    assert_eq!(post(&node, "/v1/work/claim", &request("other.do")).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        post(&node, "/v1/work/claim", &request("pay.charge")).await,
+        (StatusCode::OK, json!({ "jobs": [] }))
+    );
+    let (status, _) = node.ask(Method::POST, "beta", "/v1/work/claim", &request("pay.charge")).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_worker_completes_jobs() {
+    let dirs = Dirs::new(&[("pay", &worker_config(""))]);
+    let node = dirs.start().await;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/workers/python/worker.py");
+    let mut python = Command::new("python3");
+    python.args([script, "pay.charge"]).env("ORLOG_URL", node.serve().await).env("ORLOG_TENANT", "acme");
+    let _running = Killed::start(&mut python);
+    for order in ["o-1", "o-2", "o-3"] {
+        node.pay("acme", order, json!({})).await;
+    }
+    for order in ["o-1", "o-2", "o-3"] {
+        assert_eq!(node.end("acme", order).await["status"], "completed");
+    }
+}
+
+const POINTS: &str = r"
+saga: points
+version: 1
+correlate: card
+start: PointsEarned
+vars: { points: =event.points }
+steps:
+  - id: rest
+    do: { wait: 1h }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_facts_are_published_once() {
+    let dirs = Dirs::new(&[("pay", &worker_config(""))]);
+    std::fs::write(dirs.path("definitions").join("points.saga.yaml"), POINTS).unwrap();
+    let node = dirs.start().await;
+    node.pay("acme", "o-1", json!({})).await;
+    let job = claim(&node, "w-1").await;
+    let facts = json!([{ "type": "PointsEarned", "data": { "card": "4711", "points": 3 } }]);
+    let result = json!({ "claim": job["claim"], "result": "failed", "code": "declined", "facts": facts });
+    assert_eq!(post(&node, &at(&job, "result"), &result).await.0, StatusCode::OK);
+    post(&node, &at(&job, "result"), &result).await;
+    let payment = node.end("acme", "o-1").await;
+    assert_eq!(payment["status"], "failed");
+    let published = payment["history"]["items"].as_array().unwrap().iter().flat_map(|record| {
+        let work = record["work"].as_array().unwrap().iter();
+        work.filter(|work| work["label"] == "PointsEarned").map(|work| work["id"].clone()).collect::<Vec<_>>()
+    });
+    assert_eq!(published.count(), 1, "{payment}");
+    let points = node.until("acme", "/v1/sagas/points/4711", |saga| saga["status"] == "running").await;
+    assert_eq!(points["state"]["vars"]["points"], 3);
+}

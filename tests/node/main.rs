@@ -1,0 +1,24 @@
+//! Complete nodes, in this process and as processes of the real binary: API, command line, web UI,
+//! effects, operations, clusters.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../common/harness.rs"]
+mod harness;
+#[path = "../common/webhooks.rs"]
+mod webhooks;
+
+mod api;
+mod cli;
+mod cluster;
+mod config;
+mod deploy;
+mod effects;
+mod kill;
+mod kubernetes;
+mod nats;
+mod operations;
+mod projection;
+mod quick_start;
+mod telemetry;
+mod web;

@@ -1,0 +1,10 @@
+//! Orlog on NATS JetStream with real servers: streams, anomalies, outages, a complete node, security.
+
+mod audit;
+mod fixture;
+mod node;
+mod outages;
+mod reading;
+mod security;
+mod stream_anomalies;
+mod streams;

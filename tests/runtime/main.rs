@@ -1,0 +1,22 @@
+//! The runtime without a node: sagas on a simulated clock, with crashes, faults and simulations.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod chaos;
+mod composite_saga;
+mod crash_points;
+mod duplicate_delivery;
+mod examples;
+mod fines;
+mod full_disk;
+mod gated;
+mod hot_instance;
+mod late_results;
+mod migration;
+mod oracle;
+mod passivation;
+mod program_crash;
+mod relay;
+mod simulation;
+mod stable_keys;
+mod typed;
