@@ -9,15 +9,12 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY . .
-# Compresses the line tables, which are most of the file. Backtraces need them.
-RUN cargo build --release --locked -p orlog \
-    && objcopy --compress-debug-sections=zlib target/release/orlog /orlog \
-    && mkdir /empty
+RUN cargo build --release --locked -p orlog && mkdir /empty
 
 # Contains the linked libraries (glibc and libgcc of the same Debian release) and CA certificates. Script effects require interpreters:
 # copy the binary into an image that has them.
 FROM ${RUNTIME}
-COPY --from=builder /orlog /usr/local/bin/orlog
+COPY --from=builder /build/target/release/orlog /usr/local/bin/orlog
 COPY --from=builder --chown=10001:10001 /empty /var/lib/orlog
 COPY LICENSE /usr/share/doc/orlog/LICENSE
 # Numeric, because Kubernetes cannot verify from a name that the user is not root.
