@@ -240,7 +240,7 @@ impl App {
         }))
     }
 
-    /// Reads changed certificates, then deploys the definitions directory ([`Deployments::reload`]).
+    /// Reads changed certificates, then deploys the definitions directory ([`crate::definitions::deploy::Deployments::reload`]).
     ///
     /// # Errors
     /// See [`DeployError`].

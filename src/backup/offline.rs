@@ -63,7 +63,7 @@ fn no_position(dir: &Path) -> String {
 /// Copies an offline data directory to the directory `to`, which must be new or empty. Blocks.
 ///
 /// # Errors
-/// Fails if the source is not a data directory, is in use or is damaged, and with [`BackupFailure`].
+/// Fails if the source is not a data directory, is in use or is damaged, and with [`crate::backup::BackupFailure`].
 pub fn backup_offline(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
     let stores = ReadOnlyStores::open(data)?;
     let division = layout::stored_config(data)?.shards;
