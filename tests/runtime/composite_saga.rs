@@ -205,8 +205,17 @@ async fn duplicate_delivery_does_not_change_the_result() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redelivery_after_nak_does_not_change_the_result() {
     let seed = seed(1);
-    let faults = Faults { lost_responses: 0, lost_acks: 50, duplicates: 100, delays: 0 };
+    let faults = Faults { lost_responses: 0, lost_acks: 50, duplicates: 100, delays: 0, signing_panics: 0 };
     let (runtime, _setup, _world, _home) = scene(|setup| setup.faults = Some((faults, seed)), 1).await;
+    play(&runtime).await;
+    check(&runtime).await;
+    runtime.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn panic_while_a_message_is_created_loses_no_message() {
+    let faults = Faults { lost_responses: 0, lost_acks: 0, duplicates: 0, delays: 0, signing_panics: 50 };
+    let (runtime, _setup, _world, _home) = scene(|setup| setup.faults = Some((faults, seed(1))), 1).await;
     play(&runtime).await;
     check(&runtime).await;
     runtime.stop().await;

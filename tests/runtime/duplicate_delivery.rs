@@ -90,7 +90,7 @@ async fn duplicate_delivery_does_not_change_the_result() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redelivery_after_nak_does_not_change_the_result() {
     let seed = seed(1);
-    let faults = Faults { lost_responses: 0, lost_acks: 50, duplicates: 100, delays: 0 };
+    let faults = Faults { lost_responses: 0, lost_acks: 50, duplicates: 100, delays: 0, signing_panics: 0 };
     let scene = scene(1, |setup| setup.faults = Some((faults, seed))).await;
     play(&scene).await;
     scene.runtime.stop().await;

@@ -125,7 +125,8 @@ async fn spilled_inputs_survive_crashes_in_order() {
     let (mut published, mut most) = (0, 0);
     for round in 0..25 {
         config.limits.max_group_commit = [1, 3, 1024][rng.usize(..3)];
-        let faults = Faults { lost_responses: 10, lost_acks: 20, duplicates: 50, delays: 0 };
+        let faults =
+            Faults { lost_responses: 10, lost_acks: 20, duplicates: 50, delays: 0, signing_panics: 0 };
         config.faults = Some((faults, round));
         let runtime = config.start(&scene.upstreams).await;
         let count = rng.u32(1..40);

@@ -49,6 +49,7 @@ async fn simulate(seed: u64, count: usize) {
         lost_acks: rng.u8(..40),
         duplicates: rng.u8(..60),
         delays: rng.u8(..50),
+        signing_panics: rng.u8(..30),
     };
     let mut orders: Vec<PlannedOrder> = Vec::new();
     for run in 0..3 {

@@ -1,6 +1,7 @@
 //! Publishes facts and workflow commands between sagas to the bus under the id of their work item, so
 //! that the bus deduplicates repetitions.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 use std::sync::Arc;
 
@@ -56,22 +57,28 @@ pub(crate) async fn publish_all(
     }
 }
 
-/// Returns the signed message of an item; ends an item without one. If its instance cannot be read, the item
-/// returns to the relay.
+/// Returns the signed message of an item; ends an item without one. If the message cannot be created, because
+/// the instance cannot be read or the code panics, the item returns to the relay.
 fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMessage)> {
     if dispatch.origin().epoch.ended().is_stopped() {
         dispatch.abandon();
         return None;
     }
-    match message(&dispatch) {
-        Ok(Some(message)) => return Some((dispatch, bus.sign(message))),
-        Ok(None) => accept(dispatch),
-        Err(error) => {
-            let (key, trace, id) = (&dispatch.item.instance, dispatch.item.trace.as_ref(), dispatch.item.id);
-            log_instance!(ERROR, key, trace, %id, %error, "publish failed; retrying");
-            dispatch.return_to_relay();
+    // A panic that crashed the actor would lose the other items of the batch until the next start.
+    let created =
+        AssertUnwindSafe(|| Ok::<_, StoreError>(message(&dispatch)?.map(|message| bus.sign(message))));
+    let error = match catch_unwind(created) {
+        Ok(Ok(Some(message))) => return Some((dispatch, message)),
+        Ok(Ok(None)) => {
+            accept(dispatch);
+            return None;
         }
-    }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "a panic".to_owned(),
+    };
+    let (key, trace, id) = (&dispatch.item.instance, dispatch.item.trace.as_ref(), dispatch.item.id);
+    log_instance!(ERROR, key, trace, %id, error, "publish failed; retrying");
+    dispatch.return_to_relay();
     None
 }
 

@@ -24,11 +24,13 @@ pub struct Faults {
     pub duplicates: u8,
     /// The messages of a subject are delayed.
     pub delays: u8,
+    /// Signing a message panics.
+    pub signing_panics: u8,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { lost_responses: 10, lost_acks: 10, duplicates: 20, delays: 20 }
+        Self { lost_responses: 10, lost_acks: 10, duplicates: 20, delays: 20, signing_panics: 0 }
     }
 }
 
@@ -76,6 +78,12 @@ impl Bus for FaultyBus {
             return Err(Error::Unavailable("the response was lost".to_owned()));
         }
         Ok(receipts)
+    }
+
+    fn sign(&self, message: Message) -> Message {
+        let panics = self.fault_rng.faults.signing_panics;
+        assert!(panics == 0 || !self.fault_rng.occurs(panics), "injected panic");
+        self.inner.sign(message)
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {
