@@ -274,7 +274,7 @@ impl SimNode {
 async fn start_runtime(world: &World, host: &Arc<Host>, clock: &Arc<PodClock>, seed: u64) -> Runtime {
     let clock = Arc::<PodClock>::clone(clock) as Arc<dyn Clock>;
     let embedded: Arc<dyn Bus> = Arc::<orlog_bus::embedded::Embedded>::clone(&world.bus);
-    let faults = Faults { lost_responses: 5, lost_acks: 0, duplicates: 10, delays: 10 };
+    let faults = Faults { lost_responses: 5, lost_acks: 0, duplicates: 10, delays: 10, signing_panics: 0 };
     let bus: Arc<dyn Bus> = Arc::new(PodBus {
         inner: FaultyBus::new(embedded, faults, seed),
         link: Arc::clone(&host.link),
