@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_effect::LeaseEnd;
+use orlog_model::count::{Operation, count};
 use orlog_model::{Change, InstanceKey};
 use prometheus_client::metrics::counter::Counter;
 use ractor::{ActorCell, ActorId, ActorRef, ActorRuntime};
@@ -65,6 +66,7 @@ impl Incarnation {
 
     /// Starts the saga actor of a mailbox; returns `None` if this is not possible.
     fn start_saga(&self, mailbox: &Arc<Mailbox>) -> Option<ActorRef<Wake>> {
+        count(Operation::ActorStart);
         let arguments = (Arc::clone(mailbox), Arc::clone(&self.sagas));
         ActorRuntime::spawn_linked_instant(None, SagaActor, arguments, self.shard.clone())
             .map(|(actor, _)| actor)

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use compact_str::CompactString;
 use orlog_effect::{Dispatcher, ExecutionProgress, ExecutionResult, StopToken};
+use orlog_model::count::{Operation, count};
 use orlog_model::{Change, Clock, DeadLetter, Input, OutboxKey, TenantId, TraceParent, WorkItem, WorkResult};
 use orlog_store::Reader;
 use ractor::ActorRef;
@@ -99,6 +100,7 @@ pub(crate) struct DispatchOrigin {
 
 impl DispatchOrigin {
     fn send(&self, message: RelayMessage) {
+        count(Operation::ActorMessage);
         // An error means that the relay is gone; the next one reads the outbox from the start.
         drop(self.relay.cast(message));
     }

@@ -4,6 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use orlog_model::count::{self, Operation};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
@@ -35,7 +36,7 @@ impl WorkMailbox {
         if queue.is_closed {
             return Err(dispatches);
         }
-        self.depth.inc_by(count(&dispatches));
+        self.depth.inc_by(length(&dispatches));
         if queue.items.is_empty() {
             queue.items = dispatches;
             drop(queue);
@@ -59,7 +60,7 @@ impl WorkMailbox {
                 std::mem::replace(&mut queue.items, rest)
             };
             if !taken.is_empty() {
-                self.depth.dec_by(count(&taken));
+                self.depth.dec_by(length(&taken));
                 return Some(taken);
             }
             self.filled.notified().await;
@@ -72,17 +73,18 @@ impl WorkMailbox {
         queue.is_closed = true;
         let items = std::mem::take(&mut queue.items);
         drop(queue);
-        self.depth.dec_by(count(&items));
+        self.depth.dec_by(length(&items));
         self.filled.notify_one();
         items
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkQueue> {
+        count::count(Operation::Lock);
         // The queue is consistent after every statement.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn count(items: &[WorkDispatch]) -> i64 {
+fn length(items: &[WorkDispatch]) -> i64 {
     i64::try_from(items.len()).unwrap_or(i64::MAX)
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use orlog_model::count::{Operation, count};
 use orlog_model::{Change, Input, Instance, InstanceKey};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::Notify;
@@ -111,6 +112,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, MailboxState> {
+        count(Operation::Lock);
         self.inner.lock().expect("no code panics while it holds this lock")
     }
 
@@ -124,7 +126,7 @@ impl Mailbox {
         inner.idle_since = None;
         let first = inner.queue.len() == 1;
         match &inner.actor {
-            Some(actor) if !first || actor.cast(Wake).is_ok() => PushResult::Queued,
+            Some(actor) if !first || wake(actor) => PushResult::Queued,
             Some(_) | None => PushResult::NeedsActorStart,
         }
     }
@@ -132,13 +134,13 @@ impl Mailbox {
     /// Calls `start` to start an actor unless a live actor exists, and wakes it.
     pub(crate) fn ensure_actor(&self, start: impl FnOnce() -> Option<ActorRef<Wake>>) {
         let mut inner = self.lock();
-        let alive = inner.actor.as_ref().is_some_and(|actor| actor.cast(Wake).is_ok());
+        let alive = inner.actor.as_ref().is_some_and(wake);
         if !alive && !inner.closed {
             inner.actor = start();
             if let Some(actor) = &inner.actor {
                 // The mailbox of a new actor is open; if the actor crashed immediately, its supervisor notifies the
                 // shard.
-                drop(actor.cast(Wake));
+                wake(actor);
             }
         }
     }
@@ -320,6 +322,12 @@ impl Mailbox {
 
 /// Stop reason of a saga actor whose mailbox is closed.
 pub(crate) const PASSIVATED: &str = "passivated";
+
+/// Wakes the actor; returns `false` if it has stopped.
+fn wake(actor: &ActorRef<Wake>) -> bool {
+    count(Operation::ActorMessage);
+    actor.cast(Wake).is_ok()
+}
 
 fn close(inner: &mut MailboxState) {
     inner.closed = true;

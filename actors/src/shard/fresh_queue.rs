@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use orlog_model::count::{Operation, count};
 use orlog_model::{Change, Commit, OutboxKey, WorkItem};
 use ractor::{ActorRef, Message};
 use tokio::sync::Notify;
@@ -82,6 +83,7 @@ impl<T> FreshQueue<T> {
         wake: impl Fn() -> M + Send,
     ) -> Result<(), String> {
         while actor.cast(wake()).is_ok() {
+            count(Operation::ActorMessage);
             self.wait_filled().await;
         }
         Ok(())
@@ -100,6 +102,7 @@ impl<T> FreshQueue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, FreshBatch<T>> {
+        count(Operation::Lock);
         // The batch is consistent after every statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

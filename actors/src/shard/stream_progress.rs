@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orlog_bus::{Acker, Consumer, StreamAnomaly};
+use orlog_model::count::{Operation, count};
 use orlog_model::{Change, CheckpointKey, StreamPosition};
 use uuid::Uuid;
 
@@ -114,6 +115,7 @@ impl StreamProgress {
     }
 
     fn state(&self) -> MutexGuard<'_, ProgressState> {
+        count(Operation::Lock);
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

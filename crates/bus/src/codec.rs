@@ -16,6 +16,7 @@ mod envelope;
 mod error;
 mod structured;
 
+use orlog_model::count::{Operation, count};
 use orlog_model::{Event, Timestamp};
 use serde_json::Value;
 
@@ -38,6 +39,7 @@ pub use structured::from_structured;
 /// # Errors
 /// If the message is not a valid event; the text gives the reason.
 pub fn decode(message: &Message, published_at: Timestamp) -> Result<Event, DecodeError> {
+    count(Operation::EventDecode);
     let size = message.size();
     if size > MAX_MESSAGE_BYTES {
         return Err(DecodeError::TooLarge { size, limit: MAX_MESSAGE_BYTES });

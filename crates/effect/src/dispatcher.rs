@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use orlog_model::count::{Operation, count};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -33,6 +34,7 @@ impl LeaseEnd {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        count(Operation::Lock);
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

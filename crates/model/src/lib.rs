@@ -5,6 +5,7 @@
 
 mod clock;
 mod commit;
+pub mod count;
 mod dead_letter;
 mod dedupe_key;
 mod deployment;

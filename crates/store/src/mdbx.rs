@@ -19,6 +19,8 @@ use libmdbx::{
     SyncMode, TableFlags, Transaction, WriteFlags,
 };
 
+use orlog_model::count::{Operation, count};
+
 use crate::encoding::checksum;
 use crate::encoding::range::RowVisitor;
 use crate::error::Error;
@@ -82,6 +84,7 @@ impl Mdbx {
     ) -> libmdbx::Result<()> {
         let (mut cursor, mut sealed) = (txn.cursor(self.handle(table))?, Vec::new());
         for (key, row) in memtable.table(table) {
+            count(Operation::TableWrite);
             match row {
                 Some(value) => {
                     checksum::seal(&mut sealed, table, key, value);

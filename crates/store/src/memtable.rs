@@ -10,6 +10,7 @@ use std::ops::Bound;
 use std::time::Instant;
 
 use bytes::Bytes;
+use orlog_model::count::{Operation, count};
 
 use crate::encoding::record::{self, RowOp, StoreState};
 use crate::error::Error;
@@ -128,6 +129,7 @@ impl Memtable {
     }
 
     fn change(&mut self, op: RowOp<'_>, record: &Bytes) {
+        count(Operation::MemtableWrite);
         let part = |slice: &[u8]| record.slice_ref(slice);
         match op {
             RowOp::Insert(table, key, value) => self.put(table, part(key), MemtableEntry::New(part(value))),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use orlog_journal::DurablePosition;
+use orlog_model::count::{Operation, count};
 use tokio::sync::watch;
 
 use crate::encoding::keys::KeyEncoder;
@@ -81,6 +82,7 @@ impl Shared {
 
     /// Returns a guard of the current tables. Commits wait until it is dropped.
     pub(crate) fn read_guard(&self) -> RwLockReadGuard<'_, Option<MergedTables>> {
+        count(Operation::Lock);
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,6 +95,7 @@ impl Shared {
     }
 
     fn exclusive(&self) -> RwLockWriteGuard<'_, Option<MergedTables>> {
+        count(Operation::Lock);
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use orlog_model::count::{Operation, count};
 use orlog_model::{
     ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DeadLetterOriginal, DedupeKey, DefinitionRef,
     Deployment, Input, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition,
@@ -280,6 +281,7 @@ impl<'a> ChangeTranslator<'a> {
     fn add_work(&mut self, item: &WorkItem) -> Result<(), Error> {
         let outbox_key = OutboxKey { destination: item.destination(), sequence: self.next_sequence() };
         self.store_state.outbox_depth += 1;
+        count(Operation::WorkItemEncode);
         self.work.push(outbox_key.sequence);
         self.insert(Table::Outbox, &keys::outbox(&outbox_key), item)
     }

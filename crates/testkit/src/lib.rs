@@ -16,6 +16,7 @@ pub mod nats_server;
 pub mod oracle;
 pub mod otlp_collector;
 pub mod provider_suite;
+pub mod publish_sink;
 pub mod raw_nats;
 pub mod runtime;
 pub mod sagas;

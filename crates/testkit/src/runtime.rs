@@ -26,6 +26,7 @@ use orlog_store::{Error as StoreError, Options as StoreOptions, Reader};
 use crate::SimClock;
 use crate::fake_upstreams::{FakeBehavior, FakeUpstreams};
 use crate::faulty_bus::{Faults, FaultyBus};
+use crate::publish_sink::PublishSink;
 use crate::sagas::PlannedOrder;
 use crate::wait::{POLL_INTERVAL, WAIT_TIMEOUT};
 
@@ -52,6 +53,8 @@ pub struct TestRuntimeConfig {
     pub observer: Option<Arc<dyn CommitObserver>>,
     /// Bus faults and their seed.
     pub faults: Option<(Faults, u64)>,
+    /// The messages that the runtime publishes are discarded.
+    pub discards_published: bool,
     /// Upstreams in addition to the fake ones.
     pub more_upstreams: Vec<Upstream>,
 }
@@ -115,6 +118,7 @@ impl TestRuntimeConfig {
             disk: Arc::new(LocalDisk),
             observer: None,
             faults: None,
+            discards_published: false,
             more_upstreams: Vec::new(),
         }
     }
@@ -133,6 +137,7 @@ impl TestRuntimeConfig {
             None => inner_bus,
         };
         upstreams.connect(Some(Arc::clone(&bus)));
+        let bus = if self.discards_published { Arc::new(PublishSink(bus)) } else { bus };
         let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
         let all = [upstreams.upstreams(), self.more_upstreams.clone()].concat();
         let catalog = Arc::new(Catalog::new(all, &self.clock, &observer).expect("a valid catalog"));

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use orlog_model::Event;
+use orlog_model::count::{Operation, count};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::envelope::SOURCE_PREFIX;
@@ -20,6 +21,7 @@ const INVALID_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 /// Never: a JSON value can always be serialized.
 #[must_use]
 pub fn encode(event: &Event, subject: impl Into<String>) -> Message {
+    count(Operation::EventEncode);
     let body = serde_json::to_vec(&event.data).expect("a JSON value has string keys only");
     Message {
         subject: subject.into(),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orlog_model::TenantId;
+use orlog_model::count::{Operation, count};
 use tokio::sync::oneshot;
 
 use crate::limits::fair_queue::FairQueue;
@@ -126,6 +127,7 @@ impl ConcurrencyLimiter {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // The counts are consistent after every statement.
+        count(Operation::Lock);
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,6 +6,7 @@
 mod format1;
 mod step_entry;
 
+use orlog_model::count::{Operation, count};
 use orlog_model::{CorrelationId, EventType, Name, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -121,6 +122,7 @@ impl State {
     }
 
     pub(super) fn decode(bytes: &[u8], steps: usize) -> Result<Self, ProgramError> {
+        count(Operation::StateDecode);
         let unreadable = |error: rmp_serde::decode::Error| ProgramError::InvalidState(error.to_string());
         let state: Self = match bytes.get(1) {
             Some(1) => rmp_serde::from_slice::<Format1>(bytes).map_err(unreadable)?.into(),
@@ -154,6 +156,7 @@ impl State {
     }
 
     pub(super) fn encode(&self) -> Result<Vec<u8>, ProgramError> {
+        count(Operation::StateEncode);
         let mut bytes = Vec::with_capacity(256);
         rmp_serde::encode::write(&mut bytes, self)
             .map_err(|error| ProgramError::InvalidState(error.to_string()))?;

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use orlog_model::count::{Operation, count};
 use serde::de::{DeserializeOwned, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -27,6 +28,9 @@ pub(crate) fn encode<T: Serialize>(buffer: &mut Vec<u8>, value: &T) {
 pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<T, Error> {
     let corrupt =
         |reason: String| Error::Corrupt { location: format!("a value of table {}", table.name()), reason };
+    if table == Table::Outbox {
+        count(Operation::WorkItemDecode);
+    }
     match bytes.split_first() {
         Some((&FORMAT, body)) => rmp_serde::from_slice(body).map_err(|error| corrupt(error.to_string())),
         Some((format, _)) => {
