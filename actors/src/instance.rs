@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::instance::completion::{Completion, ControlReply};
 use crate::instance::live_instances::LiveInstances;
-use crate::instance::mailbox::{Envelope, Mailbox, PushResult, Wake};
+use crate::instance::mailbox::{Envelope, Mailbox, PushResult, SagaMessage};
 use crate::instance::saga::SagaActor;
 use crate::instance::saga::state::SagaDependencies;
 use crate::shard::epoch::ShardEpoch;
@@ -64,13 +64,21 @@ impl Incarnation {
         &self.sagas.committer
     }
 
-    /// Starts the saga actor of a mailbox; returns `None` if this is not possible.
-    fn start_saga(&self, mailbox: &Arc<Mailbox>) -> Option<ActorRef<Wake>> {
+    /// Makes a saga actor serve a mailbox: an idle one or a new one. Returns `None` if this is not possible.
+    fn start_saga(&self, mailbox: &Arc<Mailbox>) -> Option<ActorRef<SagaMessage>> {
+        let serves = |actor: &ActorRef<_>| mailbox::send(actor, SagaMessage::Serve(Arc::clone(mailbox)));
+        while let Some(idle) = self.sagas.idle_actors.take() {
+            if serves(&idle) {
+                return Some(idle);
+            }
+        }
         count(Operation::ActorStart);
-        let arguments = (Arc::clone(mailbox), Arc::clone(&self.sagas));
+        let arguments = Arc::clone(&self.sagas);
         ActorRuntime::spawn_linked_instant(None, SagaActor, arguments, self.shard.clone())
             .map(|(actor, _)| actor)
             .inspect_err(|error| log_instance!(ERROR, mailbox.key, None, %error, "cannot start a saga actor"))
+            // If the new actor crashed immediately, its supervisor notifies the shard.
+            .inspect(|actor| _ = serves(actor))
             .ok()
     }
 }

@@ -29,8 +29,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::instance::Incarnation;
 use crate::instance::completion::Completion;
-use crate::instance::mailbox::PASSIVATED;
 use crate::instance::saga::state::SagaDependencies;
+use crate::instance::saga::{EXCESS, IdleActors};
 use crate::shard::armed_timers::TimerChange;
 use crate::shard::dead_letter_publisher::DeadLetterPublisher;
 use crate::shard::event_source::EventSource;
@@ -156,7 +156,7 @@ impl Actor for ShardActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match exit_of(event) {
-            Some((_, reason)) if reason == PASSIVATED => Ok(()),
+            Some((_, reason)) if reason == EXCESS => Ok(()),
             Some((child, reason)) => state.handle_crash(&child, &reason),
             None => Ok(()),
         }
@@ -194,6 +194,7 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
     let ShardTemplate { programs, clock, node, limits, metrics, tracer, .. } = &*shard.shared;
     SagaDependencies {
         committer,
+        idle_actors: IdleActors::default(),
         live: Arc::clone(&shard.live),
         quarantined: Arc::clone(&shard.quarantined),
         reader: shard.reader.clone(),
@@ -208,7 +209,7 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
     }
 }
 
-fn relay_arguments(shard: &RunningShard, fresh: Arc<FreshQueue<StoredWork>>) -> relay::Arguments {
+fn relay_arguments(shard: &RunningShard, fresh: Arc<FreshQueue<Box<StoredWork>>>) -> relay::Arguments {
     let ShardTemplate { providers, clock, node, limits, metrics, tracer, .. } = &*shard.shared;
     relay::Arguments {
         registry: Arc::clone(&shard.registry),

@@ -1,5 +1,5 @@
 //! Providers: each work item goes to the mailbox of its upstream; the provider actor executes it in a task
-//! of its own and reports the outcome.
+//! of its own, or at once if that does not wait, and reports the outcome.
 //!
 //! The effect executor applies circuit breaker, limits, backoff and deadlines. A task ends with its work
 //! item or with the epoch of its shard, not with the actor that started it: a crashed provider loses
@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::task::Poll;
 use std::time::Instant;
 
 use compact_str::CompactString;
@@ -28,6 +29,9 @@ use crate::effects::work_dispatch::{WindowKey, WorkDispatch};
 use crate::effects::work_mailbox::WorkMailbox;
 use crate::supervision::TaskKind;
 use crate::telemetry::metrics::{ActorKind, Metrics, OutcomeMetrics};
+
+/// Maximum number of items that a provider starts before it yields to other actors.
+const MAX_BATCH: usize = 64;
 
 /// Provider actor.
 pub(crate) struct Provider;
@@ -100,7 +104,7 @@ impl ProviderRegistry {
         } else {
             let Some(executor) = self.catalog.executor_for(destination) else {
                 return dispatches.into_iter().for_each(|dispatch| {
-                    let outcome = self.catalog.unroutable_outcome(&dispatch.item);
+                    let outcome = self.catalog.unroutable_outcome(&dispatch.work.item);
                     dispatch.complete(ExecutionResult::without_attempt(outcome), false);
                 });
             };
@@ -124,7 +128,7 @@ impl ProviderRegistry {
     pub(crate) fn retire(&self, executor: &EffectExecutor) {
         let mailbox = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner).remove(&executor.id());
         for dispatch in mailbox.into_iter().flat_map(|mailbox| mailbox.close()) {
-            let destination = dispatch.key.destination.clone();
+            let destination = dispatch.work.key.destination.clone();
             self.route(&destination, vec![dispatch]);
         }
     }
@@ -132,7 +136,7 @@ impl ProviderRegistry {
     /// Registers a work item as in flight. If it is already in flight, the later dispatch waits until the
     /// earlier one ends.
     fn start(&self, mut dispatch: WorkDispatch) -> Option<WorkDispatch> {
-        match self.in_flight.entry(dispatch.item.id) {
+        match self.in_flight.entry(dispatch.work.item.id) {
             Entry::Occupied(mut later) => {
                 // Whatever the result of the first dispatch is, an attempt may have been made.
                 dispatch.progress.in_doubt = true;
@@ -161,13 +165,32 @@ pub(crate) async fn provide(
     registry: Arc<ProviderRegistry>,
 ) -> Result<(), String> {
     let outcomes = registry.metrics.effects.outcomes(&executor.upstream().name);
-    while let Some(dispatches) = mailbox.take(usize::MAX).await {
+    while let Some(dispatches) = mailbox.take(MAX_BATCH).await {
         for dispatch in dispatches.into_iter().filter_map(|dispatch| registry.start(dispatch)) {
+            let completes_at_once = executor.upstream().provider.completes_at_once(&dispatch.work.item);
             let (executor, registry) = (Arc::clone(&executor), Arc::clone(&registry));
-            tokio::spawn(execute(dispatch, executor, registry, Arc::clone(&outcomes)));
+            let execution = execute(dispatch, executor, registry, Arc::clone(&outcomes));
+            if completes_at_once {
+                execute_at_once(execution).await;
+            } else {
+                tokio::spawn(execution);
+            }
         }
+        // An execution that completes at once does not yield.
+        tokio::task::yield_now().await;
     }
     Ok(())
+}
+
+/// Polls an execution once, which usually completes it; the rest is a task. Never waits: the caller holds items
+/// that nothing else would execute.
+async fn execute_at_once(execution: impl Future<Output = ()> + Send + 'static) {
+    let mut execution = Box::pin(AssertUnwindSafe(execution).catch_unwind());
+    match futures::poll!(execution.as_mut()) {
+        Poll::Ready(Ok(())) => {}
+        Poll::Ready(Err(_panic)) => tracing::error!("the execution of an effect panicked"),
+        Poll::Pending => drop(tokio::spawn(execution)),
+    }
 }
 
 /// Executes one item and ends its dispatch.
@@ -177,12 +200,12 @@ async fn execute(
     registry: Arc<ProviderRegistry>,
     outcomes: Arc<OutcomeMetrics>,
 ) {
-    let (id, started, progress) = (dispatch.item.id, Instant::now(), dispatch.progress);
+    let (id, started, progress) = (dispatch.work.item.id, Instant::now(), dispatch.progress);
     // If the execution panics or is cancelled, an attempt may have been in flight.
     dispatch.progress.in_doubt = true;
     let epoch = Arc::clone(&dispatch.origin().epoch);
-    let WorkDispatch { item, place, .. } = &mut dispatch;
-    let execution = AssertUnwindSafe(executor.continue_from(item, progress, place)).catch_unwind();
+    let WorkDispatch { work, place, .. } = &mut dispatch;
+    let execution = AssertUnwindSafe(executor.continue_from(&mut work.item, progress, place)).catch_unwind();
     let result = tokio::select! {
         biased;
         result = execution => result,
@@ -194,7 +217,8 @@ async fn execute(
     match result {
         Ok(Ok(done)) => {
             outcomes.count(&done.outcome, started.elapsed());
-            let silent = done.outcome == WorkOutcome::Accepted && !requires_acceptance(&dispatch.item.work);
+            let silent =
+                done.outcome == WorkOutcome::Accepted && !requires_acceptance(&dispatch.work.item.work);
             dispatch.complete(done, silent);
             registry.end(id);
         }
@@ -205,7 +229,7 @@ async fn execute(
         Ok(Err(progress)) => {
             dispatch.progress = progress;
             registry.end(id);
-            let destination = dispatch.key.destination.clone();
+            let destination = dispatch.work.key.destination.clone();
             registry.route(&destination, vec![dispatch]);
         }
         Err(_panic) => {

@@ -76,7 +76,8 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMe
         Ok(Err(error)) => error.to_string(),
         Err(_) => "a panic".to_owned(),
     };
-    let (key, trace, id) = (&dispatch.item.instance, dispatch.item.trace.as_ref(), dispatch.item.id);
+    let (key, trace, id) =
+        (&dispatch.work.item.instance, dispatch.work.item.trace.as_ref(), dispatch.work.item.id);
     log_instance!(ERROR, key, trace, %id, error, "publish failed; retrying");
     dispatch.return_to_relay();
     None
@@ -85,7 +86,7 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMe
 /// Ends an item whose message the bus rejects permanently. The parent of a child saga that cannot be
 /// started receives a failure; any other message becomes a dead letter.
 fn reject(dispatch: WorkDispatch, message: BusMessage, error: &BusError) {
-    let (reason, item) = (DeadLetterReason::BusRejected, &dispatch.item);
+    let (reason, item) = (DeadLetterReason::BusRejected, &dispatch.work.item);
     let (key, trace, id) = (&item.instance, item.trace.as_ref(), item.id);
     log_instance!(ERROR, key, trace, %id, %error, "the bus rejected a message permanently");
     if matches!(item.work, Work::StartChild(_)) {
@@ -106,7 +107,7 @@ fn accept(dispatch: WorkDispatch) {
 }
 
 fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {
-    let item = &dispatch.item;
+    let item = &dispatch.work.item;
     let key = |saga: &SagaName, correlation: &CorrelationId| InstanceKey {
         tenant: item.instance.tenant.clone(),
         saga: saga.clone(),
@@ -135,7 +136,7 @@ fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {
 /// Returns the number of ancestors of the requesting saga, and the user who started it. Both are constant, so
 /// they are not stored in every item.
 fn ancestry(dispatch: &WorkDispatch) -> Result<(u16, Option<String>), StoreError> {
-    let instance = dispatch.origin().reader.instance(&dispatch.item.instance)?;
+    let instance = dispatch.origin().reader.instance(&dispatch.work.item.instance)?;
     let Some(instance) = instance else { return Ok((0, None)) };
     let depth = instance.parent.map_or(0, |parent| parent.depth);
     Ok((depth, instance.users.and_then(|users| users.started_by)))

@@ -11,7 +11,7 @@ use std::time::Instant;
 use compact_str::CompactString;
 use orlog_effect::{Dispatcher, ExecutionProgress, ExecutionResult, StopToken};
 use orlog_model::count::{Operation, count};
-use orlog_model::{Change, Clock, DeadLetter, Input, OutboxKey, TenantId, TraceParent, WorkItem, WorkResult};
+use orlog_model::{Change, Clock, DeadLetter, Input, OutboxKey, TenantId, TraceParent, WorkResult};
 use orlog_store::Reader;
 use ractor::ActorRef;
 
@@ -156,11 +156,10 @@ impl Dispatcher for WindowPlace {
 /// A dispatched work item; see the module documentation.
 #[must_use]
 pub(crate) struct WorkDispatch {
-    pub(crate) item: WorkItem,
+    pub(crate) work: Box<StoredWork>,
     /// Progress of earlier dispatches; in doubt if an attempt may have been in flight when the process
     /// crashed.
     pub(crate) progress: ExecutionProgress,
-    pub(crate) key: OutboxKey,
     pub(crate) place: WindowPlace,
     /// Parent span and time of the dispatch, if the item is traced.
     span: Option<(TraceParent, Instant)>,
@@ -171,13 +170,13 @@ impl WorkDispatch {
     pub(crate) fn new(
         origin: &Arc<DispatchOrigin>,
         window: Arc<Window>,
-        (key, mut item): StoredWork,
+        mut work: Box<StoredWork>,
         progress: ExecutionProgress,
     ) -> Self {
         origin.metrics.dispatched.inc();
-        let parent = origin.tracer.as_ref().and_then(|_| trace_context::start_work_span(&mut item));
+        let parent = origin.tracer.as_ref().and_then(|_| trace_context::start_work_span(&mut work.item));
         let span = parent.map(|parent| (parent, Instant::now()));
-        Self { item, progress, key, place: WindowPlace::enter(window, Arc::clone(origin)), span }
+        Self { work, progress, place: WindowPlace::enter(window, Arc::clone(origin)), span }
     }
 
     /// Returns the origin of the dispatch.
@@ -189,7 +188,8 @@ impl WorkDispatch {
     /// row is removed.
     pub(crate) fn complete(self, done: ExecutionResult, silent: bool) {
         self.trace(&done);
-        let Self { item, key, place, .. } = self;
+        let Self { work, place, .. } = self;
+        let StoredWork { key, item } = *work;
         let DispatchOrigin { registry, clock, .. } = &*place.origin;
         let stored = if silent {
             registry.submit(Submission::new(Change::Settle(key), Completion::None))
@@ -214,19 +214,19 @@ impl WorkDispatch {
 
     /// Completes the item without a result: its message becomes a dead letter.
     pub(crate) fn dead_letter(self, dead_letter: DeadLetter) {
-        let Self { key, place, .. } = self;
+        let Self { work, place, .. } = self;
         let DispatchOrigin { registry, clock, metrics, .. } = &*place.origin;
         let stored = Submission::dead_letter(dead_letter, clock.now(), metrics, Completion::None);
         // An error means that the incarnation has ended; the next one dispatches the item again.
-        drop(registry.submit(Submission { extra: Some(Change::Settle(key)), ..stored }));
+        drop(registry.submit(Submission { extra: Some(Change::Settle(work.key)), ..stored }));
         place.leave();
     }
 
     /// Returns the item unfinished; the relay dispatches it again.
     pub(crate) fn return_to_relay(self) {
-        let Self { key, progress, place, .. } = self;
+        let Self { work, progress, place, .. } = self;
         let waiting = place.origin.metrics.messages_enqueued(ActorKind::Relay, 1);
-        place.origin.send(RelayMessage::Returned(key, progress, waiting));
+        place.origin.send(RelayMessage::Returned(work.key, progress, waiting));
         place.leave();
     }
 
@@ -239,7 +239,7 @@ impl WorkDispatch {
     fn trace(&self, done: &ExecutionResult) {
         if let (Some(tracer), Some((parent, started))) = (&self.place.origin.tracer, &self.span) {
             tracer.finished(&FinishedWork {
-                item: &self.item,
+                item: &self.work.item,
                 parent,
                 executed_by: ExecutedBy::LocalNode,
                 outcome: &done.outcome,

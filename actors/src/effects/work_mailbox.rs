@@ -2,6 +2,7 @@
 //!
 //! A crashed actor loses no queued item: its successor continues with the same mailbox.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orlog_model::count::{self, Operation};
@@ -20,7 +21,7 @@ pub(crate) struct WorkMailbox {
 
 #[derive(Default)]
 struct WorkQueue {
-    items: Vec<WorkDispatch>,
+    items: VecDeque<WorkDispatch>,
     is_closed: bool,
 }
 
@@ -31,18 +32,17 @@ impl WorkMailbox {
     }
 
     /// Appends items; returns them if the mailbox is closed.
-    pub(crate) fn push(&self, mut dispatches: Vec<WorkDispatch>) -> Result<(), Vec<WorkDispatch>> {
+    pub(crate) fn push(&self, dispatches: Vec<WorkDispatch>) -> Result<(), Vec<WorkDispatch>> {
         let mut queue = self.lock();
         if queue.is_closed {
             return Err(dispatches);
         }
         self.depth.inc_by(length(&dispatches));
-        if queue.items.is_empty() {
-            queue.items = dispatches;
-            drop(queue);
+        let was_empty = queue.items.is_empty();
+        queue.items.extend(dispatches);
+        drop(queue);
+        if was_empty {
             self.filled.notify_one();
-        } else {
-            queue.items.append(&mut dispatches);
         }
         Ok(())
     }
@@ -50,14 +50,13 @@ impl WorkMailbox {
     /// Waits for items and takes up to `limit`; returns `None` if the mailbox is closed.
     pub(crate) async fn take(&self, limit: usize) -> Option<Vec<WorkDispatch>> {
         loop {
-            let taken = {
+            let taken: Vec<_> = {
                 let mut queue = self.lock();
                 if queue.is_closed {
                     return None;
                 }
                 let count = limit.min(queue.items.len());
-                let rest = queue.items.split_off(count);
-                std::mem::replace(&mut queue.items, rest)
+                queue.items.drain(..count).collect()
             };
             if !taken.is_empty() {
                 self.depth.dec_by(length(&taken));
@@ -71,7 +70,7 @@ impl WorkMailbox {
     pub(crate) fn close(&self) -> Vec<WorkDispatch> {
         let mut queue = self.lock();
         queue.is_closed = true;
-        let items = std::mem::take(&mut queue.items);
+        let items = Vec::from(std::mem::take(&mut queue.items));
         drop(queue);
         self.depth.dec_by(length(&items));
         self.filled.notify_one();

@@ -3,7 +3,7 @@
 //! Inputs are queued here in order; the actor only receives a wake-up. If an actor crashes, no input is
 //! lost: the next actor continues with the same queue, and the first input keeps its attempt count.
 //! Passivation closes the mailbox under the lock that senders take, so that no input is added in
-//! between.
+//! between; its actor then serves another mailbox.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,8 +16,15 @@ use tokio::sync::Notify;
 
 use crate::instance::completion::Completion;
 
-/// The only message of a saga actor: its mailbox has inputs.
-pub(crate) struct Wake;
+/// Message to a saga actor.
+pub(crate) enum SagaMessage {
+    /// Serve this mailbox.
+    Serve(Arc<Mailbox>),
+    /// The mailbox has inputs.
+    Wake,
+    /// The mailbox is closed.
+    Release,
+}
 
 /// Input in transit to an instance.
 pub(crate) struct Envelope {
@@ -54,7 +61,7 @@ pub(crate) struct Mailbox {
 #[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
 struct MailboxState {
     queue: VecDeque<Envelope>,
-    actor: Option<ActorRef<Wake>>,
+    actor: Option<ActorRef<SagaMessage>>,
     /// Number of commits that are not durable yet.
     pending: usize,
     /// The instance has ended and need not stay in memory.
@@ -131,17 +138,12 @@ impl Mailbox {
         }
     }
 
-    /// Calls `start` to start an actor unless a live actor exists, and wakes it.
-    pub(crate) fn ensure_actor(&self, start: impl FnOnce() -> Option<ActorRef<Wake>>) {
+    /// Wakes the actor; without a live actor, calls `start` to obtain one that serves the mailbox.
+    pub(crate) fn ensure_actor(&self, start: impl FnOnce() -> Option<ActorRef<SagaMessage>>) {
         let mut inner = self.lock();
         let alive = inner.actor.as_ref().is_some_and(wake);
         if !alive && !inner.closed {
             inner.actor = start();
-            if let Some(actor) = &inner.actor {
-                // The mailbox of a new actor is open; if the actor crashed immediately, its supervisor notifies the
-                // shard.
-                wake(actor);
-            }
         }
     }
 
@@ -166,6 +168,9 @@ impl Mailbox {
     /// is not returned.
     pub(crate) fn start_attempt(&self) -> Option<(Arc<Input>, u32)> {
         let mut inner = self.lock();
+        if inner.closed {
+            return None;
+        }
         let spilled = inner.spilled;
         let front = inner.queue.front_mut().filter(|front| !(spilled && front.is_from_stream()))?;
         front.attempts += 1;
@@ -320,18 +325,20 @@ impl Mailbox {
     }
 }
 
-/// Stop reason of a saga actor whose mailbox is closed.
-pub(crate) const PASSIVATED: &str = "passivated";
-
 /// Wakes the actor; returns `false` if it has stopped.
-fn wake(actor: &ActorRef<Wake>) -> bool {
+fn wake(actor: &ActorRef<SagaMessage>) -> bool {
+    send(actor, SagaMessage::Wake)
+}
+
+/// Sends a message to a saga actor; returns `false` if it has stopped.
+pub(crate) fn send(actor: &ActorRef<SagaMessage>, message: SagaMessage) -> bool {
     count(Operation::ActorMessage);
-    actor.cast(Wake).is_ok()
+    actor.cast(message).is_ok()
 }
 
 fn close(inner: &mut MailboxState) {
     inner.closed = true;
     if let Some(actor) = inner.actor.take() {
-        actor.stop(Some(PASSIVATED.to_owned()));
+        send(&actor, SagaMessage::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! Saga actor of one live instance: takes inputs from its mailbox in order, computes transitions, and
+//! Saga actor: serves one live instance after another. It takes inputs from its mailbox in order, computes transitions, and
 //! submits the commits.
 //!
 //! It processes the next input while earlier commits are not durable yet; no output leaves the process
@@ -12,7 +12,7 @@ mod buffered;
 mod decision;
 pub(crate) mod state;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlog_engine::{Decision, Rejection};
@@ -21,11 +21,15 @@ use orlog_store::Error as StoreError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::instance::completion::ControlError;
-use crate::instance::mailbox::{Mailbox, Wake};
+use crate::instance::mailbox::SagaMessage;
 use crate::instance::saga::state::{SagaDependencies, State};
 use crate::shard::submission::Submission;
 use crate::telemetry::log_instance;
 
+/// Maximum number of idle actors.
+const MAX_IDLE_ACTORS: usize = 256;
+/// Stop reason of an actor when there are enough idle ones.
+pub(crate) const EXCESS: &str = "excess";
 /// Maximum number of inputs that the actor processes before it yields to other actors.
 const MAX_INPUTS_PER_TURN: usize = 64;
 /// Delay before a failed read is retried; it doubles up to the maximum.
@@ -35,23 +39,69 @@ const MAX_READ_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Saga actor.
 pub(crate) struct SagaActor;
 
+/// A saga actor, and the state of the instance that it serves.
+pub(crate) struct Serving {
+    own: Arc<SagaDependencies>,
+    state: Option<State>,
+}
+
 impl Actor for SagaActor {
-    type Msg = Wake;
-    type State = State;
-    type Arguments = (Arc<Mailbox>, Arc<SagaDependencies>);
+    type Msg = SagaMessage;
+    type State = Serving;
+    type Arguments = Arc<SagaDependencies>;
 
     async fn pre_start(
         &self,
-        _: ActorRef<Wake>,
-        (mailbox, dependencies): Self::Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        Ok(State::new(mailbox, dependencies))
+        _: ActorRef<SagaMessage>,
+        own: Self::Arguments,
+    ) -> Result<Serving, ActorProcessingErr> {
+        Ok(Serving { own, state: None })
     }
 
-    async fn handle(&self, _: ActorRef<Wake>, _: Wake, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.process_all().await?;
-        state.own.live.check_idle(&state.mailbox);
+    async fn handle(
+        &self,
+        myself: ActorRef<SagaMessage>,
+        message: SagaMessage,
+        serving: &mut Serving,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            SagaMessage::Serve(mailbox) => {
+                serving.state = Some(State::new(mailbox, Arc::clone(&serving.own)))
+            }
+            SagaMessage::Wake => {}
+            SagaMessage::Release => {
+                serving.state = None;
+                if let Some(excess) = serving.own.idle_actors.put(myself) {
+                    excess.stop(Some(EXCESS.to_owned()));
+                }
+            }
+        }
+        if let Some(state) = &mut serving.state {
+            state.process_all().await?;
+            state.own.live.check_idle(&state.mailbox);
+        }
         Ok(())
+    }
+}
+
+/// Saga actors of an incarnation that serve no mailbox: a new mailbox needs no new actor.
+#[derive(Default)]
+pub(crate) struct IdleActors(Mutex<Vec<ActorRef<SagaMessage>>>);
+
+impl IdleActors {
+    /// Takes an idle actor, if there is one.
+    pub(super) fn take(&self) -> Option<ActorRef<SagaMessage>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Adds an idle actor; returns it if there are enough.
+    fn put(&self, actor: ActorRef<SagaMessage>) -> Option<ActorRef<SagaMessage>> {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() >= MAX_IDLE_ACTORS {
+            return Some(actor);
+        }
+        idle.push(actor);
+        None
     }
 }
 
@@ -122,13 +172,13 @@ impl State {
         match self.subject().decide(&input, attempts) {
             Decision::Commit(mut commit) => {
                 let decided = self.follow(&mut commit, &input, started);
-                self.finish_with(*commit, decided, None);
+                self.finish_with(commit, decided, None);
             }
             Decision::Ignore { reason, cleanup: Some(commit) } => {
                 self.own.metrics.ignored.inc();
                 log_instance!(DEBUG, self.mailbox.key, input.trace(), input = input.label(), %reason, "ignored");
                 self.trace_ignored(&input, started, &reason);
-                self.finish_with(*commit, None, Some(reason));
+                self.finish_with(commit, None, Some(reason));
             }
             Decision::Ignore { reason, cleanup: None } => {
                 self.trace_ignored(&input, started, &reason);
@@ -199,7 +249,7 @@ impl State {
             _ => {
                 let cause = DeadLetterReason::InstanceUnreadable;
                 let commit = self.subject().dead_letter_commit(&input, cause, reason, attempts);
-                self.finish_with(commit, None, None);
+                self.finish_with(Box::new(commit), None, None);
             }
         }
         true

@@ -15,7 +15,7 @@ use crate::effects::work_dispatch::{Window, WindowKey};
 use crate::shard::fresh_queue::StoredWork;
 
 /// Maximum number of items of a destination in memory, and number of items read per page.
-const PAGE: usize = 256;
+pub(crate) const PAGE: usize = 256;
 /// Number of items that a window of weight 1 dispatches per turn.
 const TURN: usize = 32;
 
@@ -35,7 +35,7 @@ struct DestinationQueue {
     /// Sequence of the last item that was taken.
     after: u64,
     /// Next items, in order.
-    items: VecDeque<StoredWork>,
+    items: VecDeque<Box<StoredWork>>,
     /// The store may have items behind those in memory.
     is_behind: bool,
     /// The destination is in the queue of a window.
@@ -56,7 +56,7 @@ struct WindowQueue {
 pub(crate) struct Turn {
     pub(crate) window: Arc<Window>,
     pub(crate) destination: Destination,
-    pub(crate) items: Vec<StoredWork>,
+    pub(crate) items: Vec<Box<StoredWork>>,
 }
 
 /// Returns the window of a destination and its weight.
@@ -85,11 +85,11 @@ impl OutboxQueues {
     }
 
     /// Adds an item of a durable commit.
-    pub(crate) fn offer(&mut self, row: StoredWork, assign: AssignWindow<'_>) {
-        let destination = row.0.destination.clone();
+    pub(crate) fn offer(&mut self, work: Box<StoredWork>, assign: AssignWindow<'_>) {
+        let destination = work.key.destination.clone();
         match self.destinations.get_mut(&destination) {
-            Some(queue) => queue.offer(row),
-            None => self.destinations.entry(destination.clone()).or_default().offer(row),
+            Some(queue) => queue.offer(work),
+            None => self.destinations.entry(destination.clone()).or_default().offer(work),
         }
         self.queue(&destination, assign);
     }
@@ -182,13 +182,13 @@ impl WindowQueue {
 impl DestinationQueue {
     /// Adds an item of a durable commit. An item that the store has already returned is ignored; an item
     /// that does not fit is read from the store later.
-    fn offer(&mut self, row: StoredWork) {
-        let last = self.items.back().map_or(self.after, |(key, _)| key.sequence);
-        if self.is_behind || row.0.sequence <= last {
+    fn offer(&mut self, work: Box<StoredWork>) {
+        let last = self.items.back().map_or(self.after, |last| last.key.sequence);
+        if self.is_behind || work.key.sequence <= last {
             return;
         }
         if self.items.len() < PAGE {
-            self.items.push_back(row);
+            self.items.push_back(work);
         } else {
             self.is_behind = true;
         }
@@ -203,18 +203,18 @@ impl DestinationQueue {
     /// Reads the next page from the store if no item is in memory and the store may have more.
     fn fill(&mut self, destination: &Destination, reader: &Reader) -> Result<(), Error> {
         if self.items.is_empty() && self.is_behind {
-            self.items.extend(reader.outbox(destination, self.after, PAGE)?);
+            self.items.extend(reader.outbox(destination, self.after, PAGE)?.into_iter().map(StoredWork::new));
             // Later commits are handed over in memory.
             self.is_behind = self.items.len() == PAGE;
         }
         Ok(())
     }
 
-    fn take(&mut self, count: usize) -> Vec<StoredWork> {
+    fn take(&mut self, count: usize) -> Vec<Box<StoredWork>> {
         let count = count.min(self.items.len());
         let taken: Vec<_> = self.items.drain(..count).collect();
-        if let Some((last, _)) = taken.last() {
-            self.after = last.sequence;
+        if let Some(last) = taken.last() {
+            self.after = last.key.sequence;
         }
         taken
     }
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    fn commit(writer: &mut Writer, tenant: &str, id: u128) -> StoredWork {
+    fn commit(writer: &mut Writer, tenant: &str, id: u128) -> Box<StoredWork> {
         let instance = InstanceKey {
             tenant: TenantId::new(tenant).unwrap(),
             saga: SagaName::new("s").unwrap(),
@@ -253,7 +253,10 @@ mod tests {
         let commit =
             Commit { work: vec![item.clone()], ..Commit::empty(instance, Timestamp::from_millis(0)) };
         writer.commit(&[Change::Apply(Box::new(commit))], Timestamp::from_millis(0)).unwrap();
-        (OutboxKey { destination: item.destination(), sequence: writer.work_sequences()[0] }, item)
+        StoredWork::new((
+            OutboxKey { destination: item.destination(), sequence: writer.work_sequences()[0] },
+            item,
+        ))
     }
 
     fn assign(destination: &Destination) -> (WindowKey, usize) {
@@ -298,7 +301,7 @@ mod tests {
         while let Some(turn) = queues.next_turn().unwrap() {
             taken.extend(turn.items);
         }
-        let ids: Vec<_> = taken.iter().map(|(_, item)| item.id.as_u128()).collect();
+        let ids: Vec<_> = taken.iter().map(|work| work.item.id.as_u128()).collect();
         assert_eq!(ids, (0..10 + 3 * PAGE as u128).collect::<Vec<_>>());
     }
 }

@@ -17,7 +17,7 @@ use crate::effects::providers::ProviderRegistry;
 use crate::effects::work_dispatch::{DispatchOrigin, RelayMessage, WorkDispatch};
 use crate::instance::InstanceRegistry;
 use crate::shard::fresh_queue::{FreshQueue, StoredWork};
-use crate::shard::outbox_queues::{OutboxQueues, Turn};
+use crate::shard::outbox_queues::{OutboxQueues, PAGE, Turn};
 use crate::supervision::ActorTask;
 use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
 use crate::telemetry::tracer::Tracer;
@@ -32,7 +32,7 @@ pub(crate) struct RelayActor;
 pub(crate) struct Arguments {
     pub(crate) registry: Arc<InstanceRegistry>,
     pub(crate) providers: Arc<ProviderRegistry>,
-    pub(crate) fresh: Arc<FreshQueue<StoredWork>>,
+    pub(crate) fresh: Arc<FreshQueue<Box<StoredWork>>>,
     pub(crate) reader: Reader,
     /// Maximum number of items in a window.
     pub(crate) window_size: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 pub(crate) struct State {
     origin: Arc<DispatchOrigin>,
     providers: Arc<ProviderRegistry>,
-    fresh: Arc<FreshQueue<StoredWork>>,
+    fresh: Arc<FreshQueue<Box<StoredWork>>>,
     queues: OutboxQueues,
     /// Highest item that was stored when the relay started. Items up to it may have had an attempt in
     /// flight at a crash.
@@ -135,7 +135,8 @@ impl State {
             if let Some(item) = self.origin.reader.outbox_item(&key)? {
                 let window = self.queues.window(&key.destination, &assign);
                 let destination = key.destination.clone();
-                let dispatch = WorkDispatch::new(&self.origin, window, (key, item), progress);
+                let dispatch =
+                    WorkDispatch::new(&self.origin, window, StoredWork::new((key, item)), progress);
                 self.providers.route(&destination, vec![dispatch]);
             }
         }
@@ -145,20 +146,27 @@ impl State {
     /// Takes the items of new commits and dispatches them.
     fn dispatch_fresh(&mut self) -> Result<(), orlog_store::Error> {
         let batch = self.fresh.take();
-        let assign = |destination: &Destination| self.providers.window(destination);
+        let providers = Arc::clone(&self.providers);
+        let assign = |destination: &Destination| providers.window(destination);
         if batch.rescan {
             self.queues.rescan(&assign)?;
         }
-        batch.rows.into_iter().for_each(|row| self.queues.offer(row, &assign));
+        // The queues keep at most a page of a destination in memory.
+        let mut rows = batch.rows.into_iter();
+        while rows.len() > PAGE {
+            rows.by_ref().take(PAGE).for_each(|work| self.queues.offer(work, &assign));
+            self.dispatch_turns()?;
+        }
+        rows.for_each(|work| self.queues.offer(work, &assign));
         self.dispatch_turns()
     }
 
     fn dispatch_turns(&mut self) -> Result<(), orlog_store::Error> {
         while let Some(Turn { window, destination, items }) = self.queues.next_turn()? {
-            let dispatches = items.into_iter().map(|row| {
-                let in_doubt = row.0.sequence <= self.recovering;
+            let dispatches = items.into_iter().map(|work| {
+                let in_doubt = work.key.sequence <= self.recovering;
                 let progress = ExecutionProgress { in_doubt, ..ExecutionProgress::default() };
-                WorkDispatch::new(&self.origin, Arc::clone(&window), row, progress)
+                WorkDispatch::new(&self.origin, Arc::clone(&window), work, progress)
             });
             self.providers.route(&destination, dispatches.collect());
         }

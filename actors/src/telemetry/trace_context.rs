@@ -4,6 +4,7 @@
 //! The span ids are derived from committed data, so that a timer or work item that is found after a
 //! crash continues the same trace.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use orlog_model::{
@@ -26,7 +27,7 @@ pub(crate) fn start_transition_span(
     for item in &mut commit.work {
         item.trace = Some(own.clone());
     }
-    if let Some(instance) = &mut commit.instance {
+    if let Some(instance) = commit.instance.as_mut().map(Arc::make_mut) {
         let is_new = |timer: &ArmedTimer| {
             commit.arm.iter().any(|row| row.name == timer.name && row.token == timer.token)
         };

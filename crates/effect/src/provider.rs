@@ -21,6 +21,11 @@ pub trait Provider: Send + Sync + 'static {
     /// succeed.
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError>;
 
+    /// Returns whether an attempt never waits, so that no task is necessary for it.
+    fn completes_at_once(&self, _item: &WorkItem) -> bool {
+        false
+    }
+
     /// Returns the provider as one whose attempts run in another process; `None`: they do not.
     fn remote(&self) -> Option<&dyn RemoteProvider> {
         None

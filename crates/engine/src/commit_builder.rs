@@ -1,5 +1,6 @@
 //! Builds the commit of a transition: snapshot, ids, timers, history.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
@@ -18,8 +19,8 @@ pub(crate) fn build_commit(
     context: &DecisionContext<'_>,
     cause: &TransitionCause<'_>,
     transition: Transition,
-) -> Commit {
-    let mut commit = cleanup_commit(context.key, cause.input, context.now);
+) -> Box<Commit> {
+    let mut commit = Box::new(cleanup_commit(context.key, cause.input, context.now));
     let mut timers = context.instance.map_or_else(Vec::new, |i| i.timers.clone());
     remove_fired_timer(&mut timers, cause.input);
     change_timers(&mut timers, &mut commit, &transition, cause.identity);
@@ -53,7 +54,7 @@ pub(crate) fn build_commit(
         work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
         origin: InputOrigin::new(cause.input, context.node, context.now),
     });
-    commit.instance = Some(Instance {
+    commit.instance = Some(Arc::new(Instance {
         definition: context.program.definition_ref().clone(),
         run_id,
         version: cause.version,
@@ -73,7 +74,7 @@ pub(crate) fn build_commit(
         tasks,
         parent: context.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
         users: excluded_users::users_after(context, cause.input),
-    });
+    }));
     commit
 }
 

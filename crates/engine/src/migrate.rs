@@ -1,6 +1,6 @@
 //! Migration: moves an instance to another definition.
 
-use orlog_model::{Commit, ControlRequest, HistoryEntry, Input, Instance, Name, TimerChange};
+use orlog_model::{Commit, ControlRequest, Input, Instance, Name, TimerChange};
 use orlog_program::{Context, Migration, Program};
 
 use crate::commit_builder::{build_commit, with_user};
@@ -47,9 +47,7 @@ pub fn decide_migration(
         return ignore("the instance already uses this definition");
     }
     match migration(context, instance, to) {
-        Ok(migration) => {
-            Decision::Commit(Box::new(migration_commit(context, instance, to, input, migration)))
-        }
+        Ok(migration) => Decision::Commit(migration_commit(context, instance, to, input, migration)),
         Err(reasons) => Decision::Reject(Rejection::MigrationBlocked { reasons }),
     }
 }
@@ -78,7 +76,7 @@ fn migration_commit(
     to: &dyn Program,
     input: &Input,
     migration: Migration,
-) -> Commit {
+) -> Box<Commit> {
     let Migration { mut transition, tags, is_mapped: _ } = migration;
     let old = instance.timers.iter().map(|timer| TimerChange::Cancel { name: timer.name.clone() });
     transition.timers = old.chain(transition.timers).collect();
@@ -94,6 +92,8 @@ fn migration_commit(
     let cause = TransitionCause::new(input, instance.version + 1);
     let context = DecisionContext { instance: Some(&before), program: to, ..*context };
     let mut commit = build_commit(&context, &cause, transition);
-    commit.history = commit.history.map(|record| HistoryEntry { note: with_user(input, note), ..record });
+    if let Some(record) = &mut commit.history {
+        record.note = with_user(input, note);
+    }
     commit
 }

@@ -1,5 +1,7 @@
 //! The `paused` flag: set and cleared by an operator, and set when a program crashes.
 
+use std::sync::Arc;
+
 use orlog_model::{Commit, Failure, HistoryEntry, Input, InputOrigin, Instance};
 
 use crate::commit_builder::{truncate_note, user_note};
@@ -18,7 +20,8 @@ pub(crate) fn pause_after_crash(
 ) {
     let failure = Failure { code: PROGRAM_CRASHED.to_owned(), message: message.to_owned() };
     let paused_instance = context.instance.map(|instance| with_paused_flag(context, instance, true));
-    commit.instance = paused_instance.map(|instance| Instance { last_error: Some(failure), ..instance });
+    commit.instance =
+        paused_instance.map(|instance| Arc::new(Instance { last_error: Some(failure), ..instance }));
     commit.history = history_entry(context, input, commit, format!("paused: {message}"));
 }
 
@@ -26,7 +29,7 @@ pub(crate) fn pause_after_crash(
 pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: bool) -> Commit {
     let mut commit = Commit::empty(context.key.clone(), context.now);
     let updated = context.instance.map(|instance| with_paused_flag(context, instance, paused));
-    commit.instance = updated.map(|instance| Instance { last_input: input.id(), ..instance });
+    commit.instance = updated.map(|instance| Arc::new(Instance { last_input: input.id(), ..instance }));
     commit.dedupe_key = input.dedupe_key();
     commit.history = history_entry(context, input, &commit, flag_note(input, paused));
     commit

@@ -1,5 +1,7 @@
 //! Human tasks: permissions and requests.
 
+use std::sync::Arc;
+
 use orlog_model::{
     Commit, ControlRequest, EventType, HistoryEntry, Input, InputOrigin, Instance, Task, TaskAction,
     TaskEventKind, TaskSpec, WorkOutcome,
@@ -135,6 +137,6 @@ fn update_task(
         origin: InputOrigin::new(input, context.node, context.now),
     });
     commit.dedupe_key = input.dedupe_key();
-    commit.instance = Some(next);
+    commit.instance = Some(Arc::new(next));
     Decision::Commit(Box::new(commit))
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+
 use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
     ArmedTimer, Command, Commit, Confirmation, ControlAction, ControlRequest, CorrelationId, DefinitionRef,
@@ -224,7 +226,7 @@ fn decide_with_stub(instance: Option<&Instance>, input: &Input) -> Decision {
 }
 
 fn started() -> Instance {
-    commit(None, &event("Placed", 1_000)).instance.unwrap()
+    Arc::unwrap_or_clone(commit(None, &event("Placed", 1_000)).instance.unwrap())
 }
 
 fn paused() -> Instance {
@@ -258,7 +260,7 @@ fn decision_is_deterministic() {
 #[test]
 fn work_id_depends_on_run_tag_and_round_only() {
     let first = commit(None, &event("Placed", 1_000));
-    let mut instance = first.instance.clone().unwrap();
+    let mut instance = Arc::unwrap_or_clone(first.instance.clone().unwrap());
     instance.version = 7;
     instance.state = b"other".to_vec();
     let again = commit(Some(&instance), &event("Rearm", 5_000));
@@ -295,7 +297,7 @@ fn ignored_result_removes_its_pending_work() {
     let reserve = &instance.pending_work[1];
     let commit = commit(Some(&instance), &outcome(reserve.id));
     let after = commit.instance.unwrap();
-    assert_eq!((after.version, after.state), (instance.version + 1, instance.state.clone()));
+    assert_eq!((after.version, after.state.clone()), (instance.version + 1, instance.state.clone()));
     assert!(after.pending_work.iter().all(|open| open.id != reserve.id), "{:?}", after.pending_work);
     assert_eq!(commit.history.unwrap().note, "no such tag");
 }
@@ -424,7 +426,7 @@ fn rearming_a_timer_replaces_it() {
 fn work_with_a_pending_tag_replaces_it() {
     let before = started();
     let commit = commit(Some(&before), &event("NextRound", 2_000));
-    let open = commit.instance.unwrap().pending_work;
+    let open = commit.instance.unwrap().pending_work.clone();
     assert_eq!(open.iter().filter(|o| o.tag.as_str() == "charge").count(), 1);
     assert_ne!(open.iter().find(|o| o.tag.as_str() == "charge").unwrap().id, before.pending_work[0].id);
 }
@@ -537,7 +539,7 @@ fn program_crash_pauses_the_instance() {
         updated_at: after.updated_at,
         ..before.clone()
     };
-    assert_eq!(after, flagged);
+    assert_eq!(after, Arc::new(flagged));
     let buffered = self::commit(Some(&after), &event("Rearm", 6));
     assert!(buffered.buffer.is_some() && buffered.instance.is_none(), "later inputs are buffered");
 }

@@ -1,5 +1,7 @@
 //! Transitions, the results of program inputs, and commits: all changes of one input, stored atomically.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -56,8 +58,8 @@ pub struct Commit {
     pub key: InstanceKey,
     /// Previous status, as known to the committer; `None` if the instance did not exist.
     pub before: Option<StatusSnapshot>,
-    /// New snapshot; `None` leaves the stored one unchanged.
-    pub instance: Option<Instance>,
+    /// New snapshot; `None` leaves the stored one unchanged. The live instance shares it.
+    pub instance: Option<Arc<Instance>>,
     /// Work items for the outbox, in order.
     pub work: Vec<WorkItem>,
     /// Updates of human tasks, in order: each is a row and a task event.

@@ -88,7 +88,7 @@ impl DecisionObserver for SimulationCounters {
                     self.timer_fired(timer.name.as_str());
                 }
                 self.work_requested(seen.context.key, &commit.work);
-                self.instance_changed(seen.context.instance, commit.instance.as_ref());
+                self.instance_changed(seen.context.instance, commit.instance.as_deref());
             }
             Decision::Ignore { reason, .. } if matches!(seen.input, Input::Event(_)) => self.ignored(reason),
             Decision::Ignore { .. } | Decision::Reject(_) => {}

@@ -4,6 +4,7 @@
 //! another work item.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use divan::{Bencher, black_box};
@@ -91,7 +92,7 @@ fn transition(number: u64) -> Commit {
         origin: orlog_model::InputOrigin::default(),
     };
     Commit {
-        instance: Some(instance),
+        instance: Some(Arc::new(instance)),
         work: vec![item],
         dedupe_key: Some(DedupeKey::from_uuid(Uuid::from_u128(u128::from(number)))),
         history: Some(history),

@@ -55,7 +55,10 @@ mod tests {
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let instance = |number| {
             let empty = Commit::empty(key("acme", &format!("o-{number}")), at(1));
-            Change::Apply(Box::new(Commit { instance: Some(instance(1, Status::Running)), ..empty }))
+            Change::Apply(Box::new(Commit {
+                instance: Some(Arc::new(instance(1, Status::Running))),
+                ..empty
+            }))
         };
         writer.commit(&(0..2000).map(instance).collect::<Vec<_>>(), at(1)).unwrap();
         let (cancellation, read) = (Cancellation::default(), std::cell::Cell::new(0));

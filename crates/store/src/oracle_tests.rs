@@ -2,6 +2,7 @@
 //! results must be equal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
@@ -110,7 +111,7 @@ impl Model {
                 let version = self.instances.get(&key).map_or(0, |(version, _)| *version) + 1;
                 let status = Status::ALL[*status];
                 let commit = Commit {
-                    instance: Some(instance(version, status)),
+                    instance: Some(Arc::new(instance(version, status))),
                     work: vec![work(&key, &destination(*to), u128::from(version))],
                     arm: arm.map(|due| timer(i64::from(due), version)).into_iter().collect(),
                     disarm: disarm.and_then(|nth| self.armed(&key, nth)).into_iter().collect(),

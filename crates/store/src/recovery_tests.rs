@@ -502,7 +502,7 @@ fn sleeping(number: u64) -> Change {
     let mut commit = transition(&key, 1);
     commit.work.clear();
     commit.arm = vec![timer(1_800_000_000_000 + i64::try_from(number).unwrap(), 1)];
-    let instance = commit.instance.as_mut().unwrap();
+    let instance = std::sync::Arc::make_mut(commit.instance.as_mut().unwrap());
     instance.timers = vec![orlog_model::ArmedTimer {
         name: commit.arm[0].name.clone(),
         token: 1,

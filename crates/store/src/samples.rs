@@ -1,5 +1,6 @@
 //! Test data of this crate.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
@@ -106,7 +107,7 @@ pub(crate) fn dedupe_key(version: u64) -> DedupeKey {
 /// Returns a complete transition: snapshot, history entry, dedupe key, one work item.
 pub(crate) fn transition(key: &InstanceKey, version: u64) -> Commit {
     Commit {
-        instance: Some(instance(version, Status::Running)),
+        instance: Some(Arc::new(instance(version, Status::Running))),
         work: vec![work(key, "payments.charge", u128::from(version))],
         dedupe_key: Some(dedupe_key(version)),
         history: Some(record(version)),

@@ -44,8 +44,8 @@ struct ChangeTranslator<'a> {
     work: &'a mut Vec<u64>,
     store_state: StoreState,
     bucket: i64,
-    /// Outbox rows that this group deletes; each counts once.
-    completed: BTreeSet<Vec<u8>>,
+    /// Sequences of the outbox rows that this group deletes; each counts once.
+    completed: BTreeSet<u64>,
     feeding: FeedWriter,
     /// Last feed row that this group deletes.
     trimmed: Option<FeedOffset>,
@@ -146,7 +146,7 @@ impl<'a> ChangeTranslator<'a> {
         let key = &commit.key;
         if let Some(instance) = &commit.instance {
             let row = self.keys.instance(key);
-            self.put(Table::Instance, &row, instance)?;
+            self.put(Table::Instance, &row, &**instance)?;
             self.attention(commit.before, StatusSnapshot::from_instance(instance), commit.at, &row)?;
         }
         if let Some(history) = &commit.history {
@@ -289,12 +289,12 @@ impl<'a> ChangeTranslator<'a> {
     /// Deletes an outbox row. A missing row is ignored, so that the depth stays correct.
     fn complete(&mut self, outbox_key: &OutboxKey) -> Result<(), Error> {
         let row = keys::outbox(outbox_key);
-        if self.completed.contains(&row) || !self.tables.contains(Table::Outbox, &row)? {
+        if self.completed.contains(&outbox_key.sequence) || !self.tables.contains(Table::Outbox, &row)? {
             return Ok(());
         }
         self.record.delete(Table::Outbox, &row)?;
         self.store_state.outbox_depth = self.store_state.outbox_depth.saturating_sub(1);
-        self.completed.insert(row);
+        self.completed.insert(outbox_key.sequence);
         Ok(())
     }
 

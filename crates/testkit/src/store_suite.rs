@@ -18,6 +18,7 @@ mod replacing;
 mod samples;
 mod tasks;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
@@ -106,7 +107,7 @@ pub fn commit_is_atomic(mut fixture: StoreFixture) {
         origin: orlog_model::InputOrigin::default(),
     };
     let position = fixture.apply(Commit {
-        instance: Some(instance(1, Status::Running)),
+        instance: Some(Arc::new(instance(1, Status::Running))),
         work: vec![effect(&key, "payments.charge", 1)],
         arm: vec![timer(50, 1)],
         dedupe_key: Some(dedupe_key("e")),
@@ -141,7 +142,7 @@ pub fn commit_is_atomic(mut fixture: StoreFixture) {
 /// A group that cannot be stored leaves no trace, and the next group is stored.
 pub fn group_is_all_or_nothing(mut fixture: StoreFixture) {
     let key = key("acme", "o-1");
-    let valid = apply(Commit { instance: Some(instance(1, Status::Running)), ..empty(&key) });
+    let valid = apply(Commit { instance: Some(Arc::new(instance(1, Status::Running))), ..empty(&key) });
     let source = CheckpointKey { stream: "s".repeat(3000), consumer: "*".to_owned() };
     let invalid = Change::Checkpoint(source, StreamPosition::after(Uuid::nil(), 1));
     let error = fixture.writer.commit(&[valid.clone(), invalid], at(1)).unwrap_err();

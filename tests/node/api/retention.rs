@@ -217,8 +217,11 @@ fn purge_scans_a_million_instances() {
         let changes = (0..1000).map(|n| {
             let key = key("acme", &format!("order-{}", group * 1000 + n));
             let (instance, history) = crate::api::retention::sample(n % 2 == 0, at);
-            let commit =
-                Commit { instance: Some(instance), history: Some(history), ..Commit::empty(key, at) };
+            let commit = Commit {
+                instance: Some(Arc::new(instance)),
+                history: Some(history),
+                ..Commit::empty(key, at)
+            };
             Change::Apply(Box::new(commit))
         });
         writer.commit(&changes.collect::<Vec<_>>(), at).unwrap();

@@ -2,6 +2,7 @@
 //! small and fast.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use orlog_model::{
     Change, Commit, CorrelationId, Instance, InstanceKey, SagaName, Status, TenantId, Timestamp,
@@ -58,7 +59,7 @@ fn fill(data: &Path) {
         let at = Timestamp::from_millis(BEGAN + i64::from(number));
         let status = if number % EACH == EACH - 1 { Status::Stuck } else { Status::Running };
         let empty = Commit::empty(key, at);
-        Change::Apply(Box::new(Commit { instance: Some(instance(status, at)), ..empty }))
+        Change::Apply(Box::new(Commit { instance: Some(Arc::new(instance(status, at))), ..empty }))
     };
     for first in (0..many()).step_by(5000) {
         let group: Vec<_> = (first..many().min(first + 5000)).map(change).collect();

@@ -58,7 +58,7 @@ impl State {
     pub(super) fn spill_arrivals(&self) {
         for envelope in self.mailbox.take_to_spill(self.own.max_queued_inputs) {
             self.own.metrics.inputs_spilled.inc();
-            let mut commit = Commit::empty(self.mailbox.key.clone(), self.own.clock.now());
+            let mut commit = Box::new(Commit::empty(self.mailbox.key.clone(), self.own.clock.now()));
             commit.spill = Some(Arc::unwrap_or_clone(envelope.input));
             self.submit(commit, None, None, envelope.completion);
         }
@@ -76,7 +76,7 @@ impl State {
             self.limit_pending_state().await;
             if self.is_repeated(&input).await? {
                 self.own.metrics.ignored.inc();
-                let mut commit = Commit::empty(self.mailbox.key.clone(), self.own.clock.now());
+                let mut commit = Box::new(Commit::empty(self.mailbox.key.clone(), self.own.clock.now()));
                 commit.unbuffer.push(number);
                 self.mailbox.expect_commit(self.has_ended());
                 self.submit(commit, None, None, Completion::None);
@@ -95,9 +95,9 @@ impl State {
         let _guard = self.own.programs.guard();
         let started = self.trace_start(input);
         let mut commit = match self.subject().decide(input, self.mailbox.crashes() + 1) {
-            Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => *commit,
+            Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => commit,
             Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {
-                Commit::empty(self.mailbox.key.clone(), self.own.clock.now())
+                Box::new(Commit::empty(self.mailbox.key.clone(), self.own.clock.now()))
             }
         };
         commit.unbuffer.push(number);

@@ -18,6 +18,7 @@ use crate::instance::completion::{Completion, ControlError, ControlReply, Contro
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Mailbox;
 use crate::instance::program_registry::ProgramRegistry;
+use crate::instance::saga::IdleActors;
 use crate::instance::saga::decision::Subject;
 use crate::shard::submission::{CommitterHandle, Submission};
 use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
@@ -32,6 +33,7 @@ const LARGE_STATE_BYTES: usize = 16 << 10;
 /// Dependencies of the saga actors of one incarnation of a shard.
 pub(crate) struct SagaDependencies {
     pub(crate) committer: CommitterHandle,
+    pub(crate) idle_actors: IdleActors,
     /// Receives the mailbox of an actor that has no more inputs.
     pub(crate) live: Arc<LiveInstances>,
     pub(crate) quarantined: Arc<QuarantinedInstances>,
@@ -80,7 +82,7 @@ pub(crate) struct State {
     pub(super) can_spill: bool,
     /// Reason why the stored data of the instance cannot be read.
     pub(super) quarantine: Option<String>,
-    pub(super) instance: Option<Instance>,
+    pub(super) instance: Option<Arc<Instance>>,
     /// Inputs buffered while the instance does not exist. Inputs buffered by this actor have no stored
     /// number yet.
     pub(super) early: Vec<BufferedInputRef>,
@@ -110,7 +112,7 @@ impl State {
     pub(super) fn subject(&self) -> Subject<'_> {
         Subject {
             key: &self.mailbox.key,
-            instance: self.instance.as_ref(),
+            instance: self.instance.as_deref(),
             early: &self.early,
             programs: &self.own.programs,
             now: self.own.clock.now(),
@@ -124,7 +126,7 @@ impl State {
     /// Loads the snapshot after the commits of a crashed predecessor are durable.
     pub(super) async fn load(&mut self) -> Result<(), StoreError> {
         self.mailbox.wait_durable().await;
-        self.instance = self.own.reader.instance(&self.mailbox.key)?;
+        self.instance = self.own.reader.instance(&self.mailbox.key)?.map(Arc::new);
         if self.instance.is_none() {
             self.load_early_inputs().await?;
         }
@@ -176,7 +178,7 @@ impl State {
     /// transition, only cleanup.
     pub(super) fn finish_with(
         &mut self,
-        mut commit: Commit,
+        mut commit: Box<Commit>,
         decided: Option<Box<TransitionSpan>>,
         ignored: Option<Cow<'static, str>>,
     ) {
@@ -208,14 +210,14 @@ impl State {
             }
             None if waits => {
                 let nothing = Commit::empty(self.mailbox.key.clone(), envelope.input.at());
-                self.submit(nothing, None, None, done);
+                self.submit(Box::new(nothing), None, None, done);
             }
             None => done.complete(),
         }
     }
 
     pub(super) fn update_buffered(&mut self, commit: &mut Commit) {
-        commit.before = self.instance.as_ref().map(StatusSnapshot::from_instance);
+        commit.before = self.instance.as_deref().map(StatusSnapshot::from_instance);
         match &commit.buffer {
             Some(Input::Early(early)) => {
                 self.own.metrics.inputs_buffered.inc();
@@ -231,7 +233,7 @@ impl State {
         if let Some(instance) = &commit.instance {
             // A new instance has no spilled inputs.
             self.can_spill |= self.instance.is_none();
-            self.instance = Some(instance.clone());
+            self.instance = Some(Arc::clone(instance));
         }
         self.recent.extend(commit.dedupe_key);
         if let Some(DeadLetterOriginal::Input(input)) =
@@ -265,12 +267,12 @@ impl State {
 
     pub(super) fn submit(
         &self,
-        commit: Commit,
+        commit: Box<Commit>,
         decided: Option<Box<TransitionSpan>>,
         extra: Option<Change>,
         done: Completion,
     ) {
-        let change = Change::Apply(Box::new(commit));
+        let change = Change::Apply(commit);
         self.send(Submission { change, extra, done, mailbox: Some(Arc::clone(&self.mailbox)), decided });
     }
 
@@ -307,7 +309,7 @@ impl State {
         if self.quarantine.take().is_some() {
             self.own.quarantined.end(&self.mailbox.key, &self.own.metrics);
         }
-        (self.instance, self.loaded, self.unbuffers) = (instance, true, false);
+        (self.instance, self.loaded, self.unbuffers) = (instance.map(Arc::new), true, false);
         self.early.clear();
         self.recent.clear();
     }
@@ -324,7 +326,7 @@ impl State {
     /// Returns the current time if the input is traced.
     pub(super) fn trace_start(&self, input: &Input) -> Option<Instant> {
         self.own.tracer.as_ref()?;
-        trace_context::is_traced(input, self.instance.as_ref()).then(Instant::now)
+        trace_context::is_traced(input, self.instance.as_deref()).then(Instant::now)
     }
 
     /// Creates a transition span if the input is traced.
@@ -334,7 +336,7 @@ impl State {
         input: &Input,
         started: Option<Instant>,
     ) -> Option<Box<TransitionSpan>> {
-        trace_context::start_transition_span(commit, input, self.instance.as_ref(), started?)
+        trace_context::start_transition_span(commit, input, self.instance.as_deref(), started?)
     }
 
     /// Reports an ignored input to the tracer.

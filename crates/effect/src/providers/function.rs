@@ -160,6 +160,11 @@ impl FunctionProvider {
 
 #[async_trait]
 impl Provider for FunctionProvider {
+    fn completes_at_once(&self, item: &WorkItem) -> bool {
+        let function = item.work.effect().and_then(|effect| self.functions.get(&effect.name));
+        matches!(function, Some(Function::Sync(_)))
+    }
+
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let effect = effect_of(item)?;
         let outcome = match self.functions.get(&effect.name) {

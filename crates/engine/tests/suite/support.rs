@@ -123,7 +123,7 @@ impl<'a> DecisionFixture<'a> {
     pub(crate) fn commit(&mut self, input: &Input) -> Commit {
         match self.decide(input) {
             Decision::Commit(commit) => {
-                self.instance = commit.instance.clone().or(self.instance.take());
+                self.instance = commit.instance.as_deref().cloned().or(self.instance.take());
                 *commit
             }
             other => panic!("expected a commit, got {other:?}"),

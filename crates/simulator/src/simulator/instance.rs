@@ -149,7 +149,7 @@ impl SimulatedInstance {
             self.dead_letters.extend(commit.dead_letter.map(|dead_letter| *dead_letter));
         }
         if commit.instance.is_some() {
-            self.instance = commit.instance;
+            self.instance = commit.instance.map(std::sync::Arc::unwrap_or_clone);
         }
     }
 

@@ -20,7 +20,7 @@ fn values() -> [Vec<u8>; 3] {
     values
 }
 
-fn keys() -> Vec<Vec<u8>> {
+fn keys() -> Vec<crate::encoding::tuple::Key> {
     let (encoder, key) =
         (KeyEncoder::new(SlotAssigner::default(), Duration::from_hours(1)), samples::key("acme", "o-1"));
     vec![
@@ -44,9 +44,9 @@ fn journal_record() -> Vec<u8> {
 }
 
 /// Damaged bytes, of which the first number selects the decoder.
-fn make(random: &mut Random, valid: &[Vec<u8>]) -> (usize, Vec<u8>) {
+fn make(random: &mut Random, valid: &[impl AsRef<[u8]>]) -> (usize, Vec<u8>) {
     let (at, other) = (random.below(valid.len()), random.below(valid.len()));
-    (at, mutate(random, &valid[at], &valid[other]))
+    (at, mutate(random, valid[at].as_ref(), valid[other].as_ref()))
 }
 
 #[test]

@@ -11,7 +11,7 @@ use orlog_model::{
 use uuid::Uuid;
 
 use crate::encoding::range::KeyRange;
-use crate::encoding::tuple::{KeyReader, KeyWriter};
+use crate::encoding::tuple::{Key, KeyReader, KeyWriter};
 use crate::error::Error;
 
 /// Maximum key length that MDBX accepts with pages of 4 KiB, in bytes.
@@ -47,13 +47,13 @@ impl KeyEncoder {
         Duration::from_millis(u64::try_from(self.bucket_millis).unwrap_or(u64::MAX))
     }
 
-    pub(crate) fn instance(&self, key: &InstanceKey) -> Vec<u8> {
+    pub(crate) fn instance(&self, key: &InstanceKey) -> Key {
         self.of_instance(KeyWriter::new(), key).finish()
     }
 
     /// Returns the key of a history entry. Also the key of a buffered input: its number replaces the
     /// version.
-    pub(crate) fn history(&self, key: &InstanceKey, version: u64) -> Vec<u8> {
+    pub(crate) fn history(&self, key: &InstanceKey, version: u64) -> Key {
         self.of_instance(KeyWriter::new(), key).u64(version).finish()
     }
 
@@ -67,14 +67,14 @@ impl KeyEncoder {
         KeyRange { start: self.history(key, FIRST_SPILLED), ..KeyRange::of_prefix(self.instance(key)) }
     }
 
-    pub(crate) fn timer(&self, key: &InstanceKey, timer: &Timer) -> Vec<u8> {
+    pub(crate) fn timer(&self, key: &InstanceKey, timer: &Timer) -> Key {
         self.of_instance(KeyWriter::new().i64(timer.due.as_millis()), key)
             .text(timer.name.as_str())
             .u64(timer.token)
             .finish()
     }
 
-    pub(crate) fn dedupe(&self, bucket: i64, key: &InstanceKey, id: DedupeKey) -> Vec<u8> {
+    pub(crate) fn dedupe(&self, bucket: i64, key: &InstanceKey, id: DedupeKey) -> Key {
         self.of_instance(KeyWriter::new().i64(bucket), key).fixed(id.as_uuid().as_bytes()).finish()
     }
 
@@ -90,15 +90,15 @@ impl KeyEncoder {
 
     /// Returns the range of the dedupe keys in buckets that ended at `before` or earlier.
     pub(crate) fn dedupe_before(&self, before: Timestamp) -> KeyRange {
-        KeyRange { start: Vec::new(), end: Some(dedupe_bucket_start(self.bucket(before))) }
+        KeyRange { start: Key::new(), end: Some(dedupe_bucket_start(self.bucket(before))) }
     }
 
     /// Returns the key of a task. Tasks are in the slot of their instance, in the order of their ids.
-    pub(crate) fn task(&self, instance: &InstanceKey, id: Uuid) -> Vec<u8> {
+    pub(crate) fn task(&self, instance: &InstanceKey, id: Uuid) -> Key {
         of_task(self.slots.slot_of(instance), &instance.tenant, id).finish()
     }
 
-    pub(crate) fn task_event(&self, instance: &InstanceKey, id: Uuid, number: u64) -> Vec<u8> {
+    pub(crate) fn task_event(&self, instance: &InstanceKey, id: Uuid, number: u64) -> Key {
         of_task(self.slots.slot_of(instance), &instance.tenant, id).u64(number).finish()
     }
 
@@ -139,7 +139,7 @@ pub(crate) fn tasks(slot: u16, tenant: &TenantId) -> KeyRange {
 }
 
 /// Returns the key of a task, which is also the prefix of the keys of its events.
-pub(crate) fn task_key(slot: u16, tenant: &TenantId, id: Uuid) -> Vec<u8> {
+pub(crate) fn task_key(slot: u16, tenant: &TenantId, id: Uuid) -> Key {
     of_task(Slot(slot), tenant, id).finish()
 }
 
@@ -164,22 +164,22 @@ fn read_tenant(fields: &mut KeyReader<'_>) -> Result<TenantId, Error> {
 /// Returns the range of all timers due at `until` or earlier.
 pub(crate) fn timers_until(until: Timestamp) -> KeyRange {
     let end = until.as_millis().checked_add(1).map(|millis| KeyWriter::new().i64(millis).finish());
-    KeyRange { start: Vec::new(), end }
+    KeyRange { start: Key::new(), end }
 }
 
 /// Returns a cursor to the timers of a tenant from `row` on. It does not reveal the tenant of that row.
-pub(crate) fn timer_cursor(tenant: &TenantId, row: &[u8]) -> Result<Vec<u8>, Error> {
+pub(crate) fn timer_cursor(tenant: &TenantId, row: &[u8]) -> Result<Key, Error> {
     let mut fields = KeyReader::of(row);
     let due = fields.i64()?;
     let (slot, instance) = read_instance(&mut fields)?;
     Ok(match instance.tenant.cmp(tenant) {
         Ordering::Less => KeyWriter::new().i64(due).u16(slot.0).text(tenant.as_str()).finish(),
-        Ordering::Equal => row.to_vec(),
+        Ordering::Equal => Key::from_slice(row),
         Ordering::Greater => KeyWriter::new().i64(due).u16(slot.0.saturating_add(1)).finish(),
     })
 }
 
-pub(crate) fn outbox(key: &OutboxKey) -> Vec<u8> {
+pub(crate) fn outbox(key: &OutboxKey) -> Key {
     destination(&key.destination).u64(key.sequence).finish()
 }
 
@@ -206,19 +206,19 @@ fn destination(destination: &Destination) -> KeyWriter {
     KeyWriter::new().u8(work_kind(destination.kind)).text(destination.tenant.as_str()).text(&destination.name)
 }
 
-pub(crate) fn checkpoint(source: &CheckpointKey) -> Vec<u8> {
+pub(crate) fn checkpoint(source: &CheckpointKey) -> Key {
     KeyWriter::new().text(&source.stream).text(&source.consumer).finish()
 }
 
 /// Returns the key of a dead letter. Dead letters are in the slot of the tenant name, for key-sharded
 /// tenants too, because not every dead letter has an instance.
-pub(crate) fn dead_letter(tenant: &TenantId, id: Uuid) -> Vec<u8> {
+pub(crate) fn dead_letter(tenant: &TenantId, id: Uuid) -> Key {
     home(tenant).fixed(id.as_bytes()).finish()
 }
 
 /// Returns the key of an unpublished dead letter. The copies are ordered as the dead letters were
 /// stored.
-pub(crate) fn dead_letter_outbox(sequence: u64) -> Vec<u8> {
+pub(crate) fn dead_letter_outbox(sequence: u64) -> Key {
     KeyWriter::new().u64(sequence).finish()
 }
 
@@ -228,7 +228,7 @@ pub(crate) fn read_dead_letter_outbox(key: &[u8]) -> Result<u64, Error> {
 }
 
 /// Returns the key of a feed row. Rows are in the order of the commits.
-pub(crate) fn feed(position: u64, part: u32) -> Vec<u8> {
+pub(crate) fn feed(position: u64, part: u32) -> Key {
     KeyWriter::new().u64(position).fixed(&part.to_be_bytes()).finish()
 }
 
@@ -292,7 +292,7 @@ pub(crate) fn read_numbered(key: &[u8]) -> Result<(InstanceKey, u64), Error> {
 }
 
 /// Returns the first key of a dedupe bucket.
-pub(crate) fn dedupe_bucket_start(bucket: i64) -> Vec<u8> {
+pub(crate) fn dedupe_bucket_start(bucket: i64) -> Key {
     KeyWriter::new().i64(bucket).finish()
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::encoding::tuple::successor;
+use crate::encoding::tuple::{Key, successor};
 use crate::error::Error;
 
 /// Visitor of rows; returns whether to continue.
@@ -11,18 +11,18 @@ pub(crate) type RowVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<(
 /// Keys from `start` to before `end`; `None` is the end of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyRange {
-    pub(crate) start: Vec<u8>,
-    pub(crate) end: Option<Vec<u8>>,
+    pub(crate) start: Key,
+    pub(crate) end: Option<Key>,
 }
 
 impl KeyRange {
     /// Returns the range of the whole table.
     pub(crate) fn all() -> Self {
-        Self { start: Vec::new(), end: None }
+        Self { start: Key::new(), end: None }
     }
 
     /// Returns the range of the keys that start with `prefix`.
-    pub(crate) fn of_prefix(prefix: Vec<u8>) -> Self {
+    pub(crate) fn of_prefix(prefix: Key) -> Self {
         let end = successor(&prefix);
         Self { start: prefix, end }
     }
@@ -43,9 +43,8 @@ impl KeyRange {
 }
 
 /// Returns the smallest key greater than `key`.
-pub(crate) fn successor_key(key: &[u8]) -> Vec<u8> {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
+pub(crate) fn successor_key(key: &[u8]) -> Key {
+    let mut next = Key::from_slice(key);
     next.push(0);
     next
 }

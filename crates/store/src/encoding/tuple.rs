@@ -6,16 +6,21 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
+
 use crate::error::Error;
+
+/// Encoded key; most keys need no allocation.
+pub(crate) type Key = SmallVec<[u8; 128]>;
 
 /// Key under construction.
 #[derive(Debug, Default)]
-pub(crate) struct KeyWriter(Vec<u8>);
+pub(crate) struct KeyWriter(Key);
 
 impl KeyWriter {
     /// Creates an empty key.
     pub(crate) fn new() -> Self {
-        Self(Vec::with_capacity(96))
+        Self(Key::new())
     }
 
     /// Appends text with its terminator.
@@ -27,11 +32,11 @@ impl KeyWriter {
 
     /// Appends text without its terminator: the prefix of all keys whose text starts with it.
     pub(crate) fn open_text(mut self, text: &str) -> Self {
-        for byte in text.bytes() {
-            self.0.push(byte);
-            if byte == 0 {
-                self.0.push(0xff);
-            }
+        let mut parts = text.as_bytes().split(|byte| *byte == 0);
+        self.0.extend_from_slice(parts.next().unwrap_or_default());
+        for part in parts {
+            self.0.extend_from_slice(&[0, 0xff]);
+            self.0.extend_from_slice(part);
         }
         self
     }
@@ -59,15 +64,15 @@ impl KeyWriter {
     }
 
     /// Returns the bytes.
-    pub(crate) fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Key {
         self.0
     }
 }
 
 /// Returns the smallest key after all keys that start with `prefix`; `None` if there is none.
-pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn successor(prefix: &[u8]) -> Option<Key> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
-    let mut next = prefix[..=last].to_vec();
+    let mut next = Key::from_slice(&prefix[..=last]);
     next[last] += 1;
     Some(next)
 }
@@ -158,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn key(fields: &(String, u64, i64, String)) -> Vec<u8> {
+    fn key(fields: &(String, u64, i64, String)) -> Key {
         KeyWriter::new().text(&fields.0).u64(fields.1).i64(fields.2).text(&fields.3).finish()
     }
 
@@ -191,8 +196,8 @@ mod tests {
 
     #[test]
     fn successor_key_follows_every_extension() {
-        assert_eq!(successor(&[1, 0xff, 0xff]), Some(vec![2]));
-        assert_eq!(successor(&[1, 2]), Some(vec![1, 3]));
+        assert_eq!(successor(&[1, 0xff, 0xff]), Some(Key::from_slice(&[2])));
+        assert_eq!(successor(&[1, 2]), Some(Key::from_slice(&[1, 3])));
         assert_eq!(successor(&[0xff]), None);
         assert_eq!(successor(&[]), None);
     }

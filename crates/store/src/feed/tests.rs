@@ -1,6 +1,7 @@
 //! Feed consumer tests: a consumer has the content of the store, or receives an error and restarts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use orlog_model::{
     Change, Commit, Instance, InstanceKey, InstanceReplacement, Name, Status, Task, TaskEvent, TaskEventKind,
@@ -49,7 +50,7 @@ pub(super) fn moved(of: &InstanceKey, version: u64, status: Status) -> Change {
     let tasks = vec![task(of, u128::from(version % 3), TaskStatus::Completed, TaskEventKind::Opened)];
     let snapshot = Instance { created_at: at(5), ..instance(version, status) };
     apply(Commit {
-        instance: Some(snapshot),
+        instance: Some(Arc::new(snapshot)),
         history: Some(record(version)),
         tasks,
         ..Commit::empty(of.clone(), at(5))

@@ -42,7 +42,7 @@ mod tests {
         let mut snapshot = instance(1, status);
         snapshot.paused = paused;
         let empty = Commit::empty(key("acme", "a"), at(millis));
-        Change::Apply(Box::new(Commit { instance: Some(snapshot), before, ..empty }))
+        Change::Apply(Box::new(Commit { instance: Some(std::sync::Arc::new(snapshot)), before, ..empty }))
     }
 
     #[test]

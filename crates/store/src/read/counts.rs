@@ -271,7 +271,7 @@ mod tests {
         let mut snapshot = instance(1, status);
         (snapshot.paused, snapshot.updated_at) = (paused, at(when));
         let empty = Commit::empty(key("acme", correlation), at(1));
-        Change::Apply(Box::new(Commit { instance: Some(snapshot), ..empty }))
+        Change::Apply(Box::new(Commit { instance: Some(std::sync::Arc::new(snapshot)), ..empty }))
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
         let mut snapshot = instance(1, status);
         snapshot.definition.hash = [hash; 16];
         let empty = Commit::empty(key("acme", correlation), at(1));
-        Change::Apply(Box::new(Commit { instance: Some(snapshot), ..empty }))
+        Change::Apply(Box::new(Commit { instance: Some(std::sync::Arc::new(snapshot)), ..empty }))
     }
 
     #[test]

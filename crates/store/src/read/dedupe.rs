@@ -7,6 +7,7 @@ use std::time::Duration;
 use orlog_model::{DedupeKey, InstanceKey, Timestamp};
 
 use crate::encoding::keys;
+use crate::encoding::tuple::Key;
 use crate::error::Error;
 use crate::merged::MergedTables;
 use crate::read::reader::Reader;
@@ -88,7 +89,7 @@ impl Reader {
 
 /// Returns the nonempty buckets before this one, with one lookup each.
 pub(crate) fn buckets_before(tables: &MergedTables, bucket: i64) -> Result<Vec<i64>, Error> {
-    let (mut found, mut from, end) = (Vec::new(), Vec::new(), keys::dedupe_bucket_start(bucket));
+    let (mut found, mut from, end) = (Vec::new(), Key::new(), keys::dedupe_bucket_start(bucket));
     loop {
         let mut next = None;
         tables.scan(Table::Dedupe, &from, Some(&end), &mut |key, _| {

@@ -143,7 +143,7 @@ impl Reader {
         let start = |cursor: &String| hex::decode(cursor).map_err(|_| invalid_cursor(cursor));
         let start = query.cursor.as_ref().map(start).transpose()?.unwrap_or_default();
         let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
-        self.scan(Table::Timer, &KeyRange { start, end: None }, |row, _| {
+        self.scan(Table::Timer, &KeyRange { start: start.into(), end: None }, |row, _| {
             if page.items.len() == query.limit || page.scanned == query.scan_limit {
                 page.next = Some(hex::encode(&keys::timer_cursor(&query.tenant, row)?));
                 return Ok(ControlFlow::Break(()));

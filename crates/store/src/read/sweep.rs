@@ -119,7 +119,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let snapshot = instance(1, Status::Running);
-        let commit = Commit { instance: Some(snapshot), ..Commit::empty(key("acme", "a"), at(1)) };
+        let commit = Commit {
+            instance: Some(std::sync::Arc::new(snapshot)),
+            ..Commit::empty(key("acme", "a"), at(1))
+        };
         writer.commit(&[Change::Apply(Box::new(commit))], at(1)).unwrap();
         writer.flush().unwrap();
         let all_read = Barrier::new(READERS);

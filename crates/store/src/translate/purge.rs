@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::encoding::keys::KeyEncoder;
 use crate::encoding::range::KeyRange;
 use crate::encoding::record::RecordWriter;
+use crate::encoding::tuple::Key;
 use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::merged::MergedTables;
@@ -20,16 +21,16 @@ pub(crate) const PURGE_BATCH: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DedupePurge {
     /// Earlier keys are deleted. Their tombstones are not scanned again.
-    from: Vec<u8>,
-    end: Vec<u8>,
+    from: Key,
+    end: Key,
 }
 
 impl DedupePurge {
     /// Returns a purge of the keys before `end` that continues the current one.
-    pub(super) fn extended(current: Option<Self>, end: Vec<u8>) -> Self {
+    pub(super) fn extended(current: Option<Self>, end: Key) -> Self {
         match current {
             Some(purge) => Self { end: end.max(purge.end), ..purge },
-            None => Self { from: Vec::new(), end },
+            None => Self { from: Key::new(), end },
         }
     }
 
@@ -43,7 +44,7 @@ impl DedupePurge {
         let (mut purged, mut next) = (0, None);
         tables.scan_keys(Table::Dedupe, &self.from, Some(&self.end), &mut |key, _| {
             if purged == share {
-                next = Some(key.to_vec());
+                next = Some(Key::from_slice(key));
                 return Ok(ControlFlow::Break(()));
             }
             purged += 1;
@@ -67,7 +68,7 @@ pub(super) fn purge_instance(
         return Ok(());
     }
     let mut remaining = PURGE_BATCH;
-    delete_some(tables, record, Table::History, &KeyRange::of_prefix(row.to_vec()), &mut remaining)?;
+    delete_some(tables, record, Table::History, &KeyRange::of_prefix(Key::from_slice(row)), &mut remaining)?;
     if remaining > 0 { record.delete(Table::Instance, row) } else { Ok(()) }
 }
 
@@ -121,7 +122,7 @@ pub(super) fn stored(tables: &MergedTables, row: &[u8]) -> Result<Option<Instanc
 }
 
 fn has_any(tables: &MergedTables, table: Table, prefix: &[u8]) -> Result<bool, Error> {
-    let (range, mut any) = (KeyRange::of_prefix(prefix.to_vec()), false);
+    let (range, mut any) = (KeyRange::of_prefix(Key::from_slice(prefix)), false);
     tables.scan_keys(table, &range.start, range.end.as_deref(), &mut |_, _| {
         any = true;
         Ok(ControlFlow::Break(()))
@@ -143,7 +144,7 @@ mod tests {
         let large = |number: &str| {
             let key = key("acme", number);
             let mut commit = transition(&key, 1);
-            commit.instance.as_mut().unwrap().state = vec![7; 20 << 20];
+            std::sync::Arc::make_mut(commit.instance.as_mut().unwrap()).state = vec![7; 20 << 20];
             apply(commit)
         };
         let group = [large("o-1"), large("o-2")];

@@ -1,5 +1,7 @@
 //! Cases of watchers and the change feed.
 
+use std::sync::Arc;
+
 use orlog_model::{Change, Commit, Status};
 use orlog_store::{Error, FeedEntity, FeedEntityKind, FeedOffset, FeedQuery, Reader};
 
@@ -33,7 +35,7 @@ pub fn feed_returns_changes_after_an_offset(mut fixture: StoreFixture) {
     let start = fixture.reader.feed_head().unwrap();
     let change = |of: &str, number: u64| {
         let key = key(of, &format!("o-{number}"));
-        apply(Commit { instance: Some(instance(1, Status::Completed)), ..empty(&key) })
+        apply(Commit { instance: Some(Arc::new(instance(1, Status::Completed))), ..empty(&key) })
     };
     for of in ["acme", KEY_SHARDED] {
         fixture.commit(&(0..9).map(|number| change(of, number)).collect::<Vec<_>>());

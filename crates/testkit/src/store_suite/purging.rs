@@ -1,5 +1,7 @@
 //! Cases of retention and deletion.
 
+use std::sync::Arc;
+
 use orlog_model::{
     Change, Commit, HistoryEntry, Instance, InstanceKey, PendingWork, Status, Task, TaskEvent, TaskEventKind,
     TaskRow, TaskSpec, TaskStatus, TaskUpdate, WorkKind,
@@ -26,7 +28,7 @@ fn record(version: u64) -> HistoryEntry {
 
 fn store_instance(fixture: &mut StoreFixture, key: &InstanceKey, instance: Instance) {
     let history = Some(record(instance.version));
-    fixture.apply(Commit { instance: Some(instance), history, ..empty(key) });
+    fixture.apply(Commit { instance: Some(Arc::new(instance)), history, ..empty(key) });
 }
 
 fn purge(fixture: &mut StoreFixture, key: &InstanceKey, version: u64) {
@@ -111,7 +113,7 @@ pub fn orphaned_tasks_are_purged(mut fixture: StoreFixture) {
     let tasks =
         vec![task(&restarted, 3, TaskStatus::Completed, 2), task(&restarted, 4, TaskStatus::Completed, 9)];
     let started = Instance { created_at: at(5), ..instance(1, Status::Running) };
-    fixture.apply(Commit { tasks, instance: Some(started), ..empty(&restarted) });
+    fixture.apply(Commit { tasks, instance: Some(Arc::new(started)), ..empty(&restarted) });
     let found = |reader: &Reader| -> Vec<u128> {
         let (mut found, mut from) = (Vec::new(), Some(SweepCursor::default()));
         while let Some(at) = from {

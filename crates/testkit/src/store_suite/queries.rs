@@ -1,6 +1,7 @@
 //! Conformance cases: queries over instances, and inspection of tables.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use orlog_model::{Change, Commit, Instance, InstanceKey, Status, StreamPosition};
 use orlog_store::{Error, InstanceQuery};
@@ -18,7 +19,7 @@ pub fn instance_query_pages(mut fixture: StoreFixture) {
         let group = (1..=40u64).map(|number| {
             let status = if number % 4 == 0 { Status::Failed } else { Status::Running };
             let key = key(of, &format!("{}-{number:02}", if number % 2 == 0 { "even" } else { "odd" }));
-            apply(Commit { instance: Some(instance(number, status)), ..empty(&key) })
+            apply(Commit { instance: Some(Arc::new(instance(number, status))), ..empty(&key) })
         });
         fixture.commit(&group.collect::<Vec<_>>());
     }
@@ -73,7 +74,10 @@ pub fn tables_are_inspectable(mut fixture: StoreFixture) {
     let key = key("acme", "o-1");
     fixture.commit(&[
         apply(Commit {
-            instance: Some(Instance { state: b"{\"step\":2}".to_vec(), ..instance(1, Status::Running) }),
+            instance: Some(Arc::new(Instance {
+                state: b"{\"step\":2}".to_vec(),
+                ..instance(1, Status::Running)
+            })),
             work: vec![effect(&key, "payments.charge", 1)],
             arm: vec![timer(50, 1)],
             dedupe_key: Some(dedupe_key("e")),
@@ -105,7 +109,7 @@ pub fn inspection_reads_no_rows_of_other_tenants(mut fixture: StoreFixture) {
     let row = |tenant: &str, number: u128| {
         let key = key(tenant, &format!("o-{number}"));
         apply(Commit {
-            instance: Some(instance(1, Status::Running)),
+            instance: Some(Arc::new(instance(1, Status::Running))),
             work: vec![effect(&key, "payments.charge", number)],
             arm: vec![timer(50, 1)],
             dead_letter: Some(Box::new(dead_letter(tenant, number))),

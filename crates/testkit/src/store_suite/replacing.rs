@@ -1,5 +1,7 @@
 //! Cases of the replacement of an instance by another snapshot.
 
+use std::sync::Arc;
+
 use orlog_model::{
     ArmedTimer, Change, Commit, HistoryEntry, Instance, InstanceReplacement, Status, WorkKind,
 };
@@ -13,7 +15,7 @@ pub fn replacement_removes_all_previous_rows_but_dedupe_keys(mut fixture: StoreF
     for of in [&key, &other] {
         for version in 1..=3 {
             fixture.apply(Commit {
-                instance: Some(armed(version)),
+                instance: Some(Arc::new(armed(version))),
                 history: Some(record(version)),
                 arm: vec![timer(30, version)],
                 disarm: vec![timer(30, version - 1)],

@@ -1,5 +1,7 @@
 //! Cases of human tasks, and of inputs buffered for instances that do not exist.
 
+use std::sync::Arc;
+
 use orlog_model::{
     Commit, EarlyInput, EventType, Input, Status, Task, TaskEvent, TaskEventKind, TaskRow, TaskSpec,
     TaskStatus, TaskUpdate,
@@ -127,7 +129,12 @@ pub fn early_inputs_are_buffered_without_an_instance(mut fixture: StoreFixture) 
     assert_eq!(fixture.reader.buffered_keys(None, 1).unwrap(), std::slice::from_ref(&a));
     let numbers = buffered.iter().map(|(number, _)| *number).collect();
     let started = Some(instance(1, Status::Running));
-    fixture.apply(Commit { instance: started, unbuffer: numbers, disarm: vec![timer(50, 0)], ..empty(&a) });
+    fixture.apply(Commit {
+        instance: started.map(Arc::new),
+        unbuffer: numbers,
+        disarm: vec![timer(50, 0)],
+        ..empty(&a)
+    });
     assert_eq!(
         (fixture.reader.buffered_inputs(&a, 9).unwrap(), fixture.reader.timers_due(at(i64::MAX), 9).unwrap()),
         (vec![], vec![])
