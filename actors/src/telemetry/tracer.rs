@@ -139,7 +139,7 @@ impl<'a> CommitKind<'a> {
         if let Some(dead_letter) = &commit.dead_letter {
             return Some(CommitKind::DeadLettered(dead_letter));
         }
-        let buffered = commit.buffer.as_ref().map(CommitKind::Buffered);
+        let buffered = commit.buffer.as_deref().map(CommitKind::Buffered);
         buffered.or_else(|| commit.history.as_ref().map(CommitKind::Transition))
     }
 

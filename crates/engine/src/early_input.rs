@@ -51,7 +51,8 @@ fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duratio
     }
     let until = context.now.saturating_add(ttl);
     let mut commit = Commit::empty(context.key.clone(), context.now);
-    commit.buffer = Some(Input::Early(EarlyInput { input: Box::new(input.clone()), expires_at: until }));
+    let early = EarlyInput { input: Box::new(input.clone()), expires_at: until };
+    commit.buffer = Some(Box::new(Input::Early(early)));
     if context.buffered.is_empty() {
         commit.arm.push(expiry_timer_at(until));
     }

@@ -76,7 +76,7 @@ fn fault_commit(context: &DecisionContext<'_>, input: &Input, fault: &ProgramErr
 /// Buffers the input until the instance is resumed.
 pub(crate) fn buffer_input(context: &DecisionContext<'_>, input: &Input) -> Decision {
     let mut commit = cleanup_commit(context.key, input, context.now);
-    commit.buffer = Some(input.clone());
+    commit.buffer = Some(Box::new(input.clone()));
     commit.dedupe_key = input.dedupe_key();
     Decision::Commit(Box::new(commit))
 }

@@ -383,7 +383,7 @@ fn buffered_result_does_not_repeat_its_facts() {
     let instance = paused();
     let buffering =
         check_facts(decide_with_stub(Some(&instance), &result_with_facts(instance.pending_work[0].id)));
-    let Some(Input::WorkResult(buffered)) = buffering.buffer else { panic!("{buffering:?}") };
+    let Some(Input::WorkResult(buffered)) = buffering.buffer.as_deref() else { panic!("{buffering:?}") };
     assert!(buffered.facts.is_empty());
 }
 
@@ -444,7 +444,7 @@ fn ended_instance_keeps_work_whose_late_success_must_be_compensated() {
 fn paused_instance_buffers_input_and_settles_its_row() {
     let instance = paused();
     let buffered = commit(Some(&instance), &event("Rearm", 2_000));
-    assert_eq!(buffered.buffer, Some(event("Rearm", 2_000)));
+    assert_eq!(buffered.buffer.as_deref(), Some(&event("Rearm", 2_000)));
     assert!(buffered.instance.is_none() && buffered.dedupe_key.is_some());
     let buffered = commit(Some(&instance), &outcome(instance.pending_work[0].id));
     assert!(buffered.buffer.is_some() && buffered.settles.is_some());

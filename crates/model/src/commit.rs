@@ -73,10 +73,10 @@ pub struct Commit {
     /// Dedupe key of the input, which makes a second delivery a no-op.
     pub dedupe_key: Option<DedupeKey>,
     /// Input to buffer, because the instance is paused or does not exist yet.
-    pub buffer: Option<Input>,
+    pub buffer: Option<Box<Input>>,
     /// Input to store behind all buffered and spilled inputs, because the queue of the instance in memory is
     /// full. It passes the duplicate check when it is applied.
-    pub spill: Option<Input>,
+    pub spill: Option<Arc<Input>>,
     /// Buffered and spilled inputs that this commit applied or deleted.
     pub unbuffer: Vec<u64>,
     /// History entry.

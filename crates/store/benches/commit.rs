@@ -215,7 +215,7 @@ fn find_no_buffered_input(bencher: Bencher<'_, '_>, layer: &str) {
     let group = (0..1000).map(|number| {
         let commit = Commit::empty(key(number * 7), Timestamp::from_millis(1));
         let early = EarlyInput { input: Box::new(early_event()), expires_at: Timestamp::MAX };
-        Change::Apply(Box::new(Commit { buffer: Some(Input::Early(early)), ..commit }))
+        Change::Apply(Box::new(Commit { buffer: Some(Box::new(Input::Early(early))), ..commit }))
     });
     load.writer.commit(&group.collect::<Vec<_>>(), Timestamp::from_millis(1)).expect("there is space");
     if layer == "disk" {

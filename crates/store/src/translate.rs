@@ -265,7 +265,8 @@ impl<'a> ChangeTranslator<'a> {
         for number in &commit.unbuffer {
             self.record.delete(Table::BufferedInput, &self.keys.history(&commit.key, *number))?;
         }
-        for (input, first) in [(&commit.buffer, 0), (&commit.spill, keys::FIRST_SPILLED)] {
+        let (buffer, spill) = (commit.buffer.as_deref(), commit.spill.as_deref());
+        for (input, first) in [(buffer, 0), (spill, keys::FIRST_SPILLED)] {
             let Some(input) = input else { continue };
             let number = first + self.next_sequence();
             self.buffer_input(&commit.key, number, input)?;

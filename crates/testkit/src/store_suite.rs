@@ -111,7 +111,7 @@ pub fn commit_is_atomic(mut fixture: StoreFixture) {
         work: vec![effect(&key, "payments.charge", 1)],
         arm: vec![timer(50, 1)],
         dedupe_key: Some(dedupe_key("e")),
-        buffer: Some(event("later")),
+        buffer: Some(Box::new(event("later"))),
         history: Some(history.clone()),
         dead_letter: Some(Box::new(dead_letter("acme", 3))),
         ..empty(&key)
@@ -267,14 +267,18 @@ pub fn last_checkpoint_is_stored(mut fixture: StoreFixture) {
 pub fn buffered_inputs_keep_their_order(mut fixture: StoreFixture) {
     let key = key("acme", "o-1");
     for id in ["a", "b", "c"] {
-        fixture.apply(Commit { buffer: Some(event(id)), ..empty(&key) });
+        fixture.apply(Commit { buffer: Some(Box::new(event(id))), ..empty(&key) });
     }
     let buffered = fixture.reader.buffered_inputs(&key, 9).unwrap();
     assert_eq!(
         buffered.iter().map(|(_, input)| input.id()).collect::<Vec<_>>(),
         ["a", "b", "c"].map(event_id)
     );
-    fixture.apply(Commit { unbuffer: vec![buffered[0].0], buffer: Some(event("d")), ..empty(&key) });
+    fixture.apply(Commit {
+        unbuffer: vec![buffered[0].0],
+        buffer: Some(Box::new(event("d"))),
+        ..empty(&key)
+    });
     let remaining = fixture.reader.buffered_inputs(&key, 2).unwrap();
     assert_eq!(remaining.iter().map(|(_, input)| input.id()).collect::<Vec<_>>(), ["b", "c"].map(event_id));
 }

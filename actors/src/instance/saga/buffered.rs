@@ -1,7 +1,5 @@
 //! Buffered inputs of an instance: applied oldest first after start or resume. Spilled inputs: applied, oldest first, when the queue in memory is empty.
 
-use std::sync::Arc;
-
 use orlog_engine::Decision;
 use orlog_model::{Commit, Input};
 use orlog_store::Error as StoreError;
@@ -59,7 +57,7 @@ impl State {
         for envelope in self.mailbox.take_to_spill(self.own.max_queued_inputs) {
             self.own.metrics.inputs_spilled.inc();
             let mut commit = Box::new(Commit::empty(self.mailbox.key.clone(), self.own.clock.now()));
-            commit.spill = Some(Arc::unwrap_or_clone(envelope.input));
+            commit.spill = Some(envelope.input);
             self.submit(commit, None, None, envelope.completion);
         }
     }

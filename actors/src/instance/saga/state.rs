@@ -218,7 +218,7 @@ impl State {
 
     pub(super) fn update_buffered(&mut self, commit: &mut Commit) {
         commit.before = self.instance.as_deref().map(StatusSnapshot::from_instance);
-        match &commit.buffer {
+        match commit.buffer.as_deref() {
             Some(Input::Early(early)) => {
                 self.own.metrics.inputs_buffered.inc();
                 self.early.push(BufferedInputRef {

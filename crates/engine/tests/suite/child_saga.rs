@@ -187,7 +187,7 @@ fn child_end_completes_the_parents_work() {
         "no pending work waits for the end of this saga"
     );
     fixture.instance.as_mut().unwrap().paused = true;
-    assert_eq!(fixture.commit(&end(None, work_id)).buffer, Some(end(None, work_id)));
+    assert_eq!(fixture.commit(&end(None, work_id)).buffer.as_deref(), Some(&end(None, work_id)));
     fixture.instance.as_mut().unwrap().paused = false;
     let commit = fixture.commit(&end(None, work_id));
     assert_eq!(commit.history.unwrap().note, "Some(\"Fitted\") 5");

@@ -35,7 +35,7 @@ fn early_event_is_buffered_with_an_expiry_timer() {
     let mut fixture = DecisionFixture::empty(&program);
     let commit = fixture.commit(&event("Paid", "e-1"));
     let early = EarlyInput { input: Box::new(event("Paid", "e-1")), expires_at: at(1_000 + HOUR) };
-    assert_eq!(commit.buffer, Some(Input::Early(early)));
+    assert_eq!(commit.buffer.as_deref(), Some(&Input::Early(early)));
     assert_eq!(commit.arm, [row(1_000 + HOUR)]);
     assert!(commit.instance.is_none() && commit.dedupe_key.is_none() && commit.history.is_none());
     fixture.early.push(buffered_ref(1, 1_000 + HOUR));

@@ -134,7 +134,7 @@ impl SimulatedInstance {
                 .for_each(|requested| requested.completed = true);
         }
         self.buffered.retain(|number, _| !commit.unbuffer.contains(number));
-        if let Some(input) = commit.buffer {
+        if let Some(input) = commit.buffer.map(|input| *input) {
             self.numbers += 1;
             self.buffered.insert(self.numbers, input);
         }

@@ -29,7 +29,7 @@ pub fn dedupe_window_is_enforced(mut fixture: StoreFixture) {
 pub fn dead_letter_has_no_dedupe_key(mut fixture: StoreFixture) {
     let (key, input, other) = (key("acme", "o-1"), event("e"), event("other"));
     let buffer = |input: &Input| {
-        apply(Commit { dedupe_key: input.dedupe_key(), buffer: Some(input.clone()), ..empty(&key) })
+        apply(Commit { dedupe_key: input.dedupe_key(), buffer: Some(Box::new(input.clone())), ..empty(&key) })
     };
     fixture.commit_at(&[buffer(&input), buffer(&other)], at(5));
     let later = at(5).saturating_add(WINDOW);

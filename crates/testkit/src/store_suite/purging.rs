@@ -77,7 +77,7 @@ pub fn ended_instances_are_purged_incrementally(mut fixture: StoreFixture) {
     }
     let buffered = key(KEY_SHARDED, "buffered");
     store_instance(&mut fixture, &buffered, instance(1, Status::Cancelled));
-    fixture.apply(Commit { buffer: Some(event("later")), ..empty(&buffered) });
+    fixture.apply(Commit { buffer: Some(Box::new(event("later"))), ..empty(&buffered) });
     purge(&mut fixture, &buffered, 1);
     assert!(fixture.reader.instance(&buffered).unwrap().is_some(), "buffered inputs are applied first");
     let number = fixture.reader.buffered_inputs(&buffered, 1).unwrap()[0].0;

@@ -21,7 +21,7 @@ pub fn replacement_removes_all_previous_rows_but_dedupe_keys(mut fixture: StoreF
                 disarm: vec![timer(30, version - 1)],
                 work: vec![effect(of, "a", u128::from(version))],
                 dedupe_key: Some(dedupe_key(&format!("e-{version}"))),
-                buffer: Some(event("buffered")),
+                buffer: Some(Box::new(event("buffered"))),
                 ..empty(of)
             });
         }

@@ -118,9 +118,9 @@ fn found(fixture: &StoreFixture, query: &TaskQuery) -> Vec<u128> {
 pub fn early_inputs_are_buffered_without_an_instance(mut fixture: StoreFixture) {
     let (a, b) = (key("acme", "o-1"), key("acme", "o-2"));
     let early = |id: &str| Input::Early(EarlyInput { input: Box::new(event(id)), expires_at: at(50) });
-    fixture.apply(Commit { buffer: Some(early("x")), arm: vec![timer(50, 0)], ..empty(&a) });
-    fixture.apply(Commit { buffer: Some(early("y")), ..empty(&a) });
-    fixture.apply(Commit { buffer: Some(early("z")), ..empty(&b) });
+    fixture.apply(Commit { buffer: Some(Box::new(early("x"))), arm: vec![timer(50, 0)], ..empty(&a) });
+    fixture.apply(Commit { buffer: Some(Box::new(early("y"))), ..empty(&a) });
+    fixture.apply(Commit { buffer: Some(Box::new(early("z"))), ..empty(&b) });
     let buffered = fixture.reader.buffered_inputs(&a, 9).unwrap();
     assert_eq!(buffered.iter().map(|(_, input)| input.clone()).collect::<Vec<_>>(), [early("x"), early("y")]);
     assert_eq!(fixture.reader.instance(&a).unwrap(), None);
