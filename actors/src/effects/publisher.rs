@@ -36,7 +36,7 @@ impl TaskKind for Publisher {
 }
 
 /// Batch that is published. It survives a crash of the actor: the next one continues with it.
-pub(crate) type PublisherBatch = Arc<Mutex<Vec<(WorkDispatch, BusMessage)>>>;
+pub(crate) type PublisherBatch = Arc<Mutex<Vec<(WorkDispatch, Arc<BusMessage>)>>>;
 
 /// Publishes one batch after the other: messages of an instance keep their order, even if the bus is
 /// unavailable for a while. Items that arrive meanwhile form the next batch.
@@ -47,9 +47,9 @@ pub(crate) async fn publish_all(
 ) -> Result<(), String> {
     let mut batch = batch.lock().await;
     loop {
-        let done = |(dispatch, message), result| match result {
+        let done = |(dispatch, message): (WorkDispatch, Arc<BusMessage>), result| match result {
             Ok(()) => accept(dispatch),
-            Err(error) => reject(dispatch, message, &error),
+            Err(error) => reject(dispatch, &message, &error),
         };
         publish_batch(&*bus, LOG_LABEL, &mut batch, |(_, message)| slice::from_ref(message), done).await;
         let Some(dispatches) = mailbox.take(MAX_BATCH).await else { return Ok(()) };
@@ -59,7 +59,7 @@ pub(crate) async fn publish_all(
 
 /// Returns the signed message of an item; ends an item without one. If the message cannot be created, because
 /// the instance cannot be read or the code panics, the item returns to the relay.
-fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMessage)> {
+fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, Arc<BusMessage>)> {
     if dispatch.origin().epoch.ended().is_stopped() {
         dispatch.abandon();
         return None;
@@ -68,7 +68,7 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMe
     let created =
         AssertUnwindSafe(|| Ok::<_, StoreError>(message(&dispatch)?.map(|message| bus.sign(message))));
     let error = match catch_unwind(created) {
-        Ok(Ok(Some(message))) => return Some((dispatch, message)),
+        Ok(Ok(Some(message))) => return Some((dispatch, Arc::new(message))),
         Ok(Ok(None)) => {
             accept(dispatch);
             return None;
@@ -84,7 +84,7 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMe
 
 /// Ends an item whose message the bus rejects permanently. The parent of a child saga that cannot be
 /// started receives a failure; any other message becomes a dead letter.
-fn reject(dispatch: WorkDispatch, message: BusMessage, error: &BusError) {
+fn reject(dispatch: WorkDispatch, message: &BusMessage, error: &BusError) {
     let (reason, item) = (DeadLetterReason::BusRejected, &dispatch.item);
     let (key, trace, id) = (&item.instance, item.trace.as_ref(), item.id);
     log_instance!(ERROR, key, trace, %id, %error, "the bus rejected a message permanently");
@@ -93,8 +93,11 @@ fn reject(dispatch: WorkDispatch, message: BusMessage, error: &BusError) {
         let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
         return dispatch.complete(ExecutionResult::without_attempt(outcome), false);
     }
-    let BusMessage { subject, headers, payload, .. } = message;
-    let original = DeadLetterOriginal::Message { subject, headers, payload: payload.to_vec() };
+    let original = DeadLetterOriginal::Message {
+        subject: message.subject.clone(),
+        headers: message.headers.clone(),
+        payload: message.payload.to_vec(),
+    };
     let (tenant, instance) = (key.tenant.clone(), Some(key.clone()));
     let (node, at, text) = (&dispatch.origin().node, item.created_at, error.to_string());
     let dead_letter = orlog_engine::dead_letter_message(tenant, original, reason, text, node, at);

@@ -108,7 +108,7 @@ async fn read_subscription(arguments: &Arguments) -> Result<BusError, ActorProce
 /// Messages to forward to the instances of one delivery.
 struct ForwardedDelivery {
     sequence: u64,
-    messages: Vec<BusMessage>,
+    messages: Vec<Arc<BusMessage>>,
     done: Completion,
 }
 
@@ -173,7 +173,8 @@ impl IngestLoop<'_> {
             for (saga, error) in errors {
                 self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
             }
-            let messages = keys.iter().map(|key| self.signal(&event, key, delivery.sequence)).collect();
+            let messages =
+                keys.iter().map(|key| Arc::new(self.signal(&event, key, delivery.sequence))).collect();
             let (sequence, done) = (delivery.sequence, Completion::Ack(ack));
             forward.push(ForwardedDelivery { sequence, messages, done });
             return Ok(());

@@ -114,7 +114,7 @@ pub trait Bus: Send + Sync + 'static {
     /// # Errors
     /// Any of the messages may be durable after an error. A retry of all of them under the same ids is
     /// idempotent.
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error>;
+    async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error>;
 
     /// Opens the named subscription. Each name has at most one consumer.
     ///

@@ -326,7 +326,7 @@ async fn dead_letter_copy_is_published_redacted_without_recursion() {
         headers: vec![("x-from".to_owned(), "there".to_owned())],
         payload: "{\"secret\": 437}".into(),
     };
-    node.app.bus.publish(vec![no_event]).await.unwrap();
+    node.app.bus.publish(vec![no_event.into()]).await.unwrap();
     let (message, _, body) = copy(&mut *copies).await;
     assert!(message.subject.starts_with("tenant.acme.deadletter.undecodable."), "{}", message.subject);
     let original = &body["original"]["message"];
@@ -351,7 +351,7 @@ async fn oversized_dead_letter_copy_references_the_original() {
         headers: Vec::new(),
         payload: quotes.into(),
     };
-    node.app.bus.publish(vec![no_event]).await.unwrap();
+    node.app.bus.publish(vec![no_event.into()]).await.unwrap();
     let (message, _, body) = copy(&mut *copies(&node).await).await;
     let id = message.id.unwrap();
     assert_eq!((&body["reason"], &body["original"]), (&json!("undecodable"), &Value::Null));

@@ -43,7 +43,7 @@ pub(super) enum WriterRequest {
 /// Messages that become durable together.
 #[derive(Debug)]
 pub(super) struct PublishRequest {
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<Arc<Message>>,
     pub(super) reply: oneshot::Sender<Result<Vec<PublishAck>, Error>>,
     /// Released with the reply: limits the waiting messages.
     pub(super) permit: OwnedSemaphorePermit,
@@ -195,14 +195,19 @@ impl Writer {
     }
 
     /// Assigns a sequence to the message and adds it to the record, unless the message is a duplicate.
-    fn number(&mut self, message: Message, now: Timestamp, fresh: &mut Vec<StoredMessage>) -> PublishAck {
+    fn number(
+        &mut self,
+        message: Arc<Message>,
+        now: Timestamp,
+        fresh: &mut Vec<StoredMessage>,
+    ) -> PublishAck {
         let sequence = self.next + fresh.len() as u64;
         let known = message.id.as_ref().and_then(|id| self.dedupe.insert(id, sequence, now));
         if let Some(sequence) = known {
             return PublishAck { sequence, duplicate: true };
         }
         self.builder.push(&message);
-        fresh.push(StoredMessage { sequence, published_at: now, message: Arc::new(message) });
+        fresh.push(StoredMessage { sequence, published_at: now, message });
         PublishAck { sequence, duplicate: false }
     }
 
@@ -290,7 +295,12 @@ impl Writer {
 }
 
 fn size(publish: &PublishRequest) -> (usize, usize) {
-    (publish.messages.iter().map(Message::size).sum(), publish.messages.len())
+    (total_size(&publish.messages), publish.messages.len())
+}
+
+/// Returns the size of all messages, in bytes.
+pub(super) fn total_size(messages: &[Arc<Message>]) -> usize {
+    messages.iter().map(|message| message.size()).sum()
 }
 
 fn last_group(journal: &Journal) -> Result<Option<MessageGroup>, OpenError> {
