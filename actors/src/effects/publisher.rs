@@ -5,16 +5,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 use std::sync::Arc;
 
-use orlog_bus::subject::{Subject, SubjectKind};
-use orlog_bus::{Bus, Error as BusError, Message as BusMessage, codec, workflow};
+use compact_str::format_compact;
+use orlog_bus::codec::{self, EventRef};
+use orlog_bus::subject::{SubjectKind, format_subject};
+use orlog_bus::{Bus, Error as BusError, Message as BusMessage, workflow};
 use orlog_effect::ExecutionResult;
 use orlog_model::{
-    CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventId, Fact, Failure,
-    InstanceKey, ParentRef, SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
+    CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason, Fact, Failure, InstanceKey, ParentRef,
+    SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
 };
 use orlog_store::Error as StoreError;
 use serde_json::Value;
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use crate::effects::work_dispatch::WorkDispatch;
 use crate::effects::work_mailbox::WorkMailbox;
@@ -152,25 +155,22 @@ fn command_message(item: &WorkItem, to: &InstanceKey, action: WorkflowAction) ->
 
 fn fact_message(item: &WorkItem, fact: &Fact) -> BusMessage {
     let InstanceKey { tenant, saga, correlation } = &item.instance;
-    let subject =
-        Subject::new(tenant.clone(), SubjectKind::WorkflowEvent, saga.as_str(), correlation.as_str());
-    codec::encode(&event(item, fact), subject.to_string())
-}
-
-/// Converts a fact to an event.
-fn event(item: &WorkItem, fact: &Fact) -> Event {
-    Event {
-        id: EventId::new(item.id.to_string()).expect("a UUID is short ASCII"),
-        tenant: item.instance.tenant.clone(),
-        kind: fact.kind.clone(),
-        source: format!("orlog:{}", item.instance.saga),
-        subject: Some(item.instance.correlation.to_string()),
+    let correlation = correlation.as_str();
+    let mut id = Uuid::encode_buffer();
+    let event = EventRef {
+        id: item.id.hyphenated().encode_lower(&mut id),
+        tenant,
+        kind: fact.kind.as_str(),
+        source: &format_compact!("orlog:{saga}"),
+        subject: Some(correlation),
         time: item.created_at,
-        correlation: Some(item.instance.correlation.clone()),
-        causation: Some(item.causation.to_string()),
-        trace: item.trace.clone(),
+        correlation: Some(correlation),
+        causation: Some(item.causation.as_str()),
+        trace: item.trace.as_ref(),
         schema_version: 1,
-        data: fact.data.clone(),
+        data: &fact.data,
         user: None,
-    }
+    };
+    let subject = format_subject(tenant, SubjectKind::WorkflowEvent, saga.as_str(), correlation);
+    codec::encode(event, subject)
 }

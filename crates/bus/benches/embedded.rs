@@ -63,7 +63,7 @@ fn message(number: u64) -> Arc<Message> {
     Arc::new(Message {
         subject: format!("tenant.acme.aggregate.event.o-{number}"),
         id: Some(format!("acme:urn%3Ashop:{number}")),
-        headers: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        headers: pairs.map(|(name, value)| (name.into(), value.into())).into(),
         payload: Bytes::from_static(&[b'x'; 200]),
     })
 }

@@ -25,7 +25,7 @@ use crate::{Message, subject};
 pub use attributes::{DecodeDefaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
 pub use binary::from_binary;
 pub(crate) use encode::header_value;
-pub use encode::{aggregate_subject, encode, subject_with_kind};
+pub use encode::{EventRef, aggregate_subject, encode, subject_with_kind};
 pub use envelope::from_envelope;
 pub use error::DecodeError;
 pub use structured::from_structured;
@@ -48,7 +48,7 @@ pub fn decode(message: &Message, published_at: Timestamp) -> Result<Event, Decod
     let defaults = DecodeDefaults { tenant: Some(tenant), now: published_at };
     let headers = || message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let content_type = headers().find(|(name, _)| name.eq_ignore_ascii_case("content-type")).map(|(_, v)| v);
-    match data::essence(content_type.unwrap_or_default()).as_str() {
+    match &*data::essence(content_type.unwrap_or_default()) {
         "application/cloudevents+json" => from_structured(&data::json(&message.payload)?, &defaults),
         "application/cloudevents-batch+json" => Err(DecodeError::Format(
             "a batch is not accepted here; a message contains one event (POST /v1/events accepts batches)"

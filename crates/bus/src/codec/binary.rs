@@ -1,6 +1,7 @@
 //! CloudEvents in binary mode: every attribute is a header, the body is the data.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use orlog_model::Event;
 use percent_encoding::percent_decode_str;
@@ -91,20 +92,18 @@ impl<'a> Headers<'a> {
 }
 
 impl Attributes for Headers<'_> {
+    const PREFIX: &'static str = PREFIX;
+
     fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError> {
         let index = NAMES.iter().position(|name| *name == attribute);
         let value = index.and_then(|index| self.0[index]);
-        value.map(|value| header_text(&self.label(attribute), value)).transpose()
-    }
-
-    fn label(&self, attribute: &str) -> String {
-        format!("{PREFIX}{attribute}")
+        value.map(|value| header_text(self.label(attribute), value)).transpose()
     }
 }
 
 /// Returns the text of a header value: quotes removed, percent-decoded. A `%` without a valid escape is
 /// literal.
-fn header_text<'v>(label: &str, value: &'v str) -> Result<Cow<'v, str>, DecodeError> {
+fn header_text(label: impl Display, value: &str) -> Result<Cow<'_, str>, DecodeError> {
     let value = value.trim();
     let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
     let value = quoted.map_or(Cow::Borrowed(value), |inner| Cow::Owned(unquote(inner)));

@@ -17,7 +17,7 @@ fn defaults(tenant: Option<&str>) -> DecodeDefaults {
 }
 
 fn message(subject: &str, headers: &[(&str, &str)], body: &str) -> Message {
-    let headers = headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+    let headers = headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
     Message { subject: subject.to_owned(), id: None, headers, payload: Bytes::from(body.to_owned()) }
 }
 
@@ -270,6 +270,7 @@ proptest! {
         headers in proptest::collection::vec(("(ce-(specversion|id|type|time|data)|content-type|.{0,8})", any::<String>()), 0..8),
         payload in any::<Vec<u8>>(),
     ) {
+        let headers = headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let message = Message { subject, id: None, headers, payload: Bytes::from(payload) };
         if let Ok(event) = decode(&message, NOW) {
             prop_assert_eq!(decode(&message, NOW).unwrap(), event);

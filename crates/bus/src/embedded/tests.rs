@@ -97,7 +97,7 @@ fn message(number: u64) -> Message {
     Message {
         subject: format!("a.{}", number % 3),
         id: Some(format!("m-{number}")),
-        headers: vec![("n".to_owned(), number.to_string())],
+        headers: vec![("n".into(), number.to_string().into())],
         payload: Bytes::from(vec![b'x'; 200]),
     }
 }

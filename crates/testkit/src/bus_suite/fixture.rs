@@ -16,7 +16,7 @@ pub trait BusFixture: Send + Sync {
 }
 
 pub(super) fn message(subject: &str, body: u64) -> Message {
-    let headers = vec![("x-number".to_owned(), body.to_string())];
+    let headers = vec![("x-number".into(), body.to_string().into())];
     Message { subject: subject.to_owned(), id: None, headers, payload: Bytes::from(body.to_string()) }
 }
 

@@ -149,7 +149,7 @@ pub async fn invalid_subjects_are_rejected(fixture: &impl BusFixture) {
 /// Bodies with arbitrary bytes, empty bodies, no headers and several headers are preserved.
 pub async fn arbitrary_payloads_round_trip(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
-    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let header = |name: &str, value: &str| (name.into(), value.into());
     let base = Message { subject: "a".to_owned(), id: None, headers: Vec::new(), payload: Bytes::new() };
     let all = [
         base.clone(),
