@@ -66,6 +66,19 @@ pub(super) fn event(
     })
 }
 
+/// Checks that the required attributes are present and that the tenant matches, and returns the event type.
+pub(super) fn event_type(
+    from: &impl Attributes,
+    defaults: &DecodeDefaults,
+) -> Result<EventType, DecodeError> {
+    spec_version(from)?;
+    resolve_tenant(optional(from, "tenantid", TenantId::for_input)?, defaults)?;
+    for attribute in ["id", "source"] {
+        from.get(attribute)?.ok_or_else(|| missing(from, attribute))?;
+    }
+    required(from, "type", EventType::for_input)
+}
+
 /// Returns the tenant if the tenant of the event matches the expected tenant.
 pub(super) fn resolve_tenant(
     claimed: Option<TenantId>,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use orlog_model::Event;
+use orlog_model::{Event, EventType};
 use percent_encoding::percent_decode_str;
 
 use super::attributes::{self, Attributes};
@@ -44,17 +44,18 @@ pub fn from_binary<'a>(
     if body.len() > MAX_MESSAGE_BYTES {
         return Err(DecodeError::TooLarge { size: body.len(), limit: MAX_MESSAGE_BYTES });
     }
-    let mut found = Headers::default();
-    let mut content_type = "";
-    for (name, value) in headers {
-        if name.eq_ignore_ascii_case("content-type") {
-            content_type = value;
-        } else if let Some(index) = index(name) {
-            found.put(index, name, value)?;
-        }
-    }
+    let (found, content_type) = Headers::read(headers)?;
     let data = data::of_bytes("the body", content_type, body)?;
     attributes::event(&found, data, defaults)
+}
+
+/// Checks the required attributes and the tenant, and returns the event type.
+pub(super) fn event_type<'a>(
+    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    defaults: &DecodeDefaults,
+) -> Result<EventType, DecodeError> {
+    let (found, _) = Headers::read(headers)?;
+    attributes::event_type(&found, defaults)
 }
 
 /// Returns whether a header contains a CloudEvents attribute.
@@ -81,6 +82,20 @@ fn index(header: &str) -> Option<usize> {
 struct Headers<'a>([Option<&'a str>; NAMES.len()]);
 
 impl<'a> Headers<'a> {
+    /// Returns the attributes and the content type.
+    fn read(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<(Self, &'a str), DecodeError> {
+        let mut found = Self::default();
+        let mut content_type = "";
+        for (name, value) in headers {
+            if name.eq_ignore_ascii_case("content-type") {
+                content_type = value;
+            } else if let Some(index) = index(name) {
+                found.put(index, name, value)?;
+            }
+        }
+        Ok((found, content_type))
+    }
+
     fn put(&mut self, index: usize, name: &str, value: &'a str) -> Result<(), DecodeError> {
         match self.0[index].replace(value) {
             Some(first) if first != value => {
