@@ -271,7 +271,7 @@ impl App {
             return Err(orlog_bus::Error::Full("a store has no free space; free disk space".to_owned()));
         }
         let kind = component_config::submitted_event_kind(&self.config);
-        let message = |event: &Event| codec::encode(event, codec::subject_with_kind(event, kind));
+        let message = |event: &Event| Arc::new(codec::encode(event, codec::subject_with_kind(event, kind)));
         self.bus.publish(events.iter().map(message).collect()).await
     }
 

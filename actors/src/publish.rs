@@ -1,5 +1,6 @@
 //! Publishes messages that are already committed, with unlimited retries.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::{Bus, Error, Message};
@@ -7,20 +8,24 @@ use orlog_bus::{Bus, Error, Message};
 /// Delay between two attempts while the bus is unavailable.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Publishes messages and retries until the bus stores them. Returns an error if the bus rejects them
-/// permanently. `label` is for log records.
+/// Publishes messages and retries until the bus stores them. `messages` returns the same messages for each
+/// attempt. Returns an error if the bus rejects them permanently. `label` is for log records.
 pub(crate) async fn publish_with_retry(
     bus: &dyn Bus,
-    messages: Vec<Message>,
+    messages: impl Fn() -> Vec<Arc<Message>>,
     label: &str,
 ) -> Result<(), Error> {
     let mut reported = false;
-    while !messages.is_empty() {
-        match bus.publish(messages.clone()).await {
+    loop {
+        let attempt = messages();
+        let count = attempt.len();
+        if count == 0 {
+            return Ok(());
+        }
+        match bus.publish(attempt).await {
             Ok(_) => return Ok(()),
             Err(error @ (Error::Full(_) | Error::Unavailable(_) | Error::InUse(_))) => {
                 if !std::mem::replace(&mut reported, true) {
-                    let count = messages.len();
                     tracing::warn!(%error, count, label, "publish failed; retrying");
                 }
                 tokio::time::sleep(RETRY_DELAY).await;
@@ -28,7 +33,6 @@ pub(crate) async fn publish_with_retry(
             Err(error @ (Error::InvalidSubject { .. } | Error::TooLarge { .. })) => return Err(error),
         }
     }
-    Ok(())
 }
 
 /// Publishes the messages of a batch in order. Each item leaves the batch when its result is known, and
@@ -38,13 +42,14 @@ pub(crate) async fn publish_batch<T>(
     bus: &dyn Bus,
     label: &str,
     batch: &mut Vec<T>,
-    messages_of: impl Fn(&T) -> &[Message],
+    messages_of: impl Fn(&T) -> &[Arc<Message>],
     mut done: impl FnMut(T, Result<(), Error>),
 ) {
     let mut size = batch.len();
     while !batch.is_empty() {
         let count = size.min(batch.len());
-        let messages = batch[..count].iter().flat_map(&messages_of).cloned().collect();
+        let part = &batch[..count];
+        let messages = || part.iter().flat_map(&messages_of).cloned().collect();
         match publish_with_retry(bus, messages, label).await {
             Ok(()) => batch.drain(..count).for_each(|item| done(item, Ok(()))),
             Err(_) if count > 1 => size = count / 2,

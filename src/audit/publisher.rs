@@ -46,11 +46,13 @@ impl AuditPublisher {
             if batch.lines.is_empty() {
                 return Ok(());
             }
-            let message = |line: Vec<u8>| Message {
-                subject: self.subject.clone(),
-                id: Some(super::line_id(&line)),
-                headers: Vec::new(),
-                payload: line.into(),
+            let message = |line: Vec<u8>| {
+                Arc::new(Message {
+                    subject: self.subject.clone(),
+                    id: Some(super::line_id(&line)),
+                    headers: Vec::new(),
+                    payload: line.into(),
+                })
             };
             self.bus.publish(batch.lines.into_iter().map(message).collect()).await?;
             let (audit, end) = (Arc::clone(&self.audit), batch.end);

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orlog_bus::Message;
 use orlog_bus::requests::{RequestClient, RequestError};
 use orlog_bus::subject::{check_subject, encode_token};
+use orlog_bus::{Headers, Message};
 use orlog_effect::providers::gateway::gateway_message::{self, SubjectTemplate};
 use orlog_effect::{Attempt, Provider, ProviderError, Reply};
 use orlog_model::{Work, WorkItem};
@@ -64,21 +64,21 @@ impl Provider for NatsGateway {
     }
 }
 
-fn headers(item: &WorkItem) -> Vec<(String, String)> {
+fn headers(item: &WorkItem) -> Headers {
     let mut headers = vec![
-        ("content-type".to_owned(), "application/json".to_owned()),
-        ("idempotency-key".to_owned(), item.id.to_string()),
-        ("x-correlation-id".to_owned(), encode_token(item.instance.correlation.as_str()).into_owned()),
+        ("content-type".into(), "application/json".into()),
+        ("idempotency-key".into(), item.id.to_string().into()),
+        ("x-correlation-id".into(), encode_token(item.instance.correlation.as_str()).into()),
     ];
     if !item.instance.tenant.as_str().is_empty() {
         let tenant = encode_token(item.instance.tenant.as_str());
-        headers.push(("x-tenant-id".to_owned(), tenant.into_owned()));
+        headers.push(("x-tenant-id".into(), tenant.into()));
     }
     if let Some(trace) = &item.trace {
-        headers.push(("traceparent".to_owned(), trace.as_str().to_owned()));
+        headers.push(("traceparent".into(), trace.as_str().into()));
     }
     if let Some(baggage) = orlog_model::trace::tenant_baggage(&item.instance) {
-        headers.push(("baggage".to_owned(), baggage));
+        headers.push(("baggage".into(), baggage.into()));
     }
     headers
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn scripted(status: &[(&str, &str)], body: &str) -> Response {
-        let headers = status.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let headers = status.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         Response { headers, payload: body.to_owned().into() }
     }
 

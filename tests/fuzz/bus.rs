@@ -62,7 +62,7 @@ pub(super) fn make(random: &mut Random) -> Message {
         // A signal to an instance, and an event whose attributes are headers.
         0 => signal(),
         1 => {
-            let headers = HEADERS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+            let headers = HEADERS.map(|(name, value)| (name.into(), value.into())).to_vec();
             Message { headers, payload: Bytes::from_static(b"{\"orderId\":\"o-1\"}"), ..valid }
         }
         _ => valid,
@@ -72,7 +72,7 @@ pub(super) fn make(random: &mut Random) -> Message {
     }
     for (_, value) in &mut message.headers {
         if random.once_in(6) {
-            *value = text(&mutate(random, value.as_bytes(), other.as_bytes()));
+            *value = text(&mutate(random, value.as_bytes(), other.as_bytes())).into();
         }
     }
     message.payload = Bytes::from(mutate(random, &message.payload, other.as_bytes()));

@@ -358,10 +358,17 @@ fn numbers(page: &str) -> Vec<Vec<u64>> {
 }
 
 /// Returns whether a count agrees with the page: exactly, or for a count of the whole process within 2 %, because the
-/// other threads do not always do the same between two readings.
+/// other threads do not always do the same between two readings. The minimum is a node of the memtable (808 bytes):
+/// about every second saga splits one, so the median includes it or not.
 fn agrees(row: usize, listed: u64, counted: u64) -> bool {
-    let is_exact = !matches!(row_name(row), "heap allocations" | "bytes allocated" | "locks");
-    listed.abs_diff(counted) * 50 <= if is_exact { 0 } else { listed.max(50) }
+    let percent = listed / 50;
+    let tolerance = match row_name(row) {
+        "heap allocations" => percent.max(4),
+        "bytes allocated" => percent.max(1024),
+        "locks" => percent.max(1),
+        _ => 0,
+    };
+    listed.abs_diff(counted) <= tolerance
 }
 
 #[test]

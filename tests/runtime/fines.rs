@@ -209,7 +209,7 @@ impl FineRuntime {
         let trigger =
             self.fine.manifest().subscriptions.iter().find(|trigger| trigger.kind == line.event.kind);
         self.bus
-            .publish(vec![codec::encode(&line.event, codec::aggregate_subject(&line.event))])
+            .publish(vec![codec::encode(&line.event, codec::aggregate_subject(&line.event)).into()])
             .await
             .unwrap();
         let is_awaited = trigger.is_some_and(|t| t.starts) || before.is_some_and(|i| !i.status.is_final());

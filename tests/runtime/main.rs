@@ -11,6 +11,7 @@ mod fines;
 mod full_disk;
 mod gated;
 mod hot_instance;
+mod ingestion;
 mod late_results;
 mod migration;
 mod oracle;

@@ -5,16 +5,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 use std::sync::Arc;
 
-use orlog_bus::subject::{Subject, SubjectKind};
-use orlog_bus::{Bus, Error as BusError, Message as BusMessage, codec, workflow};
+use compact_str::format_compact;
+use orlog_bus::codec::{self, EventRef};
+use orlog_bus::subject::{SubjectKind, format_subject};
+use orlog_bus::{Bus, Error as BusError, Message as BusMessage, workflow};
 use orlog_effect::ExecutionResult;
 use orlog_model::{
-    CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventId, Fact, Failure,
-    InstanceKey, ParentRef, SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
+    CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason, Fact, Failure, InstanceKey, ParentRef,
+    SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
 };
 use orlog_store::Error as StoreError;
 use serde_json::Value;
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use crate::effects::work_dispatch::WorkDispatch;
 use crate::effects::work_mailbox::WorkMailbox;
@@ -36,7 +39,7 @@ impl TaskKind for Publisher {
 }
 
 /// Batch that is published. It survives a crash of the actor: the next one continues with it.
-pub(crate) type PublisherBatch = Arc<Mutex<Vec<(WorkDispatch, BusMessage)>>>;
+pub(crate) type PublisherBatch = Arc<Mutex<Vec<(WorkDispatch, Arc<BusMessage>)>>>;
 
 /// Publishes one batch after the other: messages of an instance keep their order, even if the bus is
 /// unavailable for a while. Items that arrive meanwhile form the next batch.
@@ -47,9 +50,9 @@ pub(crate) async fn publish_all(
 ) -> Result<(), String> {
     let mut batch = batch.lock().await;
     loop {
-        let done = |(dispatch, message), result| match result {
+        let done = |(dispatch, message): (WorkDispatch, Arc<BusMessage>), result| match result {
             Ok(()) => accept(dispatch),
-            Err(error) => reject(dispatch, message, &error),
+            Err(error) => reject(dispatch, &message, &error),
         };
         publish_batch(&*bus, LOG_LABEL, &mut batch, |(_, message)| slice::from_ref(message), done).await;
         let Some(dispatches) = mailbox.take(MAX_BATCH).await else { return Ok(()) };
@@ -59,7 +62,7 @@ pub(crate) async fn publish_all(
 
 /// Returns the signed message of an item; ends an item without one. If the message cannot be created, because
 /// the instance cannot be read or the code panics, the item returns to the relay.
-fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMessage)> {
+fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, Arc<BusMessage>)> {
     if dispatch.origin().epoch.ended().is_stopped() {
         dispatch.abandon();
         return None;
@@ -68,7 +71,7 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMe
     let created =
         AssertUnwindSafe(|| Ok::<_, StoreError>(message(&dispatch)?.map(|message| bus.sign(message))));
     let error = match catch_unwind(created) {
-        Ok(Ok(Some(message))) => return Some((dispatch, message)),
+        Ok(Ok(Some(message))) => return Some((dispatch, Arc::new(message))),
         Ok(Ok(None)) => {
             accept(dispatch);
             return None;
@@ -85,7 +88,7 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, BusMe
 
 /// Ends an item whose message the bus rejects permanently. The parent of a child saga that cannot be
 /// started receives a failure; any other message becomes a dead letter.
-fn reject(dispatch: WorkDispatch, message: BusMessage, error: &BusError) {
+fn reject(dispatch: WorkDispatch, message: &BusMessage, error: &BusError) {
     let (reason, item) = (DeadLetterReason::BusRejected, &dispatch.work.item);
     let (key, trace, id) = (&item.instance, item.trace.as_ref(), item.id);
     log_instance!(ERROR, key, trace, %id, %error, "the bus rejected a message permanently");
@@ -94,8 +97,11 @@ fn reject(dispatch: WorkDispatch, message: BusMessage, error: &BusError) {
         let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
         return dispatch.complete(ExecutionResult::without_attempt(outcome), false);
     }
-    let BusMessage { subject, headers, payload, .. } = message;
-    let original = DeadLetterOriginal::Message { subject, headers, payload: payload.to_vec() };
+    let original = DeadLetterOriginal::Message {
+        subject: message.subject.clone(),
+        headers: message.headers.clone(),
+        payload: message.payload.to_vec(),
+    };
     let (tenant, instance) = (key.tenant.clone(), Some(key.clone()));
     let (node, at, text) = (&dispatch.origin().node, item.created_at, error.to_string());
     let dead_letter = orlog_engine::dead_letter_message(tenant, original, reason, text, node, at);
@@ -150,25 +156,22 @@ fn command_message(item: &WorkItem, to: &InstanceKey, action: WorkflowAction) ->
 
 fn fact_message(item: &WorkItem, fact: &Fact) -> BusMessage {
     let InstanceKey { tenant, saga, correlation } = &item.instance;
-    let subject =
-        Subject::new(tenant.clone(), SubjectKind::WorkflowEvent, saga.as_str(), correlation.as_str());
-    codec::encode(&event(item, fact), subject.to_string())
-}
-
-/// Converts a fact to an event.
-fn event(item: &WorkItem, fact: &Fact) -> Event {
-    Event {
-        id: EventId::new(item.id.to_string()).expect("a UUID is short ASCII"),
-        tenant: item.instance.tenant.clone(),
-        kind: fact.kind.clone(),
-        source: format!("orlog:{}", item.instance.saga),
-        subject: Some(item.instance.correlation.to_string()),
+    let correlation = correlation.as_str();
+    let mut id = Uuid::encode_buffer();
+    let event = EventRef {
+        id: item.id.hyphenated().encode_lower(&mut id),
+        tenant,
+        kind: fact.kind.as_str(),
+        source: &format_compact!("orlog:{saga}"),
+        subject: Some(correlation),
         time: item.created_at,
-        correlation: Some(item.instance.correlation.clone()),
-        causation: Some(item.causation.to_string()),
-        trace: item.trace.clone(),
+        correlation: Some(correlation),
+        causation: Some(item.causation.as_str()),
+        trace: item.trace.as_ref(),
         schema_version: 1,
-        data: fact.data.clone(),
+        data: &fact.data,
         user: None,
-    }
+    };
+    let subject = format_subject(tenant, SubjectKind::WorkflowEvent, saga.as_str(), correlation);
+    codec::encode(event, subject)
 }

@@ -136,6 +136,11 @@ impl ProgramRegistry {
         self.table().all.clone()
     }
 
+    /// Returns whether a program consumes events of this type. If not, an event has no instances.
+    pub(crate) fn consumes(&self, kind: &EventType) -> bool {
+        self.table().by_event.contains_key(kind)
+    }
+
     /// Returns the instances of an event, or the error if the event lacks its identifier.
     pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, ProgramError)>> {
         let table = self.table();

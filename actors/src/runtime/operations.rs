@@ -158,7 +158,7 @@ impl Runtime {
         message: orlog_bus::Message,
         change: Change,
     ) -> Result<ControlResult, ControlError> {
-        self.shared.bus.publish(vec![message]).await.map_err(|error| match error {
+        self.shared.bus.publish(vec![message.into()]).await.map_err(|error| match error {
             BusError::TooLarge { .. } | BusError::InvalidSubject { .. } => {
                 ControlError::DeadLettered(error.to_string())
             }

@@ -79,7 +79,8 @@ async fn publish(bus: &dyn Bus, dead_letter: &DeadLetter, encoded: Value) {
 
 /// Retries until the bus stores the message; returns an error if the bus rejects it permanently.
 async fn try_publish(bus: &dyn Bus, message: BusMessage) -> Result<(), BusError> {
-    publish_with_retry(bus, vec![message], "dead letter copies").await
+    let message = Arc::new(message);
+    publish_with_retry(bus, || vec![Arc::clone(&message)], "dead letter copies").await
 }
 
 fn without_original(dead_letter: &DeadLetter, mut encoded: Value, error: &BusError) -> Value {

@@ -102,7 +102,7 @@ mod tests {
             Uuid::nil()
         }
 
-        async fn publish(&self, _: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
+        async fn publish(&self, _: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
             Err(Error::Unavailable("a test".to_owned()))
         }
 

@@ -3,7 +3,8 @@
 //! An event goes to the instances that the active programs select; a message under
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
 //! consequences are durable for every instance. A message that is not an event or lacks its identifier
-//! becomes a dead letter and is acknowledged. Each group commit contains the checkpoint (see
+//! becomes a dead letter and is acknowledged. An event whose type no program consumes is acknowledged
+//! without being decoded, if its headers contain its type: facts are mostly such events. Each group commit contains the checkpoint (see
 //! `stream_progress.rs`); a restart resumes there. If the stream lost messages since its checkpoint, the
 //! ingester logs an error, counts a stream anomaly, and does not read until the stream is restored or the
 //! loss is accepted.
@@ -12,11 +13,12 @@
 //! the event to each instance as a signal and acknowledges the event when the bus has stored the
 //! signals.
 
+use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlog_bus::workflow::{self, WorkflowMessage};
-use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, subject};
+use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, codec, subject};
 use orlog_model::{
     CheckpointKey, Clock, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey,
     SagaName, TenantId,
@@ -108,7 +110,7 @@ async fn read_subscription(arguments: &Arguments) -> Result<BusError, ActorProce
 /// Messages to forward to the instances of one delivery.
 struct ForwardedDelivery {
     sequence: u64,
-    messages: Vec<BusMessage>,
+    messages: Vec<Arc<BusMessage>>,
     done: Completion,
 }
 
@@ -151,11 +153,19 @@ impl IngestLoop<'_> {
     ) -> Result<(), ShardUnavailable> {
         let Arguments { subscription, registry, incarnation_number, programs, .. } = self.arguments;
         subscription.metrics.ingested.inc();
+        if !self.may_concern(&delivery.message.subject) {
+            self.progress.acker.ack(delivery.sequence);
+            return Ok(());
+        }
         if workflow::is_instance_subject(&delivery.message.subject) {
             return self.ingest_addressed(delivery);
         }
+        if codec::event_type(&delivery.message).is_some_and(|kind| !programs.consumes(&kind)) {
+            self.progress.acker.ack(delivery.sequence);
+            return Ok(());
+        }
         let started = self.trace_start();
-        let mut event = match orlog_bus::codec::decode(&delivery.message, delivery.published_at) {
+        let mut event = match codec::decode(&delivery.message, delivery.published_at) {
             Ok(event) => event,
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
@@ -173,7 +183,8 @@ impl IngestLoop<'_> {
             for (saga, error) in errors {
                 self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
             }
-            let messages = keys.iter().map(|key| self.signal(&event, key, delivery.sequence)).collect();
+            let messages =
+                keys.iter().map(|key| Arc::new(self.signal(&event, key, delivery.sequence))).collect();
             let (sequence, done) = (delivery.sequence, Completion::Ack(ack));
             forward.push(ForwardedDelivery { sequence, messages, done });
             return Ok(());
@@ -191,8 +202,9 @@ impl IngestLoop<'_> {
         for (saga, error) in errors {
             self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
         }
-        for key in keys {
-            let envelope = Envelope::new(Input::Event(event.clone()), Completion::Ack(Arc::clone(&ack)));
+        let count = keys.len();
+        for (key, event) in keys.into_iter().zip(repeat_n(event, count)) {
+            let envelope = Envelope::new(Input::Event(event), Completion::Ack(Arc::clone(&ack)));
             registry.deliver_in_incarnation(*incarnation_number, &key, envelope)?;
         }
         Ok(())
@@ -251,6 +263,12 @@ impl IngestLoop<'_> {
         if let Some(span) = tracer.ingested(&ingested) {
             event.trace = Some(span);
         }
+    }
+
+    /// Returns false if a message with this subject belongs to another shard: that of its tenant.
+    fn may_concern(&self, subject: &str) -> bool {
+        let tenant = subject::tenant_of(subject).unwrap_or_default();
+        self.arguments.subscription.slot_assigner.is_key_sharded(&tenant) || self.owns_tenant(&tenant)
     }
 
     fn owns(&self, key: &InstanceKey) -> bool {

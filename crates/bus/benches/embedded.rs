@@ -58,14 +58,14 @@ fn setup(durability: Durability) -> Setup {
     Setup { bus: Arc::new(bus), runtime, _dir: dir }
 }
 
-fn message(number: u64) -> Message {
+fn message(number: u64) -> Arc<Message> {
     let pairs = [("ce-specversion", "1.0"), ("ce-type", "OrderPlaced"), ("ce-source", "urn:shop")];
-    Message {
+    Arc::new(Message {
         subject: format!("tenant.acme.aggregate.event.o-{number}"),
         id: Some(format!("acme:urn%3Ashop:{number}")),
-        headers: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        headers: pairs.map(|(name, value)| (name.into(), value.into())).into(),
         payload: Bytes::from_static(&[b'x'; 200]),
-    }
+    })
 }
 
 const MODES: [Durability; 2] = [Durability::Sync, Durability::Interval(Duration::from_millis(50))];

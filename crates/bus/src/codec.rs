@@ -17,7 +17,7 @@ mod error;
 mod structured;
 
 use orlog_model::count::{Operation, count};
-use orlog_model::{Event, Timestamp};
+use orlog_model::{Event, EventType, Timestamp};
 use serde_json::Value;
 
 use crate::{Message, subject};
@@ -25,7 +25,7 @@ use crate::{Message, subject};
 pub use attributes::{DecodeDefaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
 pub use binary::from_binary;
 pub(crate) use encode::header_value;
-pub use encode::{aggregate_subject, encode, subject_with_kind};
+pub use encode::{EventRef, aggregate_subject, encode, subject_with_kind};
 pub use envelope::from_envelope;
 pub use error::DecodeError;
 pub use structured::from_structured;
@@ -40,25 +40,48 @@ pub use structured::from_structured;
 /// If the message is not a valid event; the text gives the reason.
 pub fn decode(message: &Message, published_at: Timestamp) -> Result<Event, DecodeError> {
     count(Operation::EventDecode);
-    let size = message.size();
-    if size > MAX_MESSAGE_BYTES {
-        return Err(DecodeError::TooLarge { size, limit: MAX_MESSAGE_BYTES });
-    }
-    let tenant = subject::tenant_of(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
-    let defaults = DecodeDefaults { tenant: Some(tenant), now: published_at };
-    let headers = || message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let content_type = headers().find(|(name, _)| name.eq_ignore_ascii_case("content-type")).map(|(_, v)| v);
-    match data::essence(content_type.unwrap_or_default()).as_str() {
+    let defaults = defaults_for(message, published_at)?;
+    match &*data::essence(content_type(message)) {
         "application/cloudevents+json" => from_structured(&data::json(&message.payload)?, &defaults),
         "application/cloudevents-batch+json" => Err(DecodeError::Format(
             "a batch is not accepted here; a message contains one event (POST /v1/events accepts batches)"
                 .to_owned(),
         )),
-        _ if headers().any(|(name, _)| binary::is_attribute(name)) => {
-            from_binary(headers(), &message.payload, &defaults)
+        _ if headers(message).any(|(name, _)| binary::is_attribute(name)) => {
+            from_binary(headers(message), &message.payload, &defaults)
         }
         _ => from_json(&data::json(&message.payload)?, &defaults),
     }
+}
+
+/// Returns the type of the event in a message in binary mode, without decoding the event.
+///
+/// `None` if only [`decode`] can read the message or report its error: it is in another format or too large, its
+/// tenant is invalid, or a required attribute is missing, duplicated or not percent-encoded UTF-8. The other
+/// attributes and the body are not checked.
+#[must_use]
+pub fn event_type(message: &Message) -> Option<EventType> {
+    let defaults = defaults_for(message, Timestamp::default()).ok()?;
+    let is_binary = !data::essence(content_type(message)).starts_with("application/cloudevents");
+    is_binary.then(|| binary::event_type(headers(message), &defaults).ok())?
+}
+
+fn defaults_for(message: &Message, published_at: Timestamp) -> Result<DecodeDefaults, DecodeError> {
+    let size = message.size();
+    if size > MAX_MESSAGE_BYTES {
+        return Err(DecodeError::TooLarge { size, limit: MAX_MESSAGE_BYTES });
+    }
+    let tenant = subject::tenant_of(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
+    Ok(DecodeDefaults { tenant: Some(tenant), now: published_at })
+}
+
+fn headers(message: &Message) -> impl Iterator<Item = (&str, &str)> {
+    message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+}
+
+fn content_type(message: &Message) -> &str {
+    let found = headers(message).find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    found.map_or("", |(_, value)| value)
 }
 
 /// Reads an event from JSON without a content type: CloudEvents if it has a `specversion`, the envelope

@@ -17,10 +17,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use compact_str::CompactString;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
 use crate::{AckPosition, SubscriptionStart};
+
+/// Names and values of headers. A text of at most 24 bytes needs no heap memory.
+pub type Headers = Vec<(CompactString, CompactString)>;
 
 /// Message on the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +34,7 @@ pub struct Message {
     /// Deduplication id; `Nats-Msg-Id` on JetStream.
     pub id: Option<String>,
     /// Headers; names are case-insensitive and sent unchanged.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// Message body.
     pub payload: Bytes,
 }
@@ -114,7 +118,7 @@ pub trait Bus: Send + Sync + 'static {
     /// # Errors
     /// Any of the messages may be durable after an error. A retry of all of them under the same ids is
     /// idempotent.
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error>;
+    async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error>;
 
     /// Opens the named subscription. Each name has at most one consumer.
     ///

@@ -21,8 +21,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog_model::{EffectName, TenantId, WorkItem};
+use uuid::Uuid;
 
-use crate::subject::{Subject, SubjectKind};
+use crate::subject::{SubjectKind, format_subject};
 use crate::{Error, Message};
 
 pub use command::{EffectCommand, decode as decode_command, encode as encode_command};
@@ -173,5 +174,7 @@ pub fn result_subject(item: &WorkItem, effect: &EffectName) -> String {
 }
 
 fn subject(item: &WorkItem, kind: SubjectKind, effect: &EffectName) -> String {
-    Subject::new(item.instance.tenant.clone(), kind, effect.as_str(), item.id.to_string()).to_string()
+    let mut buffer = Uuid::encode_buffer();
+    let id = item.id.hyphenated().encode_lower(&mut buffer);
+    format_subject(&item.instance.tenant, kind, effect.as_str(), id)
 }

@@ -46,7 +46,7 @@ use log::StreamLog;
 use maintenance::Maintenance;
 use options::closed;
 use source::{LogScan, LogSource};
-use writer::{GROUP_BYTES, GROUP_MESSAGES, PublishRequest, Writer, WriterRequest};
+use writer::{GROUP_BYTES, GROUP_MESSAGES, PublishRequest, Writer, WriterRequest, total_size};
 
 pub use log::{EndPosition, LogCopy, RetentionHold};
 pub use options::{ConsumerCheckpoint, Durability, OpenError, Options};
@@ -189,8 +189,8 @@ impl Embedded {
         self.cursors.delete(name)
     }
 
-    async fn publish_chunk(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
-        let kib = messages.iter().map(Message::size).sum::<usize>() / 1024 + 1;
+    async fn publish_chunk(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
+        let kib = total_size(&messages) / 1024 + 1;
         let permits = u32::try_from(kib).unwrap_or(QUEUED_KIB).min(QUEUED_KIB);
         let permit = Arc::clone(&self.queued).acquire_many_owned(permits).await.map_err(|_| closed())?;
         let (reply, response) = oneshot::channel();
@@ -213,8 +213,11 @@ impl Bus for Embedded {
         self.stream_id
     }
 
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
+    async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
         messages.iter().try_for_each(|message| self.check(message))?;
+        if messages.len() <= GROUP_MESSAGES && total_size(&messages) <= GROUP_BYTES {
+            return self.publish_chunk(messages).await;
+        }
         let mut receipts = Vec::with_capacity(messages.len());
         // Sequential: if a chunk were rejected and the next accepted, the durable part would not be a prefix.
         for chunk in chunks(messages) {
@@ -266,14 +269,9 @@ impl Drop for Embedded {
 }
 
 /// Splits a publish into chunks that fit into one record each.
-fn chunks(messages: Vec<Message>) -> Vec<Vec<Message>> {
-    let mut chunks: Vec<Vec<Message>> = Vec::with_capacity(1);
+fn chunks(messages: Vec<Arc<Message>>) -> Vec<Vec<Arc<Message>>> {
+    let mut chunks: Vec<Vec<Arc<Message>>> = Vec::new();
     let mut bytes = 0;
-    let small = messages.len() <= GROUP_MESSAGES;
-    if small && messages.iter().map(Message::size).sum::<usize>() <= GROUP_BYTES {
-        chunks.push(messages);
-        return chunks;
-    }
     for message in messages {
         bytes += message.size();
         match chunks.last_mut() {

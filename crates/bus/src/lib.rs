@@ -19,7 +19,7 @@ pub mod workflow;
 
 pub use checkpoint::{AckPosition, StreamAnomaly, SubscriptionStart};
 pub use contract::{
-    Acker, Bus, Consumer, Delivery, Error, MaxInFlight, Message, Partition, PublishAck, ScanStart,
+    Acker, Bus, Consumer, Delivery, Error, Headers, MaxInFlight, Message, Partition, PublishAck, ScanStart,
     StreamScan, Subscription,
 };
 pub use embedded::Embedded;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::Message;
+use crate::{Headers, Message};
 
 /// Client for requests over the bus.
 #[async_trait]
@@ -20,7 +20,7 @@ pub trait RequestClient: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// Headers; names are case-insensitive.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// Body of the response.
     pub payload: bytes::Bytes,
 }

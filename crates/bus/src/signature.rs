@@ -10,6 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use compact_str::CompactString;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
@@ -106,7 +107,7 @@ impl Signer {
         };
         message.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(SIGNATURE));
         let code = key.derive(&context).code(&message).finalize().into_bytes();
-        message.headers.push((SIGNATURE.to_owned(), format!("{VERSION}={}", hex::encode(code))));
+        message.headers.push((SIGNATURE.into(), format!("{VERSION}={}", hex::encode(code)).into()));
         message
     }
 
@@ -178,7 +179,7 @@ impl Key {
         };
         put(VERSION.as_bytes());
         put(message.subject.as_bytes());
-        let mut headers: Vec<(String, &str)> = message
+        let mut headers: Vec<(CompactString, &str)> = message
             .headers
             .iter()
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim()))
@@ -237,7 +238,7 @@ mod tests {
         Message {
             subject: SUBJECT.to_owned(),
             id: None,
-            headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+            headers: headers.map(|(name, value)| (name.into(), value.into())).to_vec(),
             payload: "{}".into(),
         }
     }
@@ -286,7 +287,7 @@ mod tests {
             signer.verify(&message)
         };
         let set = |name: &'static str, value: &'static str| {
-            move |message: &mut Message| message.headers.push((name.to_owned(), value.to_owned()))
+            move |message: &mut Message| message.headers.push((name.into(), value.into()))
         };
         for change in [
             &(|message: &mut Message| message.payload = "[]".into()) as &dyn Fn(&mut Message),
@@ -302,7 +303,7 @@ mod tests {
             &set("traceparent", "00"),
             &set(SIGNATURE, "v1=00"),
             &|message: &mut Message| message.headers[2].1.push('0'),
-            &|message: &mut Message| message.headers[2].1 = message.headers[2].1.replace("v1=", ""),
+            &|message: &mut Message| message.headers[2].1 = message.headers[2].1.replace("v1=", "").into(),
         ] {
             assert_eq!(changed(change), Err(SignatureError::Invalid));
         }
@@ -319,7 +320,7 @@ mod tests {
         let derived = hex::encode(mac.finalize().into_bytes());
         let code = Key::of(derived.as_bytes()).code(&message()).finalize().into_bytes();
         let mut signed = message();
-        signed.headers.push((SIGNATURE.to_owned(), format!("v1={}", hex::encode(code))));
+        signed.headers.push((SIGNATURE.into(), format!("v1={}", hex::encode(code)).into()));
         assert_eq!(signer(&[OLD]).verify(&signed), Ok(()));
         "tenant.acme.effect.pay%2Erefund.7".clone_into(&mut signed.subject);
         assert_eq!(signer(&[OLD]).verify(&signed), Err(SignatureError::Invalid));

@@ -16,6 +16,7 @@ use crate::Error;
 
 pub use filter::{Filter, MAX_SUBJECT_BYTES, check_subject};
 pub use token::{decode_token, encode_token};
+pub(crate) use token::{push_token, token_length};
 
 const TENANT: &str = "tenant";
 
@@ -111,9 +112,28 @@ impl Subject {
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_prefix(f, &self.tenant)?;
-        write!(f, "{}.{}.{}", self.kind.token(), encode_token(&self.name), encode_token(&self.id))
+        f.write_str(&format_subject(&self.tenant, self.kind, &self.name, &self.id))
     }
+}
+
+/// Returns the text of the subject with these parts, in one allocation.
+#[must_use]
+pub fn format_subject(tenant: &TenantId, kind: SubjectKind, name: &str, id: &str) -> String {
+    let (tenant, kind) = (tenant.as_str(), kind.token());
+    let tokens: usize = [tenant, name, id].into_iter().map(token_length).sum();
+    let mut subject = String::with_capacity(TENANT.len() + kind.len() + tokens + "....".len());
+    if !tenant.is_empty() {
+        subject.push_str(TENANT);
+        subject.push('.');
+        push_token(&mut subject, tenant);
+        subject.push('.');
+    }
+    subject.push_str(kind);
+    for token in [name, id] {
+        subject.push('.');
+        push_token(&mut subject, token);
+    }
+    subject
 }
 
 /// Returns the tenant of a subject: the tenant after `tenant.`, else the default tenant.
@@ -146,13 +166,6 @@ pub fn filters(tenant: Option<&TenantId>, kind: SubjectKind, name: Option<&str>)
         Some(tenant) if tenant.as_str().is_empty() => vec![rest],
         Some(tenant) => vec![format!("{TENANT}.{}.{rest}", encode_token(tenant.as_str()))],
         None => vec![format!("{TENANT}.*.{rest}"), rest],
-    }
-}
-
-fn write_prefix(f: &mut fmt::Formatter<'_>, tenant: &TenantId) -> fmt::Result {
-    match tenant.as_str() {
-        "" => Ok(()),
-        tenant => write!(f, "{TENANT}.{}.", encode_token(tenant)),
     }
 }
 

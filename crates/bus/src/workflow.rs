@@ -4,13 +4,13 @@
 //! between sagas: start, stop, or result; its data is a [`WorkflowAction`]. Any other event is a
 //! signal: it is delivered to this instance only.
 
+use compact_str::format_compact;
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, InstanceKey, SagaName, Timestamp, WorkflowAction,
-    WorkflowCommand,
+    CorrelationId, Event, EventId, InstanceKey, SagaName, Timestamp, WorkflowAction, WorkflowCommand,
 };
 
-use crate::codec::{self, DecodeError};
-use crate::subject::{self, Subject, SubjectKind};
+use crate::codec::{self, DecodeError, EventRef};
+use crate::subject::{self, Subject, SubjectKind, format_subject};
 use crate::{Error, Message};
 
 /// Type of the events that contain workflow commands.
@@ -32,31 +32,32 @@ pub enum WorkflowMessage {
 /// Never: a workflow command can always be serialized as JSON.
 #[must_use]
 pub fn encode(to: &InstanceKey, from: &InstanceKey, command: &WorkflowCommand) -> Message {
-    let event = Event {
-        id: command.id.clone(),
-        tenant: to.tenant.clone(),
-        kind: EventType::new(WORKFLOW_COMMAND).expect("the type name is valid"),
-        source: format!("orlog:{}", from.saga),
-        subject: Some(from.correlation.to_string()),
+    let data = serde_json::to_value(&command.action).expect("a workflow command can be serialized as JSON");
+    let event = EventRef {
+        id: command.id.as_str(),
+        tenant: &to.tenant,
+        kind: WORKFLOW_COMMAND,
+        source: &format_compact!("orlog:{}", from.saga),
+        subject: Some(from.correlation.as_str()),
         time: command.at,
-        correlation: Some(to.correlation.clone()),
+        correlation: Some(to.correlation.as_str()),
         causation: None,
-        trace: command.trace.clone(),
+        trace: command.trace.as_ref(),
         schema_version: 1,
-        data: serde_json::to_value(&command.action).expect("a workflow command can be serialized as JSON"),
+        data: &data,
         user: None,
     };
-    let subject =
-        Subject::new(to.tenant.clone(), SubjectKind::Workflow, to.saga.as_str(), to.correlation.as_str());
-    codec::encode(&event, subject.to_string())
+    codec::encode(event, instance_subject(to))
 }
 
 /// Encodes a signal to one instance.
 #[must_use]
 pub fn encode_signal(to: &InstanceKey, event: &Event) -> Message {
-    let subject =
-        Subject::new(to.tenant.clone(), SubjectKind::Workflow, to.saga.as_str(), to.correlation.as_str());
-    codec::encode(event, subject.to_string())
+    codec::encode(event, instance_subject(to))
+}
+
+fn instance_subject(to: &InstanceKey) -> String {
+    format_subject(&to.tenant, SubjectKind::Workflow, to.saga.as_str(), to.correlation.as_str())
 }
 
 /// Returns whether a message is for one instance. Examines only the start of its subject.
@@ -182,7 +183,7 @@ mod tests {
         let mut message = encode(&to, &to, &command(start(to.clone())));
         for (name, value) in &mut message.headers {
             if name == "ce-type" {
-                "GuestArrived".clone_into(value);
+                *value = "GuestArrived".into();
             }
         }
         let decoded = decode(&message, Timestamp::from_millis(9)).unwrap();

@@ -1,5 +1,6 @@
 //! Dead letters: inputs and messages that cannot be applied, stored in full with the reason.
 
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -86,7 +87,7 @@ pub enum DeadLetterOriginal {
         /// Subject of the message.
         subject: String,
         /// Headers of the message.
-        headers: Vec<(String, String)>,
+        headers: Vec<(CompactString, CompactString)>,
         /// Body of the message.
         payload: Vec<u8>,
     },

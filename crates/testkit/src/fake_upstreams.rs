@@ -207,7 +207,7 @@ impl FakeUpstreams {
             self.bus().ok_or_else(|| orlog_bus::Error::Unavailable("no bus is connected".to_owned()))?;
         let once = codec::encode(event, codec::aggregate_subject(event));
         let id = once.id.clone().unwrap_or_default();
-        let duplicate = |n| Message { id: Some(format!("{id}#{n}")), ..once.clone() };
+        let duplicate = |n| Arc::new(Message { id: Some(format!("{id}#{n}")), ..once.clone() });
         bus.publish((0..self.duplicates).map(duplicate).collect()).await.map(|_| ())
     }
 

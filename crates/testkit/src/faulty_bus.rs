@@ -72,7 +72,7 @@ impl Bus for FaultyBus {
         self.inner.stream_id()
     }
 
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
+    async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
         let receipts = self.inner.publish(messages).await?;
         if self.fault_rng.occurs(self.fault_rng.faults.lost_responses) {
             return Err(Error::Unavailable("the response was lost".to_owned()));

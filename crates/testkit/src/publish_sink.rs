@@ -15,7 +15,7 @@ impl Bus for PublishSink {
         self.0.stream_id()
     }
 
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
+    async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
         Ok(messages.iter().map(|_| PublishAck { sequence: 0, duplicate: false }).collect())
     }
 

@@ -291,7 +291,7 @@ async fn copies(node: &Node) -> Box<dyn Consumer> {
 async fn copy(copies: &mut dyn Consumer) -> (Message, BTreeMap<String, String>, Value) {
     let next = tokio::time::timeout(WAIT_TIMEOUT, copies.next(1)).await.expect("a copy comes").unwrap();
     let message = Message::clone(&next[0].message);
-    let headers = message.headers.iter().cloned().collect();
+    let headers = message.headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let body = serde_json::from_slice(&message.payload).unwrap();
     (message, headers, body)
 }
@@ -323,10 +323,10 @@ async fn dead_letter_copy_is_published_redacted_without_recursion() {
     let no_event = Message {
         subject: "tenant.acme.aggregate.order.o-2".to_owned(),
         id: None,
-        headers: vec![("x-from".to_owned(), "there".to_owned())],
+        headers: vec![("x-from".into(), "there".into())],
         payload: "{\"secret\": 437}".into(),
     };
-    node.app.bus.publish(vec![no_event]).await.unwrap();
+    node.app.bus.publish(vec![no_event.into()]).await.unwrap();
     let (message, _, body) = copy(&mut *copies).await;
     assert!(message.subject.starts_with("tenant.acme.deadletter.undecodable."), "{}", message.subject);
     let original = &body["original"]["message"];
@@ -351,7 +351,7 @@ async fn oversized_dead_letter_copy_references_the_original() {
         headers: Vec::new(),
         payload: quotes.into(),
     };
-    node.app.bus.publish(vec![no_event]).await.unwrap();
+    node.app.bus.publish(vec![no_event.into()]).await.unwrap();
     let (message, _, body) = copy(&mut *copies(&node).await).await;
     let id = message.id.unwrap();
     assert_eq!((&body["reason"], &body["original"]), (&json!("undecodable"), &Value::Null));

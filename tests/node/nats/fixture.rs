@@ -43,7 +43,8 @@ pub(crate) fn message(number: u64) -> Message {
 /// Publishes until the servers accept the messages; message ids make retries no-ops.
 pub(crate) async fn publish(bus: &NatsStream, numbers: std::ops::Range<u64>) -> Vec<PublishAck> {
     let numbers = &numbers;
-    until("a publish", || async move { bus.publish(numbers.clone().map(message).collect()).await.ok() }).await
+    let messages = || numbers.clone().map(|number| Arc::new(message(number))).collect();
+    until("a publish", || async move { bus.publish(messages()).await.ok() }).await
 }
 
 pub(crate) fn subscription(name: &str, after: Option<StreamPosition>) -> Subscription {

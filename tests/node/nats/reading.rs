@@ -80,12 +80,13 @@ async fn message_reaches_exactly_one_partition() {
     }
     let mut subjects: Vec<String> = (0..50).map(|n| format!("tenant.t{n}.aggregate.order.{n}")).collect();
     subjects.extend((0..50).map(|n| format!("tenant.big.workflow.order.o-{n}")));
-    let messages = subjects.iter().map(|subject| Message {
+    let message = |subject: &String| Message {
         subject: subject.clone(),
         id: None,
         headers: Vec::new(),
         payload: Vec::new().into(),
-    });
+    };
+    let messages = subjects.iter().map(|subject| Arc::new(message(subject)));
     bus.publish(messages.collect()).await.unwrap();
     let last = bus.last_sequence().await.unwrap();
     let mut found = Vec::new();
@@ -147,7 +148,7 @@ async fn rejected_publish_reports_the_reason() {
             payload: vec![0; bytes].into(),
             ..super::fixture::message(0)
         };
-        vec![Message { id: None, ..message }]
+        vec![Arc::new(Message { id: None, ..message })]
     };
     let publish = |subject, bytes| bus.publish(to(subject, bytes));
     publish("f", 1000).await.unwrap();
@@ -167,8 +168,9 @@ async fn publish_retries_while_the_leader_is_elected() {
     let server = NatsServer::start();
     let bus = open(&[server.url()], 1).await;
     let subjects = ["late", "s.1"];
-    let message =
-        |subject: &str| Message { subject: subject.to_owned(), id: None, ..super::fixture::message(0) };
+    let message = |subject: &str| {
+        Arc::new(Message { subject: subject.to_owned(), id: None, ..super::fixture::message(0) })
+    };
     let publisher = {
         let (bus, messages) = (Arc::clone(&bus), subjects.map(message).to_vec());
         tokio::spawn(async move { bus.publish(messages).await })

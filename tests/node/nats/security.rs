@@ -86,7 +86,7 @@ async fn documented_accounts_have_least_privilege() {
         let mut consumer = subscribe(&bus, filtered).await;
         if name == WORKFLOW_EVENTS {
             let fact = orlog_bus::Message { subject: "tenant.a.workflow_event.s.c".to_owned(), ..message(1) };
-            bus.publish(vec![fact]).await.unwrap();
+            bus.publish(vec![fact.into()]).await.unwrap();
             take(&mut *consumer, 1).await;
         }
         bus.save_cursors().await.unwrap();

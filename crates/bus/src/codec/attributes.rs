@@ -1,7 +1,9 @@
 //! Attributes of an event and their rules, equal for all formats.
 
 use std::borrow::Cow;
+use std::fmt::{self, Display, Formatter};
 
+use compact_str::CompactString;
 use orlog_model::{
     CorrelationId, Event, EventId, EventType, IdError, TenantId, Timestamp, TraceParent, is_direction_control,
 };
@@ -14,8 +16,27 @@ pub(super) trait Attributes {
     /// Returns the text of an attribute, `None` if it is absent or null.
     fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError>;
 
+    /// Prefix of the names of attributes in this format.
+    const PREFIX: &'static str;
+
     /// Returns the name of the attribute in this format, for errors.
-    fn label(&self, attribute: &str) -> String;
+    fn label<'a>(&self, attribute: &'a str) -> AttributeLabel<'a> {
+        AttributeLabel { prefix: Self::PREFIX, attribute }
+    }
+}
+
+/// Name of an attribute in a format. Only an error formats it.
+#[derive(Clone, Copy)]
+pub(super) struct AttributeLabel<'a> {
+    prefix: &'static str,
+    attribute: &'a str,
+}
+
+impl Display for AttributeLabel<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.prefix)?;
+        f.write_str(self.attribute)
+    }
 }
 
 /// Builds the event from the attributes and the data.
@@ -37,12 +58,25 @@ pub(super) fn event(
         causation: text(from, "causationid")?,
         trace: from.get("traceparent")?.and_then(|text| TraceParent::new(&text)),
         schema_version: match from.get("dataversion")? {
-            Some(text) => version(&from.label("dataversion"), &text)?,
+            Some(text) => version(from.label("dataversion"), &text)?,
             None => 1,
         },
         data,
         user: text(from, "orloguser")?,
     })
+}
+
+/// Checks that the required attributes are present and that the tenant matches, and returns the event type.
+pub(super) fn event_type(
+    from: &impl Attributes,
+    defaults: &DecodeDefaults,
+) -> Result<EventType, DecodeError> {
+    spec_version(from)?;
+    resolve_tenant(optional(from, "tenantid", TenantId::for_input)?, defaults)?;
+    for attribute in ["id", "source"] {
+        from.get(attribute)?.ok_or_else(|| missing(from, attribute))?;
+    }
+    required(from, "type", EventType::for_input)
 }
 
 /// Returns the tenant if the tenant of the event matches the expected tenant.
@@ -62,15 +96,15 @@ pub(super) fn resolve_tenant(
 
 /// Parses an id and checks its rules.
 pub(super) fn id<T>(
-    label: &str,
+    label: impl Display,
     text: &str,
-    new: impl Fn(String) -> Result<T, IdError>,
+    new: impl Fn(CompactString) -> Result<T, IdError>,
 ) -> Result<T, DecodeError> {
-    new(text.to_owned()).map_err(|e| DecodeError::invalid(label, e.to_string(), text))
+    new(text.into()).map_err(|e| DecodeError::invalid(label, e.to_string(), text))
 }
 
 /// Checks free text: bounded length, no control characters and no bidirectional controls.
-pub(super) fn free_text(label: &str, text: &str) -> Result<String, DecodeError> {
+pub(super) fn free_text(label: impl Display, text: &str) -> Result<String, DecodeError> {
     let rule = if text.is_empty() {
         "it must not be empty".to_owned()
     } else if text.len() > MAX_TEXT_BYTES {
@@ -86,13 +120,13 @@ pub(super) fn free_text(label: &str, text: &str) -> Result<String, DecodeError> 
 }
 
 /// Parses an RFC 3339 time.
-pub(super) fn time(label: &str, text: &str) -> Result<Timestamp, DecodeError> {
+pub(super) fn time(label: impl Display, text: &str) -> Result<Timestamp, DecodeError> {
     let rule = "it must be an RFC 3339 time such as 2026-11-21T08:30:00Z";
     Timestamp::parse(text).map_err(|_| DecodeError::invalid(label, rule, text))
 }
 
 /// Parses the schema version of a payload: 1 or more.
-pub(super) fn version(label: &str, text: &str) -> Result<u32, DecodeError> {
+pub(super) fn version(label: impl Display, text: &str) -> Result<u32, DecodeError> {
     let version = text.parse::<u32>().ok().filter(|version| *version > 0);
     version.ok_or_else(|| DecodeError::invalid(label, "it must be a whole number from 1 to 4294967295", text))
 }
@@ -101,14 +135,14 @@ fn spec_version(from: &impl Attributes) -> Result<(), DecodeError> {
     match from.get("specversion")? {
         None => Err(missing(from, "specversion")),
         Some(text) if text == "1.0" => Ok(()),
-        Some(text) => Err(DecodeError::invalid(&from.label("specversion"), "it must be \"1.0\"", &text)),
+        Some(text) => Err(DecodeError::invalid(from.label("specversion"), "it must be \"1.0\"", &text)),
     }
 }
 
 fn required<T>(
     from: &impl Attributes,
     attribute: &str,
-    new: impl Fn(String) -> Result<T, IdError>,
+    new: impl Fn(CompactString) -> Result<T, IdError>,
 ) -> Result<T, DecodeError> {
     optional(from, attribute, new)?.ok_or_else(|| missing(from, attribute))
 }
@@ -116,17 +150,17 @@ fn required<T>(
 fn optional<T>(
     from: &impl Attributes,
     attribute: &str,
-    new: impl Fn(String) -> Result<T, IdError>,
+    new: impl Fn(CompactString) -> Result<T, IdError>,
 ) -> Result<Option<T>, DecodeError> {
-    from.get(attribute)?.map(|text| id(&from.label(attribute), &text, new)).transpose()
+    from.get(attribute)?.map(|text| id(from.label(attribute), &text, new)).transpose()
 }
 
 fn text(from: &impl Attributes, attribute: &str) -> Result<Option<String>, DecodeError> {
-    from.get(attribute)?.map(|text| free_text(&from.label(attribute), &text)).transpose()
+    from.get(attribute)?.map(|text| free_text(from.label(attribute), &text)).transpose()
 }
 
 fn optional_time(from: &impl Attributes) -> Result<Option<Timestamp>, DecodeError> {
-    from.get("time")?.map(|text| time(&from.label("time"), &text)).transpose()
+    from.get("time")?.map(|text| time(from.label("time"), &text)).transpose()
 }
 
 fn missing(from: &impl Attributes, attribute: &str) -> DecodeError {
@@ -136,7 +170,7 @@ fn missing(from: &impl Attributes, attribute: &str) -> DecodeError {
         "type" => "it names the event type, for example OrderPlaced",
         _ => "it identifies the publisher of the event, for example urn:shop",
     };
-    DecodeError::Missing { attribute: from.label(attribute), rule }
+    DecodeError::Missing { attribute: from.label(attribute).to_string(), rule }
 }
 
 /// Maximum size of a message that is read or built, in bytes: subject, id, headers and body together.

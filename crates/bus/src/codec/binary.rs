@@ -1,8 +1,9 @@
 //! CloudEvents in binary mode: every attribute is a header, the body is the data.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
-use orlog_model::Event;
+use orlog_model::{Event, EventType};
 use percent_encoding::percent_decode_str;
 
 use super::attributes::{self, Attributes};
@@ -43,17 +44,18 @@ pub fn from_binary<'a>(
     if body.len() > MAX_MESSAGE_BYTES {
         return Err(DecodeError::TooLarge { size: body.len(), limit: MAX_MESSAGE_BYTES });
     }
-    let mut found = Headers::default();
-    let mut content_type = "";
-    for (name, value) in headers {
-        if name.eq_ignore_ascii_case("content-type") {
-            content_type = value;
-        } else if let Some(index) = index(name) {
-            found.put(index, name, value)?;
-        }
-    }
+    let (found, content_type) = Headers::read(headers)?;
     let data = data::of_bytes("the body", content_type, body)?;
     attributes::event(&found, data, defaults)
+}
+
+/// Checks the required attributes and the tenant, and returns the event type.
+pub(super) fn event_type<'a>(
+    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    defaults: &DecodeDefaults,
+) -> Result<EventType, DecodeError> {
+    let (found, _) = Headers::read(headers)?;
+    attributes::event_type(&found, defaults)
 }
 
 /// Returns whether a header contains a CloudEvents attribute.
@@ -80,6 +82,20 @@ fn index(header: &str) -> Option<usize> {
 struct Headers<'a>([Option<&'a str>; NAMES.len()]);
 
 impl<'a> Headers<'a> {
+    /// Returns the attributes and the content type.
+    fn read(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<(Self, &'a str), DecodeError> {
+        let mut found = Self::default();
+        let mut content_type = "";
+        for (name, value) in headers {
+            if name.eq_ignore_ascii_case("content-type") {
+                content_type = value;
+            } else if let Some(index) = index(name) {
+                found.put(index, name, value)?;
+            }
+        }
+        Ok((found, content_type))
+    }
+
     fn put(&mut self, index: usize, name: &str, value: &'a str) -> Result<(), DecodeError> {
         match self.0[index].replace(value) {
             Some(first) if first != value => {
@@ -91,20 +107,18 @@ impl<'a> Headers<'a> {
 }
 
 impl Attributes for Headers<'_> {
+    const PREFIX: &'static str = PREFIX;
+
     fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError> {
         let index = NAMES.iter().position(|name| *name == attribute);
         let value = index.and_then(|index| self.0[index]);
-        value.map(|value| header_text(&self.label(attribute), value)).transpose()
-    }
-
-    fn label(&self, attribute: &str) -> String {
-        format!("{PREFIX}{attribute}")
+        value.map(|value| header_text(self.label(attribute), value)).transpose()
     }
 }
 
 /// Returns the text of a header value: quotes removed, percent-decoded. A `%` without a valid escape is
 /// literal.
-fn header_text<'v>(label: &str, value: &'v str) -> Result<Cow<'v, str>, DecodeError> {
+fn header_text(label: impl Display, value: &str) -> Result<Cow<'_, str>, DecodeError> {
     let value = value.trim();
     let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
     let value = quoted.map_or(Cow::Borrowed(value), |inner| Cow::Owned(unquote(inner)));

@@ -1,5 +1,7 @@
 //! Data of an event: conversion of a content type and bytes to a JSON value.
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -7,8 +9,13 @@ use serde_json::Value;
 use super::error::DecodeError;
 
 /// Returns a content type without its parameters, in lower case.
-pub(super) fn essence(content_type: &str) -> String {
-    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+pub(super) fn essence(content_type: &str) -> Cow<'_, str> {
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    if essence.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(essence.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(essence)
+    }
 }
 
 /// Parses a body as JSON.

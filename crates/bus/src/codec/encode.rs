@@ -1,16 +1,71 @@
 //! Encoder of events: CloudEvents in binary mode.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
-use orlog_model::Event;
+use compact_str::{CompactString, ToCompactString};
 use orlog_model::count::{Operation, count};
+use orlog_model::{Event, TenantId, Timestamp, TraceParent};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde_json::Value;
 
 use super::envelope::SOURCE_PREFIX;
-use crate::Message;
-use crate::subject::{Subject, SubjectKind, encode_token};
+use crate::subject::{SubjectKind, format_subject, push_token, token_length};
+use crate::{Headers, Message};
 
 /// ASCII characters that are invalid in a header value.
 const INVALID_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+
+/// Maximum number of headers of an event, and space for its signature.
+const MAX_HEADERS: usize = 14;
+
+/// Borrowed parts of an event; see [`Event`]. A publisher that has only the parts encodes them without copies.
+#[derive(Clone, Copy, Debug)]
+pub struct EventRef<'a> {
+    /// Id of the event.
+    pub id: &'a str,
+    /// Tenant of the event.
+    pub tenant: &'a TenantId,
+    /// Event type.
+    pub kind: &'a str,
+    /// Source of the event.
+    pub source: &'a str,
+    /// Subject of the event.
+    pub subject: Option<&'a str>,
+    /// Time of the event.
+    pub time: Timestamp,
+    /// Correlation id.
+    pub correlation: Option<&'a str>,
+    /// Id of the command or event that caused this event.
+    pub causation: Option<&'a str>,
+    /// W3C trace context.
+    pub trace: Option<&'a TraceParent>,
+    /// Version of the payload schema.
+    pub schema_version: u32,
+    /// Payload.
+    pub data: &'a Value,
+    /// Authenticated user who published the event.
+    pub user: Option<&'a str>,
+}
+
+impl<'a> From<&'a Event> for EventRef<'a> {
+    fn from(event: &'a Event) -> Self {
+        Self {
+            id: event.id.as_str(),
+            tenant: &event.tenant,
+            kind: event.kind.as_str(),
+            source: &event.source,
+            subject: event.subject.as_deref(),
+            time: event.time,
+            correlation: event.correlation.as_ref().map(AsRef::as_ref),
+            causation: event.causation.as_deref(),
+            trace: event.trace.as_ref(),
+            schema_version: event.schema_version,
+            data: &event.data,
+            user: event.user.as_deref(),
+        }
+    }
+}
 
 /// Encodes an event as a message: attributes as headers, the data as a JSON body.
 ///
@@ -20,13 +75,14 @@ const INVALID_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 /// # Panics
 /// Never: a JSON value can always be serialized.
 #[must_use]
-pub fn encode(event: &Event, subject: impl Into<String>) -> Message {
+pub fn encode<'a>(event: impl Into<EventRef<'a>>, subject: impl Into<String>) -> Message {
     count(Operation::EventEncode);
-    let body = serde_json::to_vec(&event.data).expect("a JSON value has string keys only");
+    let event = event.into();
+    let body = serde_json::to_vec(event.data).expect("a JSON value has string keys only");
     Message {
         subject: subject.into(),
-        id: Some(message_id(event)),
-        headers: headers(event),
+        id: Some(message_id(&event)),
+        headers: headers(&event),
         payload: Bytes::from(body),
     }
 }
@@ -50,43 +106,51 @@ pub fn subject_with_kind(event: &Event, kind: SubjectKind) -> String {
     let about = event.subject.as_deref();
     let id = if aggregate.is_some() { about.or(correlation) } else { correlation.or(about) };
     let id = id.unwrap_or(event.id.as_str());
-    Subject::new(event.tenant.clone(), kind, aggregate.unwrap_or("event"), id).to_string()
+    format_subject(&event.tenant, kind, aggregate.unwrap_or("event"), id)
 }
 
-fn message_id(event: &Event) -> String {
-    let [tenant, source, id] = [event.tenant.as_str(), &event.source, event.id.as_str()].map(encode_token);
-    format!("{tenant}:{source}:{id}")
+/// Returns `<tenant>:<source>:<id>` as tokens, so that no part can contain a separator.
+fn message_id(event: &EventRef<'_>) -> String {
+    let [tenant, source, id] = [event.tenant.as_str(), event.source, event.id];
+    let tokens: usize = [tenant, source, id].into_iter().map(token_length).sum();
+    let mut message_id = String::with_capacity(tokens + "::".len());
+    push_token(&mut message_id, tenant);
+    for part in [source, id] {
+        message_id.push(':');
+        push_token(&mut message_id, part);
+    }
+    message_id
 }
 
-fn headers(event: &Event) -> Vec<(String, String)> {
-    let mut headers = Vec::with_capacity(12);
-    let mut put = |name: &str, value: &str| headers.push((name.to_owned(), header_value(value)));
-    put("ce-specversion", "1.0");
-    put("ce-id", event.id.as_str());
-    put("ce-type", event.kind.as_str());
-    put("ce-source", &event.source);
-    put("ce-time", &event.time.to_string());
-    put("ce-dataversion", &event.schema_version.to_string());
+fn headers(event: &EventRef<'_>) -> Headers {
+    let mut headers = Headers::with_capacity(MAX_HEADERS);
+    let mut put = |name, value| headers.push((CompactString::const_new(name), value));
+    put("ce-specversion", CompactString::const_new("1.0"));
+    put("ce-id", header_value(event.id));
+    put("ce-type", header_value(event.kind));
+    put("ce-source", header_value(event.source));
+    put("ce-time", event.time.to_compact_string());
+    put("ce-dataversion", event.schema_version.to_compact_string());
     if !event.tenant.as_str().is_empty() {
-        put("ce-tenantid", event.tenant.as_str());
+        put("ce-tenantid", header_value(event.tenant.as_str()));
     }
     for (name, value) in [
-        ("ce-subject", event.subject.as_deref()),
-        ("ce-correlationid", event.correlation.as_ref().map(AsRef::as_ref)),
-        ("ce-causationid", event.causation.as_deref()),
-        ("ce-orloguser", event.user.as_deref()),
-        ("traceparent", event.trace.as_ref().map(orlog_model::TraceParent::as_str)),
+        ("ce-subject", event.subject),
+        ("ce-correlationid", event.correlation),
+        ("ce-causationid", event.causation),
+        ("ce-orloguser", event.user),
+        ("traceparent", event.trace.map(TraceParent::as_str)),
     ] {
         if let Some(value) = value {
-            put(name, value);
+            put(name, header_value(value));
         }
     }
-    put("content-type", "application/json");
+    put("content-type", CompactString::const_new("application/json"));
     headers
 }
 
 /// Percent-encodes characters that are invalid in a header: space, `"`, `%`, controls and all
 /// non-ASCII.
-pub(crate) fn header_value(text: &str) -> String {
-    utf8_percent_encode(text, INVALID_IN_HEADER).to_string()
+pub(crate) fn header_value(text: &str) -> CompactString {
+    Cow::from(utf8_percent_encode(text, INVALID_IN_HEADER)).into()
 }

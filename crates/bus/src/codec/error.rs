@@ -1,5 +1,7 @@
 //! Decode errors.
 
+use std::fmt::Display;
+
 /// Error for a message or JSON document that is not a valid event. All variants are permanent: a retry
 /// does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,9 +58,9 @@ pub enum DecodeError {
 
 impl DecodeError {
     /// Creates the error for an attribute value that violates a rule.
-    pub(super) fn invalid(attribute: &str, rule: impl Into<String>, found: &str) -> Self {
+    pub(super) fn invalid(attribute: impl Display, rule: impl Into<String>, found: &str) -> Self {
         let found = format!("{:?}", found.chars().take(64).collect::<String>());
-        Self::Invalid { attribute: attribute.to_owned(), rule: rule.into(), found }
+        Self::Invalid { attribute: attribute.to_string(), rule: rule.into(), found }
     }
 
     /// Creates the error for a JSON member of the wrong type.

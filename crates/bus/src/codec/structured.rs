@@ -27,6 +27,8 @@ pub fn from_structured(value: &Value, defaults: &DecodeDefaults) -> Result<Event
 struct Members<'a>(&'a Map<String, Value>);
 
 impl Attributes for Members<'_> {
+    const PREFIX: &'static str = "";
+
     fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError> {
         match self.0.get(attribute) {
             None | Some(Value::Null) => Ok(None),
@@ -36,10 +38,6 @@ impl Attributes for Members<'_> {
             }
             Some(other) => Err(DecodeError::invalid_type(attribute, "it must be a string", other)),
         }
-    }
-
-    fn label(&self, attribute: &str) -> String {
-        attribute.to_owned()
     }
 }
 

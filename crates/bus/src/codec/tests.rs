@@ -17,7 +17,7 @@ fn defaults(tenant: Option<&str>) -> DecodeDefaults {
 }
 
 fn message(subject: &str, headers: &[(&str, &str)], body: &str) -> Message {
-    let headers = headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+    let headers = headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
     Message { subject: subject.to_owned(), id: None, headers, payload: Bytes::from(body.to_owned()) }
 }
 
@@ -194,6 +194,47 @@ fn an_unprefixed_subject_belongs_to_the_default_tenant_only() {
 }
 
 #[test]
+fn type_is_read_without_decoding_if_the_required_attributes_are_valid() {
+    let valid = encode(&event(), "tenant.acme.x");
+    let kind = |change: &dyn Fn(&mut Message)| {
+        let mut message = valid.clone();
+        change(&mut message);
+        event_type(&message).map(|kind| kind.to_string())
+    };
+    let set = |name: &'static str, value: &'static str| {
+        move |message: &mut Message| {
+            message.headers.retain(|(other, _)| other != name);
+            message.headers.push((name.into(), value.into()));
+        }
+    };
+    let placed = Some("OrderPlaced".to_owned());
+    assert_eq!(kind(&|_| ()), placed);
+    assert_eq!(kind(&|message| message.payload = "{".into()), placed, "the body is not read");
+    assert_eq!(kind(&|message| message.headers.reverse()), placed);
+    assert_eq!(kind(&set("ce-type", "Order%20Placed")).as_deref(), Some("Order Placed"));
+    for attribute in ["ce-specversion", "ce-id", "ce-source", "ce-type"] {
+        assert_eq!(
+            kind(&|message| message.headers.retain(|(name, _)| name != attribute)),
+            None,
+            "{attribute}"
+        );
+    }
+    for change in [
+        &set("ce-type", "") as &dyn Fn(&mut Message),
+        &set("ce-type", "%FF"),
+        &set("ce-specversion", "0.3"),
+        &set("ce-tenantid", "other"),
+        &set("content-type", "application/cloudevents+json; charset=utf-8"),
+        &set("content-type", "application/cloudevents-batch+json"),
+        &|message: &mut Message| message.headers.push(("CE-Type".into(), "Other".into())),
+        &|message: &mut Message| "tenant.%00.x".clone_into(&mut message.subject),
+        &|message: &mut Message| message.payload = vec![b' '; MAX_MESSAGE_BYTES].into(),
+    ] {
+        assert_eq!(kind(change), None);
+    }
+}
+
+#[test]
 fn the_same_event_id_of_two_tenants_or_sources_makes_two_message_ids() {
     let ids = [
         event(),
@@ -261,6 +302,7 @@ proptest! {
         let message = encode(&event, aggregate_subject(&event));
         crate::subject::check_subject(&message.subject).unwrap();
         prop_assert!(message.headers.iter().all(|(_, v)| v.bytes().all(|b| b.is_ascii_graphic())));
+        prop_assert_eq!(event_type(&message), Some(event.kind.clone()));
         prop_assert_eq!(decode(&message, NOW).unwrap(), event);
     }
 
@@ -270,8 +312,11 @@ proptest! {
         headers in proptest::collection::vec(("(ce-(specversion|id|type|time|data)|content-type|.{0,8})", any::<String>()), 0..8),
         payload in any::<Vec<u8>>(),
     ) {
+        let headers = headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let message = Message { subject, id: None, headers, payload: Bytes::from(payload) };
+        let kind = event_type(&message);
         if let Ok(event) = decode(&message, NOW) {
+            prop_assert!(kind.is_none_or(|kind| kind == event.kind));
             prop_assert_eq!(decode(&message, NOW).unwrap(), event);
         }
     }

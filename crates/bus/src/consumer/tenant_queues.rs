@@ -2,14 +2,19 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use compact_str::CompactString;
+
 use crate::subject;
+
+/// Messages for which an unused queue keeps its memory: most tenants have few messages at a time.
+const KEPT_CAPACITY: usize = 16;
 
 /// Waiting messages by tenant. A tenant whose in-flight messages have reached the limit is passed over.
 #[derive(Debug)]
 pub(crate) struct TenantQueues {
     queues: Vec<TenantQueue>,
     /// Queue of a tenant.
-    by_tenant: HashMap<Box<str>, usize>,
+    by_tenant: HashMap<CompactString, usize>,
     /// Unused queues.
     free: Vec<usize>,
     /// Queues with waiting messages and less than the limit in flight, in turn.
@@ -19,7 +24,7 @@ pub(crate) struct TenantQueues {
 
 #[derive(Debug, Default)]
 struct TenantQueue {
-    tenant: Box<str>,
+    tenant: CompactString,
     waiting: VecDeque<u64>,
     in_flight: usize,
     is_ready: bool,
@@ -51,14 +56,13 @@ impl TenantQueues {
     }
 
     fn add(&mut self, tenant: &str) -> usize {
-        let queue = TenantQueue { tenant: tenant.into(), ..TenantQueue::default() };
         let index = self.free.pop().unwrap_or(self.queues.len());
         if index == self.queues.len() {
-            self.queues.push(queue);
-        } else {
-            self.queues[index] = queue;
+            self.queues.push(TenantQueue::default());
         }
-        self.by_tenant.insert(tenant.into(), index);
+        let tenant = CompactString::from(tenant);
+        self.queues[index].tenant.clone_from(&tenant);
+        self.by_tenant.insert(tenant, index);
         index
     }
 
@@ -79,6 +83,7 @@ impl TenantQueues {
         queue.in_flight -= 1;
         if queue.in_flight == 0 && queue.waiting.is_empty() {
             let tenant = std::mem::take(&mut queue.tenant);
+            queue.waiting.shrink_to(KEPT_CAPACITY);
             self.by_tenant.remove(&tenant);
             self.free.push(index);
         } else {

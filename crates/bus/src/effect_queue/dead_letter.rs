@@ -16,7 +16,7 @@ use crate::subject::{Subject, SubjectKind, tenant_of};
 pub fn encode(command: &Message, sequence: u64, reason: &str, node: &str, at: Timestamp) -> Message {
     let tenant = tenant_of(&command.subject).unwrap_or_else(|_| TenantId::default_tenant());
     let headers: serde_json::Map<String, Value> =
-        command.headers.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
+        command.headers.iter().map(|(name, value)| (name.to_string(), Value::from(value.as_str()))).collect();
     let mut original = json!({ "subject": command.subject, "headers": headers });
     match std::str::from_utf8(&command.payload) {
         Ok(text) => original["payload"] = Value::from(text),
@@ -28,7 +28,7 @@ pub fn encode(command: &Message, sequence: u64, reason: &str, node: &str, at: Ti
     Message {
         subject: Subject::new(tenant, SubjectKind::DeadLetter, "effect", sequence.to_string()).to_string(),
         id: Some(format!("dead:{sequence}:{}", command.subject)),
-        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        headers: vec![("content-type".into(), "application/json".into())],
         payload: Bytes::from(body.to_string()),
     }
 }

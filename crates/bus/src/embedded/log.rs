@@ -129,11 +129,11 @@ impl StreamLog {
         self.end.subscribe()
     }
 
-    /// Makes confirmed messages visible to readers.
-    pub(super) fn extend(&self, messages: Vec<StoredMessage>, record: u64) {
+    /// Makes confirmed messages visible to readers, and removes them from the list.
+    pub(super) fn extend(&self, messages: &mut Vec<StoredMessage>, record: u64) {
         let Some(sequence) = messages.last().map(|last| last.sequence) else { return };
         let mut recent = self.recent.lock().expect("no thread panics while it holds this lock");
-        for stored in messages {
+        for stored in messages.drain(..) {
             recent.push(stored);
         }
         // Under the lock: a reader that gets a cached message also sees the end after it.

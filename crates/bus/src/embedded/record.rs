@@ -202,7 +202,7 @@ impl MessageParts<'_> {
         let mut rest = Messages { rest: self.headers.rest, next: 0, remaining: 0 };
         let mut headers = Vec::with_capacity(self.headers.remaining.min(64) as usize);
         for _ in 0..self.headers.remaining {
-            headers.push((rest.text()?.to_owned(), rest.text()?.to_owned()));
+            headers.push((rest.text()?.into(), rest.text()?.into()));
         }
         Ok(Message {
             subject: self.subject.to_owned(),
@@ -228,6 +228,7 @@ mod tests {
             headers in proptest::collection::vec(any::<(String, String)>(), 0..4),
             payload in proptest::collection::vec(any::<u8>(), 0..300),
         ) -> Message {
+            let headers = headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
             Message { subject, id, headers, payload: Bytes::from(payload) }
         }
     }

@@ -97,13 +97,13 @@ fn message(number: u64) -> Message {
     Message {
         subject: format!("a.{}", number % 3),
         id: Some(format!("m-{number}")),
-        headers: vec![("n".to_owned(), number.to_string())],
+        headers: vec![("n".into(), number.to_string().into())],
         payload: Bytes::from(vec![b'x'; 200]),
     }
 }
 
 async fn publish(bus: &Embedded, numbers: impl Iterator<Item = u64>) -> Vec<PublishAck> {
-    bus.publish(numbers.map(message).collect()).await.unwrap()
+    bus.publish(numbers.map(|number| Arc::new(message(number))).collect()).await.unwrap()
 }
 
 fn position(bus: &Embedded, sequence: u64) -> StreamPosition {
@@ -220,7 +220,7 @@ async fn full_disk_rejects_whole_publishes_until_space_is_free() {
     let bus = Embedded::open_on(dir.path(), &small(), clock, Arc::clone(&disk) as _).unwrap();
     publish(&bus, 0..3).await;
     disk.full.store(true, Ordering::Relaxed);
-    assert!(matches!(bus.publish(vec![message(3), message(4)]).await, Err(Error::Full(_))));
+    assert!(matches!(bus.publish(vec![message(3).into(), message(4).into()]).await, Err(Error::Full(_))));
     disk.full.store(false, Ordering::Relaxed);
     let receipts = publish(&bus, 2..5).await;
     assert_eq!(receipts.iter().map(|r| r.sequence).collect::<Vec<_>>(), [3, 4, 5]);
@@ -236,7 +236,7 @@ async fn failed_rotation_fails_publishes_until_a_descriptor_is_free() {
     let bus = Embedded::open_on(dir.path(), &small(), clock, Arc::clone(&disk) as _).unwrap();
     disk.no_descriptors.store(true, Ordering::Relaxed);
     let mut stored = 0;
-    while bus.publish(vec![message(stored)]).await.is_ok() {
+    while bus.publish(vec![message(stored).into()]).await.is_ok() {
         stored += 1;
         assert_eq!(bus.publish_failure(), None);
     }
@@ -255,9 +255,9 @@ async fn failed_fsync_poisons_the_bus_until_reopened() {
     let bus = Embedded::open_on(dir.path(), &small(), clock, Arc::clone(&disk) as _).unwrap();
     publish(&bus, 0..1).await;
     disk.broken.store(true, Ordering::Relaxed);
-    assert!(matches!(bus.publish(vec![message(1)]).await, Err(Error::Unavailable(_))));
+    assert!(matches!(bus.publish(vec![message(1).into()]).await, Err(Error::Unavailable(_))));
     disk.broken.store(false, Ordering::Relaxed);
-    assert!(matches!(bus.publish(vec![message(0)]).await, Err(Error::Unavailable(_))));
+    assert!(matches!(bus.publish(vec![message(0).into()]).await, Err(Error::Unavailable(_))));
     assert_eq!(bus.last_sequence().await.unwrap(), 1);
     drop(bus);
     let bus = open(dir.path(), &small());
@@ -296,12 +296,12 @@ async fn large_publish_is_split_in_order() {
     let receipts = publish(&bus, 0..count).await;
     assert!(receipts.iter().map(|r| r.sequence).eq(1..=count));
     let big: Vec<_> = (0..9u64)
-        .map(|n| Message { id: None, payload: Bytes::from(vec![0; 1_000_000]), ..message(n) })
+        .map(|n| Arc::new(Message { id: None, payload: Bytes::from(vec![0; 1_000_000]), ..message(n) }))
         .collect();
     let receipts = bus.publish(big).await.unwrap();
     assert!(receipts.iter().map(|r| r.sequence).eq(count + 1..=count + 9));
     let too_big = Message { payload: Bytes::from(vec![0; 1 << 20]), ..message(0) };
-    assert!(matches!(bus.publish(vec![too_big]).await, Err(Error::TooLarge { limit: 1_048_576, .. })));
+    assert!(matches!(bus.publish(vec![too_big.into()]).await, Err(Error::TooLarge { limit: 1_048_576, .. })));
 }
 
 #[tokio::test]
@@ -425,7 +425,7 @@ async fn closing_wakes_consumers_and_rejects_publishers() {
     bus.close();
     let woken = tokio::time::timeout(DEADLINE, waiting).await.unwrap().unwrap();
     assert!(matches!(woken, Err(Error::Unavailable(_))));
-    assert!(matches!(bus.publish(vec![message(1)]).await, Err(Error::Unavailable(_))));
+    assert!(matches!(bus.publish(vec![message(1).into()]).await, Err(Error::Unavailable(_))));
     bus.close();
 }
 

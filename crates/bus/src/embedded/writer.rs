@@ -4,6 +4,7 @@
 //! to the publishers, in this order. Publishes that arrive during a sync form the next group, so groups
 //! grow with the load.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ pub(super) enum WriterRequest {
 /// Messages that become durable together.
 #[derive(Debug)]
 pub(super) struct PublishRequest {
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<Arc<Message>>,
     pub(super) reply: oneshot::Sender<Result<Vec<PublishAck>, Error>>,
     /// Released with the reply: limits the waiting messages.
     pub(super) permit: OwnedSemaphorePermit,
@@ -58,6 +59,9 @@ pub(super) struct Writer {
     durability: Durability,
     dedupe: Dedupe,
     builder: RecordBuilder,
+    /// Requests and new messages of a group; empty between groups.
+    group: Vec<PublishRequest>,
+    fresh: Vec<StoredMessage>,
     next: u64,
     sync_due: Option<Instant>,
     failed: Option<Error>,
@@ -84,6 +88,8 @@ impl Writer {
             durability: options.durability,
             dedupe: Dedupe::new(options.dedupe_window, options.dedupe_ids),
             builder: RecordBuilder::default(),
+            group: Vec::new(),
+            fresh: Vec::new(),
             next: end.sequence + 1,
             sync_due: None,
             failed: None,
@@ -147,14 +153,14 @@ impl Writer {
     /// still pending.
     fn gather(&mut self, first: PublishRequest) -> Option<WriterRequest> {
         let (mut bytes, mut count) = size(&first);
-        let mut group = vec![first];
+        self.group.push(first);
         let mut then = None;
         while bytes < GROUP_BYTES && count < GROUP_MESSAGES {
             match self.jobs.try_recv() {
                 Ok(WriterRequest::Publish(publish)) => {
                     let (more_bytes, more) = size(&publish);
                     (bytes, count) = (bytes + more_bytes, count + more);
-                    group.push(publish);
+                    self.group.push(publish);
                 }
                 Ok(other) => {
                     then = Some(other);
@@ -163,17 +169,17 @@ impl Writer {
                 Err(_) => break,
             }
         }
-        self.publish(group);
+        self.publish();
         then
     }
 
-    fn publish(&mut self, group: Vec<PublishRequest>) {
+    fn publish(&mut self) {
         let now = self.clock.now();
         self.dedupe.expire(now);
         self.builder.start(self.next, now, self.durability != Durability::Sync);
-        let mut fresh = Vec::with_capacity(group.len());
+        let (mut group, mut fresh) = (take(&mut self.group), take(&mut self.fresh));
         let mut responses = Vec::with_capacity(group.len());
-        for PublishRequest { messages, reply, permit } in group {
+        for PublishRequest { messages, reply, permit } in group.drain(..) {
             let receipts: Vec<_> = messages.into_iter().map(|m| self.number(m, now, &mut fresh)).collect();
             responses.push((reply, receipts, permit));
         }
@@ -181,10 +187,12 @@ impl Writer {
         self.log.set_write_failure(written.as_ref().err().map(ToString::to_string));
         if let Ok(record) = written {
             self.next += fresh.len() as u64;
-            self.log.extend(fresh, record);
+            self.log.extend(&mut fresh, record);
         } else {
             self.dedupe.roll_back(self.next);
+            fresh.clear();
         }
+        (self.group, self.fresh) = (group, fresh);
         self.note();
         for (reply, receipts, permit) in responses {
             let response = written.as_ref().map(|_| receipts).map_err(Clone::clone);
@@ -195,14 +203,19 @@ impl Writer {
     }
 
     /// Assigns a sequence to the message and adds it to the record, unless the message is a duplicate.
-    fn number(&mut self, message: Message, now: Timestamp, fresh: &mut Vec<StoredMessage>) -> PublishAck {
+    fn number(
+        &mut self,
+        message: Arc<Message>,
+        now: Timestamp,
+        fresh: &mut Vec<StoredMessage>,
+    ) -> PublishAck {
         let sequence = self.next + fresh.len() as u64;
         let known = message.id.as_ref().and_then(|id| self.dedupe.insert(id, sequence, now));
         if let Some(sequence) = known {
             return PublishAck { sequence, duplicate: true };
         }
         self.builder.push(&message);
-        fresh.push(StoredMessage { sequence, published_at: now, message: Arc::new(message) });
+        fresh.push(StoredMessage { sequence, published_at: now, message });
         PublishAck { sequence, duplicate: false }
     }
 
@@ -290,7 +303,12 @@ impl Writer {
 }
 
 fn size(publish: &PublishRequest) -> (usize, usize) {
-    (publish.messages.iter().map(Message::size).sum(), publish.messages.len())
+    (total_size(&publish.messages), publish.messages.len())
+}
+
+/// Returns the size of all messages, in bytes.
+pub(super) fn total_size(messages: &[Arc<Message>]) -> usize {
+    messages.iter().map(|message| message.size()).sum()
 }
 
 fn last_group(journal: &Journal) -> Result<Option<MessageGroup>, OpenError> {

@@ -8,7 +8,7 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::{HeaderMap, HeaderName, HeaderValue};
 use orlog_model::Timestamp;
 
-use crate::{Error, Message};
+use crate::{Error, Headers, Message};
 
 const ID: &str = "Nats-Msg-Id";
 /// Prefix of headers that are reserved for the servers.
@@ -47,16 +47,16 @@ fn invalid_header(name: &str, reason: impl std::fmt::Display) -> Error {
 /// Converts a received message. Headers of the servers are omitted. The client does not keep the order
 /// of the others, so they are sorted.
 pub(super) fn from_nats(message: async_nats::Message) -> Arc<Message> {
-    let (mut id, mut headers) = (None, Vec::new());
+    let (mut id, mut headers) = (None, Headers::new());
     for (name, values) in message.headers.iter().flat_map(HeaderMap::iter) {
         let name: &str = name.as_ref();
         if name.eq_ignore_ascii_case(ID) {
             id = values.first().map(|value| value.as_str().to_owned());
         } else if !name.starts_with(OWN) {
-            headers.extend(values.iter().map(|value| (name.to_owned(), value.as_str().to_owned())));
+            headers.extend(values.iter().map(|value| (name.into(), value.as_str().into())));
         }
     }
-    headers.sort_by(|a: &(String, String), b| a.0.cmp(&b.0));
+    headers.sort_by(|a, b| a.0.cmp(&b.0));
     let subject = String::from(message.subject.as_str());
     Arc::new(Message { subject, id, headers, payload: message.payload })
 }
@@ -75,11 +75,11 @@ pub(super) fn headers(message: &Message) -> HeaderMap {
     headers
 }
 
-pub(super) fn header_pairs(headers: &HeaderMap) -> Vec<(String, String)> {
-    let all = headers
-        .iter()
-        .flat_map(|(name, values)| values.iter().map(move |value| (name.to_string(), value.to_string())));
-    let mut pairs: Vec<_> = all.collect();
+pub(super) fn header_pairs(headers: &HeaderMap) -> Headers {
+    let pair =
+        |name: &HeaderName, value: &HeaderValue| (AsRef::<str>::as_ref(name).into(), value.as_str().into());
+    let all = headers.iter().flat_map(|(name, values)| values.iter().map(move |value| pair(name, value)));
+    let mut pairs: Headers = all.collect();
     // The client stores them in a hash map.
     pairs.sort();
     pairs
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn message(headers: &[(&str, &str)]) -> Message {
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let headers = headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         Message { subject: "a".to_owned(), id: Some("1".to_owned()), headers, payload: Bytes::new() }
     }
 

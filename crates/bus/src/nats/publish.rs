@@ -5,6 +5,7 @@
 //! messages of different subjects are sent concurrently.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
@@ -26,7 +27,10 @@ const LEADER_RETRY_DELAY: Duration = Duration::from_millis(250);
 const LEADER_MAX_ATTEMPTS: usize = 20;
 
 /// Publishes in order; each stream stores the messages of its subjects.
-pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Result<Vec<PublishAck>, Error> {
+pub(super) async fn publish(
+    connection: &Connection,
+    messages: &[Arc<Message>],
+) -> Result<Vec<PublishAck>, Error> {
     let limit = connection.max_payload().min(MAX_MESSAGE_BYTES);
     messages.iter().try_for_each(|message| check(message, limit))?;
     if messages.len() < 2 {
@@ -40,7 +44,7 @@ pub(super) async fn publish(connection: &Connection, messages: &[Message]) -> Re
 }
 
 /// Splits messages into runs without a duplicate subject.
-fn runs(messages: &[Message]) -> Vec<&[Message]> {
+fn runs(messages: &[Arc<Message>]) -> Vec<&[Arc<Message>]> {
     let (mut runs, mut start, mut subjects) = (Vec::new(), 0, HashSet::new());
     for (index, message) in messages.iter().enumerate() {
         if index - start == MAX_PENDING_PUBLISHES || !subjects.insert(message.subject.as_str()) {
@@ -60,7 +64,7 @@ fn check(message: &Message, limit: usize) -> Result<(), Error> {
     if size > limit { Err(Error::TooLarge { size, limit }) } else { Ok(()) }
 }
 
-async fn publish_run(connection: &Connection, run: &[Message]) -> Result<Vec<PublishAck>, Error> {
+async fn publish_run(connection: &Connection, run: &[Arc<Message>]) -> Result<Vec<PublishAck>, Error> {
     let mut receipts = vec![None; run.len()];
     for tries in 1..=LEADER_MAX_ATTEMPTS {
         let waiting: Vec<usize> = (0..run.len()).filter(|&index| receipts[index].is_none()).collect();
@@ -88,7 +92,7 @@ async fn publish_run(connection: &Connection, run: &[Message]) -> Result<Vec<Pub
 
 async fn send(
     connection: &Connection,
-    run: &[Message],
+    run: &[Arc<Message>],
     indices: &[usize],
 ) -> Result<Vec<PublishAckFuture>, Error> {
     let prepared = indices.iter().map(|&index| to_nats(&run[index])).collect::<Result<Vec<_>, _>>()?;
@@ -151,13 +155,15 @@ mod tests {
 
     #[track_caller]
     fn check_runs(subjects: &[&str], expected: &[usize]) {
-        let message = |subject: &&str| Message {
-            subject: (*subject).to_owned(),
-            id: None,
-            headers: Vec::new(),
-            payload: bytes::Bytes::new(),
+        let message = |subject: &&str| {
+            Arc::new(Message {
+                subject: (*subject).to_owned(),
+                id: None,
+                headers: Vec::new(),
+                payload: bytes::Bytes::new(),
+            })
         };
-        let messages: Vec<Message> = subjects.iter().map(message).collect();
+        let messages: Vec<_> = subjects.iter().map(message).collect();
         let lengths: Vec<usize> = runs(&messages).iter().map(|run| run.len()).collect();
         assert_eq!(lengths, expected, "{subjects:?}");
     }

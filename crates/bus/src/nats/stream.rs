@@ -166,7 +166,7 @@ impl Bus for NatsStream {
         *self.id.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, Error> {
+    async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
         publish(&self.connection, &messages).await
     }
 

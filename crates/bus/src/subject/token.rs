@@ -17,6 +17,22 @@ pub fn encode_token(text: &str) -> Cow<'_, str> {
     if text.is_empty() { Cow::Borrowed(EMPTY) } else { utf8_percent_encode(text, ENCODED).into() }
 }
 
+/// Appends the token of a text.
+pub(crate) fn push_token(target: &mut String, text: &str) {
+    if text.is_empty() {
+        target.push_str(EMPTY);
+    } else {
+        target.extend(utf8_percent_encode(text, ENCODED));
+    }
+}
+
+/// Returns the length of the token of a text, in bytes.
+pub(crate) fn token_length(text: &str) -> usize {
+    let is_unchanged = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let length = text.bytes().map(|byte| if is_unchanged(byte) { 1 } else { 3 }).sum();
+    if text.is_empty() { EMPTY.len() } else { length }
+}
+
 /// Returns the text of a token. A foreign token with other unencoded characters is literal.
 ///
 /// # Errors
@@ -74,6 +90,9 @@ mod tests {
         fn decoding_is_the_inverse_of_encoding(text in any::<String>()) {
             let token = encode_token(&text).into_owned();
             prop_assert!(!token.is_empty());
+            let mut pushed = String::new();
+            push_token(&mut pushed, &text);
+            prop_assert_eq!((&pushed, pushed.len()), (&token, token_length(&text)));
             prop_assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-%".contains(&b)));
             prop_assert_eq!(decode_token(&token).unwrap(), text);
         }

@@ -16,7 +16,7 @@ pub trait BusFixture: Send + Sync {
 }
 
 pub(super) fn message(subject: &str, body: u64) -> Message {
-    let headers = vec![("x-number".to_owned(), body.to_string())];
+    let headers = vec![("x-number".into(), body.to_string().into())];
     Message { subject: subject.to_owned(), id: None, headers, payload: Bytes::from(body.to_string()) }
 }
 
@@ -36,7 +36,7 @@ pub(super) fn subscription(name: &str, filters: &[&str]) -> Subscription {
 }
 
 pub(super) async fn publish(bus: &dyn Bus, subject: &str, bodies: std::ops::Range<u64>) -> Vec<PublishAck> {
-    let messages = bodies.map(|body| message(subject, body)).collect();
+    let messages = bodies.map(|body| Arc::new(message(subject, body))).collect();
     within("publish", bus.publish(messages)).await.expect("the bus accepts the messages")
 }
 

@@ -64,13 +64,15 @@ pub async fn concurrent_publishers_get_unique_sequences(fixture: &impl BusFixtur
 /// sequence.
 pub async fn duplicate_message_id_is_stored_once(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
-    let first = bus.publish(vec![with_id("a", "1"), with_id("a", "2")]).await.expect("accepted");
-    let repeated = bus.publish(vec![with_id("a", "2"), with_id("a", "3")]).await.expect("accepted");
+    let first =
+        bus.publish(vec![with_id("a", "1").into(), with_id("a", "2").into()]).await.expect("accepted");
+    let repeated =
+        bus.publish(vec![with_id("a", "2").into(), with_id("a", "3").into()]).await.expect("accepted");
     assert_eq!(repeated[0], PublishAck { sequence: first[1].sequence, duplicate: true });
     assert!(!repeated[1].duplicate);
     drop(bus);
     let bus = fixture.open().await;
-    let later = bus.publish(vec![with_id("a", "1")]).await.expect("accepted");
+    let later = bus.publish(vec![with_id("a", "1").into()]).await.expect("accepted");
     assert_eq!(later, [PublishAck { sequence: first[0].sequence, duplicate: true }]);
     publish(&*bus, "a", 7..8).await;
     publish(&*bus, "a", 7..8).await;
@@ -132,7 +134,7 @@ pub async fn invalid_subjects_are_rejected(fixture: &impl BusFixture) {
     let long = "x".repeat(5000);
     for subject in ["", ".", "a.", ".a", "a..b", "a b", "a.*", "a.>", "a\r\nb", "a\0", "$JS.API.INFO", &long]
     {
-        let rejected = bus.publish(vec![message("a.b", 0), message(subject, 1)]).await;
+        let rejected = bus.publish(vec![message("a.b", 0).into(), message(subject, 1).into()]).await;
         assert!(matches!(rejected, Err(Error::InvalidSubject { .. })), "{subject:?}");
     }
     for filter in ["", "a..b", "a.b*", ">.a", "a b", "$JS.>"] {
@@ -147,7 +149,7 @@ pub async fn invalid_subjects_are_rejected(fixture: &impl BusFixture) {
 /// Bodies with arbitrary bytes, empty bodies, no headers and several headers are preserved.
 pub async fn arbitrary_payloads_round_trip(fixture: &impl BusFixture) {
     let bus = fixture.open().await;
-    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let header = |name: &str, value: &str| (name.into(), value.into());
     let base = Message { subject: "a".to_owned(), id: None, headers: Vec::new(), payload: Bytes::new() };
     let all = [
         base.clone(),
@@ -155,7 +157,7 @@ pub async fn arbitrary_payloads_round_trip(fixture: &impl BusFixture) {
         Message { headers: vec![header("A-B", "c%20d"), header("e", "f:g")], ..base.clone() },
         Message { id: Some("%C3%A9:1".to_owned()), payload: Bytes::from(vec![7; 300_000]), ..base },
     ];
-    bus.publish(all.to_vec()).await.expect("accepted");
+    bus.publish(all.iter().cloned().map(Arc::new).collect()).await.expect("accepted");
     drop(bus);
     let bus = fixture.open().await;
     let mut consumer = subscribe(&*bus, subscription("c", &["a"])).await;

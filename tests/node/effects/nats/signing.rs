@@ -69,7 +69,7 @@ async fn last_command(server: &NatsServer) -> Value {
 }
 
 fn message(subject: String, headers: &[(&str, &str)], body: &Value) -> Message {
-    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let headers = headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     Message { subject, id: None, headers, payload: body.to_string().into() }
 }
 

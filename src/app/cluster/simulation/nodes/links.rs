@@ -71,7 +71,7 @@ impl Bus for PodBus {
         self.inner.stream_id()
     }
 
-    async fn publish(&self, messages: Vec<Message>) -> Result<Vec<PublishAck>, BusError> {
+    async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, BusError> {
         self.check_link().await?;
         let acks = self.inner.publish(messages).await?;
         self.check_link().await?;
