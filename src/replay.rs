@@ -193,7 +193,7 @@ impl Replays {
     ) -> Option<InstanceReplacement> {
         let RebuiltInstance { instance, mut history, dedupe_keys: applied, tasks, mut work, .. } = rebuilt;
         let mut instance = instance?;
-        instance.node.clone_from(&self.node);
+        instance.node = self.node.as_str().into();
         // The outbox keeps these rows, so their results belong to the first request.
         for open in &mut instance.pending_work {
             if let Some((_, item)) = rows.iter().find(|(_, item)| item.id == open.id) {

@@ -279,7 +279,7 @@ fn job(claimed: ClaimedJob) -> ClaimedJobView {
         expires_at: until.to_string(),
         heartbeat_interval_seconds: heartbeat_interval.as_secs_f64(),
         deadline: item.deadline.map(|deadline| deadline.to_string()),
-        effect,
+        effect: effect.into(),
         payload,
         saga: item.instance.saga.to_string(),
         correlation: item.instance.correlation.to_string(),

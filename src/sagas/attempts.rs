@@ -90,7 +90,7 @@ impl EffectObserver for RecentAttempts {
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
         let made = || FailedAttemptRecord {
             work: attempted.item.id,
-            label: attempted.item.work.label(),
+            label: attempted.item.work.label().into(),
             upstream: attempted.upstream.to_owned(),
             outcome: attempted.outcome,
             at: self.clock.now(),

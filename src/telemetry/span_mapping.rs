@@ -202,7 +202,7 @@ impl SpanExporter {
 fn label(item: &WorkItem) -> Cow<'_, str> {
     match &item.work {
         Work::Effect(effect) => Cow::Borrowed(effect.name.as_str()),
-        other => Cow::Owned(other.label()),
+        other => Cow::Owned(other.label().into()),
     }
 }
 

@@ -187,7 +187,7 @@ impl EngineAndStore {
     }
 
     fn name(&mut self, item: &WorkItem) -> Row {
-        let tag = item.work.tag().map_or_else(|| item.work.label(), ToString::to_string);
+        let tag = item.work.tag().map_or_else(|| item.work.label().into(), ToString::to_string);
         let of = item.instance.correlation.to_string();
         if !self.known.contains_key(&item.id) {
             let requests = self.requests.entry((of.clone(), tag.clone())).or_default();

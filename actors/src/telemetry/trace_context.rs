@@ -109,7 +109,7 @@ mod tests {
             version: 2,
             at,
             input_id: EventId::new("e").unwrap(),
-            input_label: "Paid".to_owned(),
+            input_label: "Paid".into(),
             note: "stepped".to_owned(),
             status: Status::Running,
             work: Vec::new(),

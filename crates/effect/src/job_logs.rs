@@ -63,7 +63,11 @@ impl JobLogs {
         let state = &mut *state;
         let buffer = state.jobs.entry(item.id).or_insert_with(|| {
             state.order.push_back(item.id);
-            JobBuffer { instance: item.instance.clone(), effect: item.work.label(), lines: VecDeque::new() }
+            JobBuffer {
+                instance: item.instance.clone(),
+                effect: item.work.label().into(),
+                lines: VecDeque::new(),
+            }
         });
         for text in texts {
             let text: String = text.chars().take(MAX_LINE_BYTES).collect();

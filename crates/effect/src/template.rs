@@ -44,7 +44,7 @@ impl<'a> PlaceholderScope<'a> {
             "tenant" => instance.tenant.to_string(),
             "saga" => instance.saga.to_string(),
             "correlation" => instance.correlation.to_string(),
-            "effect" => self.item.work.label(),
+            "effect" => self.item.work.label().into(),
             _ => return None,
         };
         Some(Cow::Owned(Value::String(text)))

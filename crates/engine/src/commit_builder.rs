@@ -30,6 +30,7 @@ pub(crate) fn build_commit(
         open.retain(|work| work.id != completed);
     }
     let end = parent_notification(context, &transition);
+    commit.work.reserve_exact(transition.work.len() + usize::from(end.is_some()));
     for (index, work) in transition.work.into_iter().chain(end).enumerate() {
         let item = item(context, cause, work_id(run_id, cause, index, &work), work);
         track_pending(&mut open, &item);
@@ -48,7 +49,7 @@ pub(crate) fn build_commit(
         version: cause.version,
         at: context.now,
         input_id: cause.id.clone(),
-        input_label: cause.input.label().to_owned(),
+        input_label: cause.input.label().into(),
         note: with_user(cause.input, transition.note),
         status: transition.status,
         work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
@@ -67,7 +68,7 @@ pub(crate) fn build_commit(
         reference: transition.reference.or_else(|| context.instance.and_then(|i| i.reference.clone())),
         last_input: cause.id.clone(),
         last_error: transition.failure.or_else(|| context.instance.and_then(|i| i.last_error.clone())),
-        node: context.node.to_owned(),
+        node: context.node.into(),
         trace: context.instance.map_or_else(|| cause.input.trace().cloned(), |i| i.trace.clone()),
         created_at: context.instance.map_or(context.now, |i| i.created_at),
         updated_at: context.now,

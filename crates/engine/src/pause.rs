@@ -41,7 +41,7 @@ fn with_paused_flag(context: &DecisionContext<'_>, instance: &Instance, paused: 
         version: instance.version + 1,
         paused,
         updated_at: context.now,
-        node: context.node.to_owned(),
+        node: context.node.into(),
         ..instance.clone()
     }
 }
@@ -57,7 +57,7 @@ fn history_entry(
         version: instance.version,
         at: context.now,
         input_id: input.id(),
-        input_label: input.label().to_owned(),
+        input_label: input.label().into(),
         note: truncate_note(note),
         status: instance.status,
         work: Vec::new(),

@@ -119,7 +119,7 @@ fn update_task(
     next.version += 1;
     next.last_input = control.id.clone();
     next.updated_at = context.now;
-    context.node.clone_into(&mut next.node);
+    next.node = context.node.into();
     let mut note = String::new();
     for task in next.tasks.iter_mut().filter(|task| task.id == id) {
         note = user_note(&format!("{}: {}", task.spec.tag, step.as_str()), control);
@@ -130,7 +130,7 @@ fn update_task(
         version: next.version,
         at: context.now,
         input_id: control.id.clone(),
-        input_label: input.label().to_owned(),
+        input_label: input.label().into(),
         note,
         status: next.status,
         work: Vec::new(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -152,13 +153,13 @@ pub struct HistoryEntry {
     /// Id of the input.
     pub input_id: EventId,
     /// Label of the input: event type, timer name or action.
-    pub input_label: String,
+    pub input_label: CompactString,
     /// Short description of the transition.
     pub note: String,
     /// Status after the transition.
     pub status: Status,
     /// Requested work: label and id.
-    pub work: Vec<(String, Uuid)>,
+    pub work: Vec<(CompactString, Uuid)>,
     /// Origin of the input, and the node that decided it.
     #[serde(default, skip_serializing_if = "InputOrigin::is_unknown")]
     pub origin: InputOrigin,
@@ -171,7 +172,7 @@ pub struct InputOrigin {
     /// Kind of the input.
     pub kind: Option<InputKind>,
     /// Node that decided the input.
-    pub node: String,
+    pub node: CompactString,
     /// Delay between the input and its decision, in milliseconds; for a timer, the delay after its due
     /// time.
     pub delay_ms: Option<u64>,
@@ -182,7 +183,7 @@ impl InputOrigin {
     #[must_use]
     pub fn new(input: &Input, node: &str, now: Timestamp) -> Self {
         let waited = u64::try_from(now.duration_since(input.at()).as_millis()).unwrap_or(u64::MAX);
-        Self { kind: Some(input.kind()), node: node.to_owned(), delay_ms: Some(waited) }
+        Self { kind: Some(input.kind()), node: node.into(), delay_ms: Some(waited) }
     }
 
     fn is_unknown(&self) -> bool {

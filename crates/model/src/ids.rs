@@ -84,7 +84,7 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $max:literal, empty: $empty:literal) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "CompactString", into = "CompactString")]
+        #[serde(try_from = "CompactString")]
         pub struct $name(CompactString);
 
         impl $name {
@@ -154,12 +154,6 @@ macro_rules! id {
 
             fn try_from(text: CompactString) -> Result<Self, IdError> {
                 Self::new(text)
-            }
-        }
-
-        impl From<$name> for CompactString {
-            fn from(id: $name) -> CompactString {
-                id.0
             }
         }
 

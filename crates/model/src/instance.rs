@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -36,7 +37,7 @@ pub struct Instance {
     /// Last failure.
     pub last_error: Option<Failure>,
     /// Node that committed the last transition.
-    pub node: String,
+    pub node: CompactString,
     /// Trace of the event that started the instance.
     pub trace: Option<TraceParent>,
     /// Time of the first transition.

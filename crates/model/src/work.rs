@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use compact_str::CompactString;
+use compact_str::{CompactString, format_compact};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -262,14 +262,14 @@ impl Work {
     /// Returns the display label: `inventory.ReserveStock`, `payments.charge`, `OrderCompleted`,
     /// `start_child equipment`.
     #[must_use]
-    pub fn label(&self) -> String {
+    pub fn label(&self) -> CompactString {
         match self {
-            Work::Command(c) => format!("{}.{}", c.aggregate_type, c.name),
-            Work::Effect(e) => e.name.to_string(),
-            Work::Fact(f) => f.kind.to_string(),
-            Work::StartChild(s) => format!("start_child {}", s.saga),
-            Work::CancelChild(s) => format!("cancel_child {}", s.saga),
-            Work::NotifyParent(e) => format!("notify_parent {}", e.to.saga),
+            Work::Command(c) => format_compact!("{}.{}", c.aggregate_type, c.name),
+            Work::Effect(e) => e.name.as_str().into(),
+            Work::Fact(f) => f.kind.as_str().into(),
+            Work::StartChild(s) => format_compact!("start_child {}", s.saga),
+            Work::CancelChild(s) => format_compact!("cancel_child {}", s.saga),
+            Work::NotifyParent(e) => format_compact!("notify_parent {}", e.to.saga),
         }
     }
 

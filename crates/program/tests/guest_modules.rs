@@ -98,7 +98,7 @@ fn event(kind: &str) -> Event {
 }
 
 fn work_labels(transition: &Transition) -> Vec<String> {
-    transition.work.iter().map(Work::label).collect()
+    transition.work.iter().map(|work| work.label().into()).collect()
 }
 
 fn check_runs(decide: DecideFn<'_>) {

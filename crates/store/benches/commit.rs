@@ -57,7 +57,7 @@ fn transition(number: u64) -> Commit {
         reference: None,
         last_input: input.clone(),
         last_error: None,
-        node: "node-1".to_owned(),
+        node: "node-1".into(),
         trace: None,
         created_at: at,
         updated_at: at,
@@ -85,10 +85,10 @@ fn transition(number: u64) -> Commit {
         version: number,
         at,
         input_id: input.clone(),
-        input_label: "OrderPlaced".to_owned(),
+        input_label: "OrderPlaced".into(),
         note: "charge: requested".to_owned(),
         status: Status::Running,
-        work: vec![("payments.charge".to_owned(), item.id)],
+        work: vec![("payments.charge".into(), item.id)],
         origin: orlog_model::InputOrigin::default(),
     };
     Commit {

@@ -53,7 +53,7 @@ pub(crate) fn instance(version: u64, status: Status) -> Instance {
         users: None,
         last_input: EventId::new(format!("event-{version}")).unwrap(),
         last_error: None,
-        node: "node-1".to_owned(),
+        node: "node-1".into(),
         trace: None,
         created_at: at(1),
         updated_at: at(i64::try_from(version).unwrap()),
@@ -91,10 +91,10 @@ pub(crate) fn record(version: u64) -> HistoryEntry {
         version,
         at: at(i64::try_from(version).unwrap()),
         input_id: EventId::new(format!("event-{version}")).unwrap(),
-        input_label: "OrderPlaced".to_owned(),
+        input_label: "OrderPlaced".into(),
         note: "reserve: requested".to_owned(),
         status: Status::Running,
-        work: vec![("inventory.ReserveStock".to_owned(), Uuid::from_u128(u128::from(version)))],
+        work: vec![("inventory.ReserveStock".into(), Uuid::from_u128(u128::from(version)))],
         origin: orlog_model::InputOrigin::default(),
     }
 }

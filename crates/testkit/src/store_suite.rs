@@ -100,10 +100,10 @@ pub fn commit_is_atomic(mut fixture: StoreFixture) {
         version: 1,
         at: at(1),
         input_id: event_id("e"),
-        input_label: "OrderPlaced".to_owned(),
+        input_label: "OrderPlaced".into(),
         note: "charge: requested".to_owned(),
         status: Status::Running,
-        work: vec![("payments.charge".to_owned(), Uuid::from_u128(1))],
+        work: vec![("payments.charge".into(), Uuid::from_u128(1))],
         origin: orlog_model::InputOrigin::default(),
     };
     let position = fixture.apply(Commit {

@@ -49,7 +49,7 @@ impl Provider for StandIn {
         let app = self.app()?;
         let event = ok_event(&app, item);
         let event_name = event.as_ref().map(EventType::as_str);
-        tracing::info!(instance = %item.instance, work = item.work.label(), event = event_name, "stand-in executed work");
+        tracing::info!(instance = %item.instance, work = %item.work.label(), event = event_name, "stand-in executed work");
         match (&item.work, event) {
             (Work::Command(command), Some(event)) => {
                 send(&app, item, event, command.payload.clone()).await?;

@@ -104,7 +104,7 @@ fn instance(app: &App, key: &InstanceKey, instance: &Instance) -> Value {
         state: app.config.redact.redact(displayed_state(app, instance)),
         parent: instance.parent.as_deref().map(ParentView::of),
         last_input_id: instance.last_input.to_string(),
-        node: instance.node.clone(),
+        node: instance.node.clone().into(),
         trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
     })
 }

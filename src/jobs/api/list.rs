@@ -108,7 +108,7 @@ pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Json<JobPage>
         let view = move |seen: worker::JobView| JobView {
             job: seen.item.id,
             upstream: upstream.clone(),
-            effect: seen.item.work.label(),
+            effect: seen.item.work.label().into(),
             saga: seen.item.instance.saga.to_string(),
             correlation: seen.item.instance.correlation.to_string(),
             worker: seen.claim.as_ref().map(|(worker, _)| worker.clone()),

@@ -234,7 +234,7 @@ impl InstanceDetail {
             attempts: Vec::new(),
             buffered_inputs: 0,
             last_input_id: instance.last_input.to_string(),
-            node: instance.node.clone(),
+            node: instance.node.clone().into(),
             trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
             history: HistoryPageView::of(history, limit, &hidden),
         }
@@ -283,17 +283,17 @@ impl HistoryEntryView {
         let work = record
             .work
             .iter()
-            .map(|(label, id)| RequestedWorkView { label: label.clone(), id: id.to_string() });
+            .map(|(label, id)| RequestedWorkView { label: label.clone().into(), id: id.to_string() });
         Self {
             version: record.version,
             at: record.at.to_string(),
             input_id: record.input_id.to_string(),
-            input_label: record.input_label.clone(),
+            input_label: record.input_label.clone().into(),
             note: hidden.remove_from(&record.note),
             status: record.status.as_str(),
             work: work.collect(),
             kind: record.origin.kind.map(InputKind::as_str),
-            node: Some(record.origin.node.clone()).filter(|node| !node.is_empty()),
+            node: Some(record.origin.node.to_string()).filter(|node| !node.is_empty()),
             delay_ms: record.origin.delay_ms,
         }
     }

@@ -49,7 +49,7 @@ impl OutboxView {
         let items = work.iter().map(|(key, item)| OutboxItemView {
             id: item.id.to_string(),
             kind: kind(key.destination.kind),
-            label: item.work.label(),
+            label: item.work.label().into(),
             sequence: key.sequence,
             created_at: item.created_at.to_string(),
             deadline: item.deadline.map(|at| at.to_string()),

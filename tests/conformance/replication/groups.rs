@@ -61,7 +61,7 @@ pub(crate) fn sized(number: u64, large: usize) -> Vec<Change> {
         version: number,
         at: at(number),
         input_id: id.clone(),
-        input_label: "OrderPlaced".to_owned(),
+        input_label: "OrderPlaced".into(),
         note: "charge: asked".to_owned(),
         status: Status::Running,
         work: vec![],

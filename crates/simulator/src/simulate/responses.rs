@@ -78,7 +78,7 @@ impl ResponsePolicy {
         now: Timestamp,
     ) -> Option<Input> {
         let item = &requested.item;
-        let named = self.by_name.get(&item.work.label());
+        let named = self.by_name.get(item.work.label().as_str());
         let outcome = match named.unwrap_or(&self.other) {
             SimulatedResponse::None => return None,
             SimulatedResponse::Event(kind, data) => return Some(response_event(item, kind, data, now)),

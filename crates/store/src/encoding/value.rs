@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(decode::<HistoryEntry>(Table::History, &before).unwrap(), record);
 
         let origin =
-            InputOrigin { kind: Some(InputKind::Timer), node: "node-1".to_owned(), delay_ms: Some(1500) };
+            InputOrigin { kind: Some(InputKind::Timer), node: "node-1".into(), delay_ms: Some(1500) };
         let new = HistoryEntry { origin, ..record };
         let mut bytes = Vec::new();
         encode(&mut bytes, &new);

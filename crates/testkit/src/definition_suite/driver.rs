@@ -286,7 +286,7 @@ impl<'a> InstanceDriver<'a> {
     /// Returns the labels of all requested work.
     #[must_use]
     pub fn labels(&self) -> Vec<String> {
-        self.work.iter().map(Work::label).collect()
+        self.work.iter().map(|work| work.label().into()).collect()
     }
 
     /// Returns the tags of requested compensations, including human tasks, in order.

@@ -18,7 +18,7 @@ fn record(version: u64) -> HistoryEntry {
         version,
         at: at(1),
         input_id: event_id("e"),
-        input_label: "e".to_owned(),
+        input_label: "e".into(),
         note: "n".to_owned(),
         status: Status::Running,
         work: Vec::new(),

@@ -62,7 +62,7 @@ pub(super) fn instance(version: u64, status: Status) -> Instance {
         reference: Some("R-1".to_owned()),
         last_input: event_id("e"),
         last_error: None,
-        node: "node-1".to_owned(),
+        node: "node-1".into(),
         trace: None,
         created_at: at(0),
         updated_at: at(i64::try_from(version).expect("small")),

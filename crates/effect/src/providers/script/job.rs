@@ -96,7 +96,7 @@ fn context_env(item: &WorkItem, attempt: Attempt) -> Vec<(String, String)> {
         ("TENANT", instance.tenant.to_string()),
         ("SAGA", instance.saga.to_string()),
         ("CORRELATION", instance.correlation.to_string()),
-        ("EFFECT", item.work.label()),
+        ("EFFECT", item.work.label().into()),
         ("ATTEMPT", attempt.number.to_string()),
     ];
     let usual = [("PATH", PATH), ("LANG", "C.UTF-8")];
