@@ -1,6 +1,7 @@
 //! `/v1/work`: job API for external workers. `docs/workers.md` describes the protocol.
 
 mod claimed_job;
+pub(crate) mod exchange;
 pub(crate) mod list;
 mod report;
 

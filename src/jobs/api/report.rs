@@ -97,6 +97,13 @@ enum JobResultKind {
     Retry,
 }
 
+impl JobLogBody {
+    /// Returns the number of lines.
+    pub(super) fn lines(&self) -> usize {
+        self.log.len()
+    }
+}
+
 impl ReportBody for HeartbeatBody {
     fn about(self, job: Uuid) -> Result<JobReport, Problem> {
         Ok(JobReport { job, claim: self.claim, content: ReportContent::Heartbeat })
