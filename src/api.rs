@@ -128,6 +128,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(timers::api::list))
         .routes(routes!(jobs::api::list::list))
         .routes(routes!(jobs::api::claim))
+        .routes(routes!(jobs::api::exchange::exchange, jobs::api::exchange::stream::open))
         .routes(routes!(jobs::api::heartbeat))
         .routes(routes!(jobs::api::list::job_logs))
         .routes(routes!(jobs::api::append_log))

@@ -19,6 +19,8 @@ use crate::config::AuthMode;
 
 /// Routes of reads that are recorded: they return the data of many instances, or the trail itself.
 const RECORDED_READS: [&str; 3] = ["/v1/export", "/admin/backup/{id}/files/{path}", "/v1/audit"];
+/// Route of the stream of a worker. Its record is written when the stream opens.
+const STREAM_ROUTE: &str = "/v1/work/exchange";
 /// Route that completes a log-in. Only successful ones are recorded, without the code in the query.
 const LOGIN_ROUTE: &str = "/auth/callback";
 /// Header with the addresses of a client and of the proxies before the gateway.
@@ -37,7 +39,8 @@ pub(crate) struct AuditGuard {
 impl AuditGuard {
     /// Creates the record of a request; `None` if the request is not recorded.
     pub(crate) fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> Option<Self> {
-        let is_change = !request.method().is_safe();
+        // A worker completes jobs in the stream that it opens.
+        let is_change = !request.method().is_safe() || route == STREAM_ROUTE;
         let is_login = route == LOGIN_ROUTE;
         let is_recorded = route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
         is_recorded.then(|| {

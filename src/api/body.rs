@@ -1,10 +1,15 @@
 //! Request bodies: read with limits of size and time, then parsed, with the location of every error.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use futures::StreamExt as _;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
 use super::body_budget::{PartialBody, RequestBody};
@@ -25,6 +30,30 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ApiState> for JsonBody<T>
         let api = api.for_request(&parts.extensions);
         let body = read(&api, &parts.headers, body, api.app.config.http.max_body_size).await?;
         api.bodies.parse(&body, parse).await.map(Self)
+    }
+}
+
+/// Value that is a JSON object. A structure alone also accepts an array of its fields.
+#[derive(Debug)]
+pub(crate) struct ObjectOf<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ObjectOf<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = ObjectOf<T>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<ObjectOf<T>, M::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(ObjectOf)
     }
 }
 
@@ -120,6 +149,14 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     })?;
     deserializer.end().map_err(|error| json_problem(&error, String::new()))?;
     Ok(value)
+}
+
+/// Converts a JSON value. Errors have a pointer, as in [`parse`].
+pub(crate) fn parse_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let pointer = pointer(error.path());
+        json_problem(error.inner(), pointer)
+    })
 }
 
 fn json_problem(error: &serde_json::Error, pointer: String) -> Problem {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::descriptors::RESERVED_CONNECTIONS;
 
@@ -187,6 +187,34 @@ impl Place {
     /// Waits until the connection must close for another one.
     pub(crate) async fn must_close(&self) {
         self.close.notified().await;
+    }
+}
+
+/// Connection that leaves HTTP, in the request that upgrades it. It keeps its place until it is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct UpgradedConnection {
+    place: Arc<Place>,
+    stopping: watch::Receiver<()>,
+}
+
+impl UpgradedConnection {
+    /// `stopping` changes when the server stops. The server waits until the connection is dropped.
+    pub(crate) fn new(place: Arc<Place>, stopping: watch::Receiver<()>) -> Self {
+        Self { place, stopping }
+    }
+
+    /// Marks the connection as busy: it is not closed for another one.
+    pub(crate) fn set_busy(&self) {
+        self.place.set_busy();
+    }
+
+    /// Waits until the server stops, or until the connection must close for another one.
+    pub(crate) async fn must_close(&mut self) {
+        tokio::select! {
+            // An error means the same: the sender was dropped.
+            _ = self.stopping.changed() => {}
+            () = self.place.must_close() => {}
+        }
     }
 }
 

@@ -62,6 +62,13 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
     };
     match api.app.routing.owner(slot) {
         SlotOwner::Local => next.run(request).await,
+        SlotOwner::Pod(pod) if request.headers().contains_key(header::UPGRADE) => {
+            let detail = format!(
+                "streams are not forwarded; the pod {} at {} owns the shard of the tenant: open the stream there",
+                pod.name, pod.url
+            );
+            Problem::new(Code::Unavailable, detail).into_response()
+        }
         SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => {
             send(&api, &pod, request).await.unwrap_or_else(IntoResponse::into_response)
         }
@@ -115,6 +122,13 @@ async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, P
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// Returns whether this pod serves the jobs of a tenant, or a part of them.
+pub(crate) fn is_local(api: &ApiState, tenant: &TenantId) -> bool {
+    let routing = &api.app.routing;
+    let slot = routing.is_clustered().then(|| routing.slots().tenant_slot(tenant)).flatten();
+    slot.is_none_or(|slot| matches!(routing.owner(slot), SlotOwner::Local))
 }
 
 /// Returns whether another pod forwarded this request.

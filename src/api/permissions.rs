@@ -77,6 +77,8 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("GET", "/v1/timers", Tenant(Read)),
     ("GET", "/v1/work", Tenant(Read)),
     ("POST", "/v1/work/claim", Tenant(Work)),
+    ("GET", "/v1/work/exchange", Tenant(Work)),
+    ("POST", "/v1/work/exchange", Tenant(Work)),
     ("POST", "/v1/work/jobs/{job}/heartbeat", Tenant(Work)),
     ("POST", "/v1/work/jobs/{job}/logs", Tenant(Work)),
     ("POST", "/v1/work/jobs/{job}/result", Tenant(Work)),

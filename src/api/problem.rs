@@ -204,6 +204,11 @@ impl Problem {
         }
     }
 
+    /// Returns the code, for example `OR0001`.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
     pub(crate) fn with(mut self, errors: Vec<ProblemDetail>) -> Self {
         self.errors = errors;
         self

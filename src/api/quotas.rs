@@ -167,6 +167,17 @@ impl Quotas {
         Ok(RequestPermit { quotas: self.clone(), budgets: caller.budgets.clone() })
     }
 
+    /// Begins a message of a stream, which counts as a request of the caller.
+    ///
+    /// # Errors
+    /// As [`Quotas::begin`].
+    pub(crate) fn begin_message(
+        &self,
+        caller: Option<&CallerBudgets>,
+    ) -> Result<Option<RequestPermit>, Problem> {
+        caller.map(|caller| self.begin(caller.key.clone(), Instant::now())).transpose()
+    }
+
     /// Begins to wait in a request of a caller.
     ///
     /// # Errors
@@ -266,9 +277,10 @@ impl Table {
         self.callers.entry(key.clone()).or_insert_with(|| CallerUse::new(key, limits))
     }
 
-    fn end(&mut self, key: &CallerKey, limits: &QuotaLimits, now: Instant) {
-        let Some(caller) = self.callers.get_mut(key) else { return };
-        caller.requests -= 1;
+    /// Reduces the use of a caller, and removes a caller without use.
+    fn end(&mut self, key: &CallerKey, limits: &QuotaLimits, reduce: impl FnOnce(&mut CallerUse)) {
+        let (Some(caller), now) = (self.callers.get_mut(key), Instant::now()) else { return };
+        reduce(caller);
         if caller.is_unused(limits, now) {
             self.callers.remove(key);
         }
@@ -291,6 +303,8 @@ impl CallerUse {
     fn is_unused(&self, limits: &QuotaLimits, now: Instant) -> bool {
         let CallerBudgets { bytes, reads, .. } = &self.budgets;
         self.requests == 0
+            // A stream outlives its request.
+            && self.long_polls == 0
             && bytes.available_permits() == limits.bytes
             && reads.available_permits() == limits.reads
             && limits.rate.is_none_or(|rate| self.rate.is_empty(rate, now))
@@ -301,16 +315,14 @@ impl CallerUse {
 impl Drop for RequestPermit {
     fn drop(&mut self) {
         let Self { quotas, budgets } = self;
-        quotas.lock().end(&budgets.key, &quotas.limits, Instant::now());
+        quotas.lock().end(&budgets.key, &quotas.limits, |caller| caller.requests -= 1);
     }
 }
 
 impl Drop for LongPollPermit {
     fn drop(&mut self) {
         let Some((quotas, key)) = &self.0 else { return };
-        if let Some(caller) = quotas.lock().callers.get_mut(key) {
-            caller.long_polls -= 1;
-        }
+        quotas.lock().end(key, &quotas.limits, |caller| caller.long_polls -= 1);
     }
 }
 

@@ -18,7 +18,6 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,7 +25,7 @@ use tokio::sync::watch;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::connections::{ConnectionLimits, Connections, Place};
+use super::connections::{ConnectionLimits, Connections, Place, UpgradedConnection};
 use super::problem::{Code, Problem};
 use super::request_info::PeerAddress;
 use crate::tls::pods::PodCertificate;
@@ -67,9 +66,8 @@ pub(crate) async fn serve(
     let (address, is_https) = (listener.local_addr()?, tls.is_some());
     tracing::info!(%address, https = is_https, max_connections = limits.total, "serving HTTP");
     let service = TowerToHyperService::new(router);
-    let graceful = GracefulShutdown::new();
     let connections = Connections::new(limits);
-    // Ends handshakes when the server stops.
+    // Notifies the connections when the server stops. Each has a receiver as long as it is open.
     let stopping = watch::Sender::new(());
     let mut shutdown = pin!(shutdown);
     loop {
@@ -78,18 +76,19 @@ pub(crate) async fn serve(
             () = &mut shutdown => break,
         };
         let connection = Connection { service: service.clone(), place: Arc::new(place), peer };
-        let (watcher, stream) = (graceful.watcher(), with_write_timeout(stream));
+        let stream = with_write_timeout(stream);
         let (tls, stopped) = (tls.as_ref().map(|tls| tls.certificates()), stopping.subscribe());
         tokio::spawn(async move {
             let place = Arc::clone(&connection.place);
             tokio::select! {
-                () = connection.run(stream, tls, watcher, stopped) => {}
+                () = connection.run(stream, tls, stopped) => {}
                 () = place.must_close() => tracing::debug!(%peer, "idle connection closed for another one"),
             }
         });
     }
-    drop((listener, stopping));
-    if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+    drop(listener);
+    stopping.send_replace(());
+    if tokio::time::timeout(GRACE, stopping.closed()).await.is_err() {
         tracing::warn!("server stopped with requests in flight");
     }
     Ok(())
@@ -108,23 +107,22 @@ impl Connection {
         self,
         stream: LimitedStream,
         tls: Option<Arc<Certificates>>,
-        watcher: Watcher,
         mut stopped: watch::Receiver<()>,
     ) {
-        let Some(tls) = tls else { return self.serve(stream, None, watcher).await };
+        let Some(tls) = tls else { return self.serve(stream, None, stopped).await };
         let timeout = if self.place.is_reserved() { RESERVED_HEADER_TIMEOUT } else { HANDSHAKE_TIMEOUT };
         let handshake =
             tokio::time::timeout(timeout, TlsAcceptor::from(Arc::clone(&tls.server)).accept(stream));
         let peer = self.peer;
         tokio::select! {
             biased;
-            // The sender is dropped and never sends.
+            // An error means that the server has stopped.
             _ = stopped.changed() => {}
             accepted = handshake => match accepted {
                 Ok(Ok(stream)) => {
                     let chain = stream.get_ref().1.peer_certificates();
                     let pod = tls.pods.as_ref().and_then(|pods| pods.verify(chain));
-                    self.serve(stream, pod, watcher).await;
+                    self.serve(stream, pod, stopped).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, ?timeout, "TLS handshake timed out"),
@@ -136,14 +134,19 @@ impl Connection {
         self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         pod: Option<PodCertificate>,
-        watcher: Watcher,
+        mut stopped: watch::Receiver<()>,
     ) {
         let Self { service, place, peer } = self;
+        let of_upgrades = stopped.clone();
         let is_reserved = place.is_reserved();
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(PeerAddress(peer));
             if let Some(pod) = &pod {
                 request.extensions_mut().insert(pod.clone());
+            }
+            if request.headers().contains_key(header::UPGRADE) {
+                let connection = UpgradedConnection::new(Arc::clone(&place), of_upgrades.clone());
+                request.extensions_mut().insert(connection);
             }
             respond(service.clone(), request, Arc::clone(&place))
         });
@@ -152,8 +155,18 @@ impl Connection {
             .header_read_timeout(if is_reserved { RESERVED_HEADER_TIMEOUT } else { HEADER_TIMEOUT })
             .keep_alive(!is_reserved)
             .max_buf_size(MAX_HEADER_BYTES)
-            .serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection).await {
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            // An error means that the server has stopped.
+            _ = stopped.changed() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "connection lost");
         }
     }

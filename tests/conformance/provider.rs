@@ -107,7 +107,9 @@ mod worker {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use orlog_effect::worker::{ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, WorkerProvider};
+    use orlog_effect::worker::{
+        ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports, WorkerProvider,
+    };
     use orlog_effect::{ProviderError, Reply};
     use orlog_model::{Clock, EffectName, TenantId};
     use orlog_testkit::SimClock;
@@ -147,15 +149,23 @@ mod worker {
                 }
             }
         };
-        let tenant = &claimed.item.instance.tenant;
-        job_board.complete(tenant, claimed.item.id, claimed.claim, result).expect("the claim holds");
+        assert!(
+            report(&job_board, &claimed, ReportContent::Result(Box::new(result.into()))),
+            "the claim holds"
+        );
+    }
+
+    /// Reports about a claimed job; returns whether the claim holds.
+    fn report(job_board: &JobBoard, claimed: &ClaimedJob, content: ReportContent) -> bool {
+        let (clock, tenant) = (SimClock::new(START), &claimed.item.instance.tenant);
+        let mut reports = Reports::new([JobReport { job: claimed.item.id, claim: claimed.claim, content }]);
+        job_board.report(clock.as_ref(), tenant, Duration::ZERO, &mut reports);
+        reports.into_acks().iter().all(Result::is_ok)
     }
 
     /// Sends heartbeats until the claim is lost.
     async fn lost(job_board: &JobBoard, claimed: &ClaimedJob) {
-        let (tenant, job) = (&claimed.item.instance.tenant, claimed.item.id);
-        let clock = SimClock::new(START);
-        while job_board.heartbeat(clock.as_ref(), tenant, job, claimed.claim, Duration::ZERO).is_ok() {
+        while report(job_board, claimed, ReportContent::Heartbeat) {
             tokio::task::yield_now().await;
         }
     }

@@ -81,7 +81,7 @@ const EVENT: &str =
 const ENVELOPE: &str = r#"{"event_id":"e-2","aggregate_type":"order","aggregate_id":"o-1","event_type":"Placed","event_data":{}}"#;
 
 /// Route, content type and body of valid requests.
-const BODIES: [(&str, &str, &str); 10] = [
+const BODIES: [(&str, &str, &str); 11] = [
     ("/v1/events", "application/cloudevents+json", EVENT),
     ("/v1/events", "application/cloudevents-batch+json", "[]"),
     ("/v1/events", "application/json", ENVELOPE),
@@ -89,6 +89,11 @@ const BODIES: [(&str, &str, &str); 10] = [
     ("/v1/sagas/order/o-1/signal", "application/json", r#"{"type":"Paid","data":{"a":1}}"#),
     ("/v1/sagas/order/o-1/cancel", "application/json", r#"{"reason":"x","expected_version":1,"user":"ada"}"#),
     ("/v1/work/claim", "application/json", r#"{"effects":["a.b"],"worker":"w","max":1,"wait_seconds":0}"#),
+    (
+        "/v1/work/exchange",
+        "application/json",
+        r#"{"effects":["a.b"],"worker":"w","credit":1,"results":[{"job":"018f4d4e-0000-7000-8000-000000000001","claim":"x"}]}"#,
+    ),
     (
         "/v1/work/jobs/018f4d4e-0000-7000-8000-000000000001/result",
         "application/json",

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod docs;
+mod exchange;
 pub(crate) mod http_upstream;
 pub(crate) mod node;
 
@@ -16,4 +17,5 @@ mod secrets;
 mod smtp;
 mod sql;
 mod webhook;
+mod work_stream;
 mod workers;

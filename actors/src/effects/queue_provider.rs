@@ -206,7 +206,9 @@ impl QueueProvider {
 impl RemoteProvider for QueueProvider {
     async fn execute_remotely(&self, item: &WorkItem, _: Attempt) -> RemoteResult {
         match self.await_result(item).await {
-            Ok(mut result) => RemoteResult { trace: result.trace.take(), result: to_reply(result) },
+            Ok(mut result) => {
+                RemoteResult { trace: result.trace.take(), result: to_reply(result), receipt: None }
+            }
             Err(error) => Err(error).into(),
         }
     }

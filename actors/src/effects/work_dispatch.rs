@@ -186,15 +186,16 @@ impl WorkDispatch {
 
     /// Completes the item: its outcome becomes an input of the instance, or, if `silent`, only the outbox
     /// row is removed.
-    pub(crate) fn complete(self, done: ExecutionResult, silent: bool) {
+    pub(crate) fn complete(self, mut done: ExecutionResult, silent: bool) {
         self.trace(&done);
+        let completion = done.receipt.take().map_or(Completion::None, Completion::Receipt);
         let Self { work, place, .. } = self;
         let StoredWork { key, item } = *work;
         let DispatchOrigin { registry, clock, .. } = &*place.origin;
         let stored = if silent {
-            registry.submit(Submission::new(Change::Settle(key), Completion::None))
+            registry.submit(Submission::new(Change::Settle(key), completion))
         } else {
-            let ExecutionResult { outcome, attempts, facts, trace } = done;
+            let ExecutionResult { outcome, attempts, facts, trace, .. } = done;
             let result = WorkResult {
                 work_id: item.id,
                 outbox_key: key,
@@ -205,7 +206,7 @@ impl WorkDispatch {
                 facts,
                 trace: trace.or(item.trace),
             };
-            registry.deliver(&item.instance, Envelope::new(Input::WorkResult(result), Completion::None))
+            registry.deliver(&item.instance, Envelope::new(Input::WorkResult(result), completion))
         };
         // An error means that the incarnation has ended; the next one dispatches the item again.
         drop(stored);

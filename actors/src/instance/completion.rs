@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use orlog_effect::ResultReceipt;
 use orlog_engine::Rejection;
 use orlog_model::Status;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -20,6 +21,8 @@ pub(crate) enum Completion {
     Ack(Arc<SharedAck>),
     /// Place of a fired timer; dropping it frees the place.
     Timer(OwnedSemaphorePermit),
+    /// Receipt of a work result that an external worker reported.
+    Receipt(ResultReceipt),
     /// Reply to an API caller, with the result when it is known.
     Reply(oneshot::Sender<ControlReply>, Option<ControlReply>),
 }
@@ -40,7 +43,7 @@ impl Completion {
     pub(crate) fn with_reply(self, response: impl FnOnce() -> ControlReply) -> Self {
         match self {
             Completion::Reply(reply, _) => Completion::Reply(reply, Some(response())),
-            Completion::None | Completion::Ack(_) | Completion::Timer(_) => self,
+            Completion::None | Completion::Ack(_) | Completion::Timer(_) | Completion::Receipt(_) => self,
         }
     }
 
@@ -68,6 +71,7 @@ impl Completion {
                 }
             }
             Completion::Timer(place) => drop(place),
+            Completion::Receipt(receipt) => receipt.stored(),
             // An error means that the caller is gone.
             Completion::Reply(reply, response) => {
                 drop(reply.send(response.unwrap_or(Err(ControlError::Unavailable))));

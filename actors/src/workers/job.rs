@@ -80,7 +80,7 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
         return job.ack.nak_with_delay(after).await;
     }
     let above = follow(shared, &mut item).map(|parent| (parent, Instant::now()));
-    let done = execute(shared, &mut item, in_doubt).await;
+    let mut done = execute(shared, &mut item, in_doubt).await;
     if let (Some(tracer), Some((parent, started))) = (&shared.tracer, &above) {
         let (executed_by, outcome, attempts) = (ExecutedBy::Worker, &done.outcome, done.attempts);
         tracer.finished(&FinishedWork {
@@ -93,7 +93,11 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
         });
     }
     item.trace = done.trace.clone().or(item.trace);
+    let receipt = done.receipt.take();
     publish_result(shared, &item, done).await;
+    if let Some(receipt) = receipt {
+        receipt.stored();
+    }
     job.ack.ack().await;
 }
 
@@ -161,7 +165,7 @@ async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) 
 /// Publishes the result until a result is stored.
 async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: ExecutionResult) {
     let effect = effect(item);
-    let ExecutionResult { outcome, attempts, facts, trace } = done;
+    let ExecutionResult { outcome, attempts, facts, trace, .. } = done;
     let mut result = EffectResult { command_id: item.id, outcome, attempts, facts, trace };
     let mut message = effect_queue::encode_result(item, effect, &result, shared.clock.now());
     loop {

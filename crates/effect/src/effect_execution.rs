@@ -6,7 +6,8 @@ use orlog_model::{Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, WorkItem, Wo
 
 use crate::limits::breaker::{BreakerState, CallHealth};
 use crate::observer::AttemptOutcome;
-use crate::provider::{ProbeResult, ProviderError, Reply, TransientCause};
+use crate::provider::{ProbeResult, ProviderError, RemoteResult, Reply, TransientCause};
+use crate::receipt::ResultReceipt;
 use crate::retry::{self, Backoff, FailedAttempt, RetryDecision, RetryLimits};
 
 /// Progress of a work item under an earlier executor.
@@ -21,7 +22,7 @@ pub struct ExecutionProgress {
 }
 
 /// Result of the execution of a work item.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct ExecutionResult {
     /// Outcome of the work item.
     pub outcome: WorkOutcome,
@@ -31,13 +32,15 @@ pub struct ExecutionResult {
     pub facts: Vec<Fact>,
     /// Span of the last attempt, if tracing is enabled.
     pub trace: Option<TraceParent>,
+    /// Receipt of the last attempt, to be settled when the result is stored.
+    pub receipt: Option<ResultReceipt>,
 }
 
 impl ExecutionResult {
     /// Creates a result without an attempt.
     #[must_use]
     pub fn without_attempt(outcome: WorkOutcome) -> Self {
-        Self { outcome, attempts: 0, facts: Vec::new(), trace: None }
+        Self { outcome, attempts: 0, facts: Vec::new(), trace: None, receipt: None }
     }
 }
 
@@ -49,6 +52,7 @@ pub(crate) struct EffectExecution {
     pub(crate) in_doubt: bool,
     pub(crate) last: Option<Failure>,
     pub(crate) trace: Option<TraceParent>,
+    pub(crate) receipt: Option<ResultReceipt>,
 }
 
 impl EffectExecution {
@@ -67,6 +71,24 @@ impl EffectExecution {
             item.id
         );
         WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
+    }
+
+    /// Keeps the receipt of an attempt, and returns its result and the span of the process that executed it; `None`:
+    /// the attempt has no result.
+    pub(crate) fn receive(
+        &mut self,
+        remote: Option<RemoteResult>,
+    ) -> (Option<Result<Reply, ProviderError>>, Option<TraceParent>) {
+        let Some(RemoteResult { result, trace, receipt }) = remote else { return (None, None) };
+        self.receipt = receipt;
+        (Some(result), trace)
+    }
+
+    /// Settles the receipt of a result that causes a retry.
+    pub(crate) fn result_needs_no_commit(&mut self) {
+        if let Some(receipt) = self.receipt.take() {
+            receipt.stored();
+        }
     }
 
     /// Records the span of the last attempt. A remote span is accepted only if it belongs to the same

@@ -137,6 +137,7 @@ impl EffectExecutor {
             in_doubt: progress.in_doubt,
             last: None,
             trace: item.trace.clone(),
+            receipt: None,
         };
         // A retry under an earlier executor did not subtract from the budget of this one.
         let mut retry_delay = (execution.attempts > 0).then_some(Duration::ZERO);
@@ -165,9 +166,11 @@ impl EffectExecutor {
                         attempts: execution.attempts,
                         facts,
                         trace: execution.trace,
+                        receipt: execution.receipt,
                     });
                 }
                 NextStep::Retry(delay) => {
+                    execution.result_needs_no_commit();
                     execution.delay = Some(delay);
                     retry_delay = Some(delay);
                 }
@@ -265,10 +268,8 @@ impl EffectExecutor {
         let started = Instant::now();
         let attempt = Attempt { number: execution.attempts, timeout, at: self.clock.now() };
         let parent = self.observer.attempt_started(item).and_then(|span| item.trace.replace(span));
-        let (result, remote_span) = match self.before(until, self.execute_once(item, attempt)).await {
-            Some(RemoteResult { result, trace }) => (Some(result), trace),
-            None => (None, None),
-        };
+        let remote = self.before(until, self.execute_once(item, attempt)).await;
+        let (result, remote_span) = execution.receive(remote);
         self.observer.attempt_finished(&AttemptReport {
             upstream: &self.upstream.name,
             item,

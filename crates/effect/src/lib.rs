@@ -19,6 +19,7 @@ mod operations;
 mod policy;
 mod provider;
 pub mod providers;
+mod receipt;
 mod response_rules;
 pub mod retry;
 pub mod retry_budget;
@@ -40,5 +41,6 @@ pub use providers::function::{FunctionCall, FunctionProvider, SyncFunctionCall};
 #[cfg(feature = "script")]
 pub use providers::script;
 pub use providers::worker;
+pub use receipt::{ReceiptState, ReceiptWatch, ResultReceipt};
 pub use response_rules::{ResponseClass, ResponseRule};
 pub use upstream::{Upstream, UpstreamScope, UpstreamStatus};

@@ -11,6 +11,8 @@ use async_trait::async_trait;
 use orlog_model::{EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome};
 use serde_json::Value;
 
+use crate::receipt::ResultReceipt;
+
 /// Adapter that executes effects in an external system.
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
@@ -68,17 +70,19 @@ pub trait RemoteProvider: Send + Sync {
 }
 
 /// Result of an attempt in another process.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct RemoteResult {
     /// Reply or error.
     pub result: Result<Reply, ProviderError>,
     /// Span of the execution, if the process reports it.
     pub trace: Option<TraceParent>,
+    /// Receipt, if the process waits until the result is stored.
+    pub receipt: Option<ResultReceipt>,
 }
 
 impl From<Result<Reply, ProviderError>> for RemoteResult {
     fn from(result: Result<Reply, ProviderError>) -> Self {
-        Self { result, trace: None }
+        Self { result, trace: None, receipt: None }
     }
 }
 

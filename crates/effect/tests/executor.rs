@@ -144,7 +144,7 @@ async fn lost_response_is_probed_before_a_retry() {
     let outcome = WorkOutcome::Succeeded { event: None, payload: json!({"receipt": "r-1"}) };
     assert_eq!(
         (done, calls()),
-        (ExecutionResult { outcome, attempts: 1, facts: Vec::new(), trace: None }, 1)
+        (ExecutionResult { outcome, attempts: 1, facts: Vec::new(), trace: None, receipt: None }, 1)
     );
 }
 

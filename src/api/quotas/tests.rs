@@ -83,6 +83,20 @@ fn the_waiting_requests_of_one_caller_are_limited() {
 }
 
 #[test]
+fn a_stream_counts_after_its_request_has_ended() {
+    let quotas = quotas(|http| http.per_caller.max_long_polls = 1);
+    let begin = || quotas.begin(user(1), Instant::now()).unwrap();
+    let request = begin();
+    let stream = quotas.begin_long_poll(Some(&request.budgets)).unwrap();
+    drop(request);
+    let request = begin();
+    assert!(quotas.begin_long_poll(Some(&request.budgets)).is_err());
+    drop((stream, request));
+    assert!(quotas.lock().callers.is_empty());
+    assert!(quotas.begin_message(Some(&begin().budgets)).is_ok());
+}
+
+#[test]
 fn queries_of_one_caller_stop_when_their_time_is_used() {
     let quotas = quotas(|http| http.per_caller.max_query_time_per_minute = Duration::from_secs(6));
     let now = Instant::now();

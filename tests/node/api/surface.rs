@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 64] = [
+const ROUTES: [&str; 66] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
@@ -49,6 +49,7 @@ const ROUTES: [&str; 64] = [
     "GET /v1/tasks/{id}",
     "GET /v1/timers",
     "GET /v1/work",
+    "GET /v1/work/exchange",
     "POST /admin/backup",
     "POST /admin/collect",
     "POST /admin/deploy",
@@ -72,6 +73,7 @@ const ROUTES: [&str; 64] = [
     "POST /v1/tasks/{id}/complete",
     "POST /v1/tasks/{id}/release",
     "POST /v1/work/claim",
+    "POST /v1/work/exchange",
     "POST /v1/work/jobs/{job}/heartbeat",
     "POST /v1/work/jobs/{job}/logs",
     "POST /v1/work/jobs/{job}/result",

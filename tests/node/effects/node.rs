@@ -112,7 +112,12 @@ impl Node {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
-        self.ask(Method::GET, "", path, &Value::Null).await.1
+        self.get_as("", path).await
+    }
+
+    /// Returns the response for a tenant.
+    pub(crate) async fn get_as(&self, tenant: &str, path: &str) -> Value {
+        self.ask(Method::GET, tenant, path, &Value::Null).await.1
     }
 
     /// Deploys the saga like `orlog deploy`.

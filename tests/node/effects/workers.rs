@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::effects::node::{Dirs, Node};
 use crate::harness::process::Killed;
 
-fn worker_config(more: &str) -> String {
+pub(crate) fn worker_config(more: &str) -> String {
     format!("kind = \"worker\"\neffects = [\"pay.charge\"]\n{more}")
 }
 
@@ -141,12 +141,18 @@ async fn unknown_effect_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_worker_completes_jobs() {
+async fn python_workers_complete_jobs() {
+    for worker in ["worker.py", "stream.py"] {
+        run_python(worker).await;
+    }
+}
+
+async fn run_python(worker: &str) {
     let dirs = Dirs::new(&[("pay", &worker_config(""))]);
     let node = dirs.start().await;
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/workers/python/worker.py");
+    let script = format!("{}/examples/workers/python/{worker}", env!("CARGO_MANIFEST_DIR"));
     let mut python = Command::new("python3");
-    python.args([script, "pay.charge"]).env("ORLOG_URL", node.serve().await).env("ORLOG_TENANT", "acme");
+    python.args([&script, "pay.charge"]).env("ORLOG_URL", node.serve().await).env("ORLOG_TENANT", "acme");
     let _running = Killed::start(&mut python);
     for order in ["o-1", "o-2", "o-3"] {
         node.pay("acme", order, json!({})).await;

@@ -5,7 +5,11 @@
 //! under the same idempotency key. The job itself is not durable. After a crash of this process it is
 //! posted again from the outbox, and the worker of an earlier claim may still complete it.
 
+mod board_state;
+mod claim;
 mod job_board;
+mod report;
+mod result_log;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -15,7 +19,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orlog_model::{EffectName, WorkItem};
 
-pub use job_board::{ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobView, ResultAck};
+pub use claim::{ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob};
+pub use job_board::{JobBoard, JobView};
+pub use report::{JobReport, ReportAck, ReportContent, Reports, ResultAck};
 
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
 pub use crate::job_logs::LogLine;

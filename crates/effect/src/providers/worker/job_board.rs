@@ -10,81 +10,27 @@
 //!
 //! If the definition of a job forbids a retry (`in_doubt: fail` or `ask`), a second worker never
 //! receives it. It returns in doubt when its claim has expired and a worker requests jobs.
+//!
+//! Every call locks the board once, also for many jobs, and takes time for the jobs that it concerns only.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, EffectName, InDoubtPolicy, SteadyTime, TenantId, Timestamp, WorkItem};
+use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use super::board_state::{BoardJob, BoardState};
+use super::claim::{ClaimOptions, ClaimRequest, ClaimedJob};
+use super::report::{JobReport, ReportAck, ReportContent, Reports};
 use crate::job_logs::{JobLogs, LogLine};
 use crate::provider::{ProviderError, RemoteResult};
-
-/// Number of stored results that identify duplicates.
-const REMEMBERED: usize = 10_000;
-
-/// Smallest number of jobs at which abandoned ones are removed without a worker.
-const FIRST_LIMIT: usize = 64;
-
-/// Durations of claims, and the default batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClaimOptions {
-    /// Duration of a claim, from the claim request and from each heartbeat.
-    pub claim_ttl: Duration,
-    /// Recommended interval of heartbeats; less than `claim_ttl`.
-    pub heartbeat_interval: Duration,
-    /// Maximum number of jobs per claim request if the worker specifies none.
-    pub max_batch: usize,
-}
-
-impl Default for ClaimOptions {
-    fn default() -> Self {
-        Self::new(Duration::from_mins(5))
-    }
-}
-
-impl ClaimOptions {
-    /// Creates options with this duration of a claim. The heartbeat interval is two fifths of it: if one
-    /// heartbeat is lost, the next one arrives in time.
-    #[must_use]
-    pub fn new(claim_ttl: Duration) -> Self {
-        Self { claim_ttl, heartbeat_interval: claim_ttl * 2 / 5, max_batch: 1 }
-    }
-}
-
-/// Claim request of a worker.
-#[derive(Clone, Debug)]
-pub struct ClaimRequest {
-    /// Tenant of the worker.
-    pub tenant: TenantId,
-    /// Effects that it supports.
-    pub effects: Vec<EffectName>,
-    /// Worker name, for users.
-    pub worker: String,
-}
-
-/// Job claimed by a worker.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClaimedJob {
-    /// Work item; its id identifies the job and is the idempotency key.
-    pub item: WorkItem,
-    /// Id of this claim.
-    pub claim: Uuid,
-    /// Number of this claim of the job, from 1.
-    pub claim_count: u32,
-    /// Expiry of the claim.
-    pub expires_at: Timestamp,
-    /// Recommended interval of heartbeats.
-    pub heartbeat_interval: Duration,
-}
 
 /// Public view of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {
     /// Work item.
-    pub item: WorkItem,
+    pub item: Arc<WorkItem>,
     /// Worker of the claim and its expiry; `None`: the job waits.
     pub claim: Option<(String, Timestamp)>,
     /// Number of claims so far.
@@ -93,73 +39,29 @@ pub struct JobView {
     pub log: Vec<LogLine>,
 }
 
-/// Acknowledgement of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResultAck {
-    /// The result was accepted.
-    Accepted,
-    /// The same claim already has a result.
-    Duplicate,
-}
-
-/// Error for a lost claim: the job is completed, abandoned, or claimed by another worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("claim lost: the job is completed, abandoned or claimed by another worker")]
-pub struct ClaimLost;
-
 /// Job board; see the table above.
 #[derive(Default)]
 pub struct JobBoard {
-    state: Mutex<State>,
-    changed: Notify,
+    state: Mutex<BoardState>,
     lines: Arc<JobLogs>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Jobs in posting order.
-    order: BTreeMap<u64, Uuid>,
-    jobs: BTreeMap<Uuid, BoardJob>,
-    next: u64,
-    /// Number of jobs at which a new one removes the abandoned ones, if no worker does before.
-    limit: usize,
-    done: VecDeque<(Uuid, Uuid)>,
-}
-
-struct BoardJob {
-    position: u64,
-    item: WorkItem,
-    claim: Option<Claim>,
-    claims: u32,
-    reply: oneshot::Sender<RemoteResult>,
-}
-
-struct Claim {
-    id: Uuid,
-    worker: String,
-    until: SteadyTime,
-}
-
-/// Expiry and heartbeats of new claims.
-#[derive(Clone, Copy)]
-struct ClaimTerms {
-    until: SteadyTime,
-    expires_at: Timestamp,
-    heartbeat_interval: Duration,
 }
 
 impl JobBoard {
     /// Posts a job and waits for its result. A job is abandoned when the future is dropped.
     pub(crate) async fn post(&self, item: &WorkItem) -> RemoteResult {
         let (reply, result) = oneshot::channel();
-        self.lock().post(item.clone(), reply);
-        self.changed.notify_waiters();
-        result.await.unwrap_or_else(|_| {
+        let position = self.lock().post(Arc::new(item.clone()), reply);
+        let mut posted = PostedJob { board: self, job: item.id, position: Some(position) };
+        let result = result.await;
+        // The sender of the result removed the job.
+        posted.position = None;
+        result.unwrap_or_else(|_| {
             Err(ProviderError::unavailable("board_closed", "its upstream was removed")).into()
         })
     }
 
-    /// Claims up to `limit` jobs, oldest first, as soon as one is available; returns none after `wait`.
+    /// Claims up to `limit` jobs, oldest first, as soon as one is available; returns none after `wait`. Dropping the
+    /// future claims none.
     pub async fn claim(
         &self,
         clock: &dyn Clock,
@@ -169,102 +71,64 @@ impl JobBoard {
         wait: Duration,
     ) -> Vec<ClaimedJob> {
         let until = clock.steady().saturating_add(wait);
+        let mut waiter: Option<Waiter<'_>> = None;
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
-            let (claimed, expiry) = self.lock().claim(clock, request, limit, terms);
-            if !claimed.is_empty() || clock.steady() >= until {
-                return claimed;
-            }
+            let expiry = {
+                let mut state = self.lock();
+                let claimed = state.claim(clock, request, limit, terms);
+                if !claimed.is_empty() || clock.steady() >= until {
+                    if let Some(waiter) = waiter.as_mut() {
+                        waiter.leave(&mut state);
+                    }
+                    return claimed;
+                }
+                let waiter = waiter.get_or_insert_with(|| Waiter::new(self, request, state.new_waiter()));
+                state.wait(request, waiter.id, &waiter.wake);
+                state.next_expiry()
+            };
+            let waiter = waiter.as_ref().expect("the loop continues only with a waiter");
             tokio::select! {
-                () = changed => {}
+                () = waiter.wake.notified() => {}
                 () = clock.sleep_until(expiry.map_or(until, |expiry| expiry.min(until))) => {}
             }
         }
     }
 
-    /// Extends the claim of a worker to `ttl` from now, if that is later. Returns the new expiry.
-    ///
-    /// # Errors
-    /// If the claim is lost; the worker should then stop.
-    pub fn heartbeat(
-        &self,
-        clock: &dyn Clock,
-        tenant: &TenantId,
-        job: Uuid,
-        claim: Uuid,
-        ttl: Duration,
-    ) -> Result<Timestamp, ClaimLost> {
+    /// Acknowledges the reports about jobs of this board; the others stay pending. A heartbeat extends a claim to
+    /// `ttl` from now.
+    pub fn report(&self, clock: &dyn Clock, tenant: &TenantId, ttl: Duration, reports: &mut Reports) {
+        let until = clock.steady().saturating_add(ttl);
         let mut state = self.lock();
-        let active = state.active(tenant, job, claim)?;
-        let claim = active.claim.as_mut().expect("the job has a claim");
-        claim.until = claim.until.max(clock.steady().saturating_add(ttl));
-        Ok(clock.wall_at(claim.until))
-    }
-
-    /// Appends log lines of a worker.
-    ///
-    /// # Errors
-    /// If the claim is lost.
-    pub fn append_log(
-        &self,
-        tenant: &TenantId,
-        job: Uuid,
-        claim: Uuid,
-        lines: &[String],
-        at: Timestamp,
-    ) -> Result<(), ClaimLost> {
-        let mut state = self.lock();
-        self.lines.append(&state.active(tenant, job, claim)?.item, at, lines);
-        Ok(())
-    }
-
-    /// Completes a job with the result of a worker.
-    ///
-    /// # Errors
-    /// If the claim is lost.
-    pub fn complete(
-        &self,
-        tenant: &TenantId,
-        job: Uuid,
-        claim: Uuid,
-        reply: impl Into<RemoteResult>,
-    ) -> Result<ResultAck, ClaimLost> {
-        let job = {
-            let mut state = self.lock();
-            if state.done.contains(&(job, claim)) {
-                return Ok(ResultAck::Duplicate);
+        let Reports { pending, acks } = reports;
+        let all = std::mem::take(pending);
+        for (index, report) in all {
+            let JobReport { job, claim, content } = report;
+            if !state.has(tenant, job, claim) {
+                pending.push((index, JobReport { job, claim, content }));
+                continue;
             }
-            let found = state
-                .jobs
-                .get(&job)
-                .filter(|found| found.item.instance.tenant == *tenant)
-                .ok_or(ClaimLost)?;
-            if found.claim.as_ref().is_some_and(|active| active.id != claim) {
-                return Err(ClaimLost);
-            }
-            let removed = state.jobs.remove(&job).ok_or(ClaimLost)?;
-            state.order.remove(&removed.position);
-            if state.done.len() == REMEMBERED {
-                state.done.pop_front();
-            }
-            state.done.push_back((job, claim));
-            removed
-        };
-        // The posting task may be cancelled; the result is then lost, as after a lost connection.
-        job.reply.send(reply.into()).map_err(|_| ClaimLost)?;
-        Ok(ResultAck::Accepted)
+            acks[index] = match content {
+                ReportContent::Heartbeat => {
+                    let extended = state.extend(tenant, job, claim, until);
+                    extended.map(|until| ReportAck::Extended(clock.wall_at(until)))
+                }
+                ReportContent::Log(lines) => state.active(tenant, job, claim).map(|job| {
+                    self.lines.append(&job.item, clock.now(), &lines);
+                    ReportAck::Logged
+                }),
+                ReportContent::Result(result) => state
+                    .complete(tenant, job, claim, *result)
+                    .map(|(ack, receipt)| ReportAck::Completed(ack, receipt)),
+            };
+        }
     }
 
     /// Returns the jobs of a tenant, oldest first.
     #[must_use]
     pub fn list(&self, clock: &dyn Clock, tenant: &TenantId) -> Vec<JobView> {
-        let (mut state, now) = (self.lock(), clock.steady());
-        state.remove_abandoned();
-        let jobs = state.order.values().filter_map(|id| state.jobs.get(id));
-        let jobs = jobs.filter(|job| job.item.instance.tenant == *tenant);
-        jobs.map(|job| JobView {
-            item: job.item.clone(),
+        let (state, now) = (self.lock(), clock.steady());
+        let view = |job: &BoardJob| JobView {
+            item: Arc::clone(&job.item),
             claim: job
                 .claim
                 .as_ref()
@@ -272,8 +136,8 @@ impl JobBoard {
                 .map(|c| (c.worker.clone(), clock.wall_at(c.until))),
             claims: job.claims,
             log: self.lines.job(tenant, job.item.id).unwrap_or_default(),
-        })
-        .collect()
+        };
+        state.of_tenant(tenant).into_iter().map(view).collect()
     }
 
     /// Returns the job logs of workers.
@@ -284,119 +148,65 @@ impl JobBoard {
 
     /// Removes all jobs; the posting tasks continue with another executor.
     pub(crate) fn close(&self) {
-        let jobs = std::mem::take(&mut self.lock().jobs);
+        let jobs = self.lock().take_all();
         drop(jobs);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         // Consistent after every statement that can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    /// Adds a job; it replaces an earlier one of the same item.
-    fn post(&mut self, item: WorkItem, reply: oneshot::Sender<RemoteResult>) {
-        if self.jobs.len() >= self.limit {
-            self.remove_abandoned();
-            self.limit = (self.jobs.len() * 2).max(FIRST_LIMIT);
-        }
-        let (id, position) = (item.id, self.next);
-        self.next += 1;
-        self.order.insert(position, id);
-        let earlier = self.jobs.insert(id, BoardJob { position, item, claim: None, claims: 0, reply });
-        if let Some(earlier) = earlier {
-            self.order.remove(&earlier.position);
-        }
-    }
+/// Removes a job from the board if its future is dropped.
+struct PostedJob<'a> {
+    board: &'a JobBoard,
+    job: Uuid,
+    /// `None`: the job has left the board.
+    position: Option<u64>,
+}
 
-    fn remove_abandoned(&mut self) {
-        for (_, job) in self.jobs.extract_if(.., |_, job| job.reply.is_closed()) {
-            self.order.remove(&job.position);
+impl Drop for PostedJob<'_> {
+    fn drop(&mut self) {
+        if let Some(position) = self.position {
+            self.board.lock().abandon(self.job, position);
         }
-    }
-
-    /// Claims available jobs, and returns the time at which the next job becomes available.
-    fn claim(
-        &mut self,
-        clock: &dyn Clock,
-        request: &ClaimRequest,
-        limit: usize,
-        terms: ClaimOptions,
-    ) -> (Vec<ClaimedJob>, Option<SteadyTime>) {
-        let now = clock.steady();
-        self.remove_abandoned();
-        self.give_back(now);
-        let until = now.saturating_add(terms.claim_ttl);
-        let terms = ClaimTerms {
-            until,
-            expires_at: clock.wall_at(until),
-            heartbeat_interval: terms.heartbeat_interval,
-        };
-        let (mut claimed, mut expiry) = (Vec::new(), None::<SteadyTime>);
-        for id in self.order.values() {
-            if claimed.len() == limit {
-                break;
-            }
-            let Some(job) = self.jobs.get_mut(id).filter(|job| job.suits(request)) else { continue };
-            match &job.claim {
-                Some(active) if active.until > now => {
-                    expiry = Some(expiry.map_or(active.until, |first| first.min(active.until)));
-                }
-                Some(_) | None => claimed.push(job.give(request, terms)),
-            }
-        }
-        (claimed, expiry)
-    }
-
-    /// Returns jobs with an expired claim that must not be retried.
-    fn give_back(&mut self, now: SteadyTime) {
-        let is_expired = |job: &BoardJob| job.claim.as_ref().is_some_and(|active| active.until <= now);
-        let expired: Vec<_> = self
-            .jobs
-            .extract_if(.., |_, job| is_expired(job) && !job.may_be_repeated())
-            .map(|(_, job)| job)
-            .collect();
-        for job in expired {
-            self.order.remove(&job.position);
-            let worker = job.claim.map(|active| active.worker).unwrap_or_default();
-            let message = format!("worker {worker} claimed it and sent nothing since");
-            // An error means that the posting task was cancelled; the job is then dispatched again.
-            drop(job.reply.send(Err(ProviderError::response_lost("claim_expired", message)).into()));
-        }
-    }
-
-    fn active(&mut self, tenant: &TenantId, job: Uuid, claim: Uuid) -> Result<&mut BoardJob, ClaimLost> {
-        let job = self.jobs.get_mut(&job).filter(|job| job.item.instance.tenant == *tenant);
-        let is_held = |job: &&mut BoardJob| job.claim.as_ref().is_some_and(|active| active.id == claim);
-        job.filter(is_held).filter(|job| !job.reply.is_closed()).ok_or(ClaimLost)
     }
 }
 
-impl BoardJob {
-    fn suits(&self, request: &ClaimRequest) -> bool {
-        let Some(effect) = self.item.work.effect() else { return false };
-        self.item.instance.tenant == request.tenant && request.effects.contains(&effect.name)
+/// A claim request that waits. Its drop passes a notification that it has not used to the next one.
+struct Waiter<'a> {
+    board: &'a JobBoard,
+    request: &'a ClaimRequest,
+    id: u64,
+    wake: Arc<Notify>,
+    is_waiting: bool,
+}
+
+impl<'a> Waiter<'a> {
+    fn new(board: &'a JobBoard, request: &'a ClaimRequest, id: u64) -> Self {
+        Self { board, request, id, wake: Arc::new(Notify::new()), is_waiting: true }
     }
 
-    fn may_be_repeated(&self) -> bool {
-        let Some(effect) = self.item.work.effect() else { return true };
-        matches!(effect.in_doubt, None | Some(InDoubtPolicy::Retry))
+    fn leave(&mut self, state: &mut BoardState) {
+        state.leave(self.request, self.id);
+        self.is_waiting = false;
     }
+}
 
-    fn give(&mut self, request: &ClaimRequest, terms: ClaimTerms) -> ClaimedJob {
-        let ClaimTerms { until, expires_at, heartbeat_interval } = terms;
-        let claim = Uuid::new_v4();
-        self.claims += 1;
-        self.claim = Some(Claim { id: claim, worker: request.worker.clone(), until });
-        let (item, claim_count) = (self.item.clone(), self.claims);
-        ClaimedJob { item, claim, claim_count, expires_at, heartbeat_interval }
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if self.is_waiting {
+            let board = self.board;
+            self.leave(&mut board.lock());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use orlog_model::Work;
+    use futures::FutureExt as _;
+    use orlog_model::{EffectName, InDoubtPolicy, Work};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite::{START, item};
     use serde_json::{Value, json};
@@ -404,6 +214,8 @@ mod tests {
     use super::*;
     use crate::job_logs::MAX_LINES_PER_JOB;
     use crate::provider::{Reply, TransientCause};
+    use crate::receipt::ReceiptWatch;
+    use crate::worker::{ClaimLost, ResultAck};
 
     fn name() -> EffectName {
         EffectName::new("media.cut").unwrap()
@@ -433,6 +245,43 @@ mod tests {
         futures::executor::block_on(board.claim(clock, &request(tenant), 9, options, wait)).len()
     }
 
+    fn report(
+        board: &JobBoard,
+        clock: &SimClock,
+        tenant: &TenantId,
+        claim: (Uuid, Uuid),
+        content: ReportContent,
+    ) -> Result<ReportAck, ClaimLost> {
+        let mut reports = Reports::new([JobReport { job: claim.0, claim: claim.1, content }]);
+        board.report(clock, tenant, ClaimOptions::default().claim_ttl, &mut reports);
+        reports.into_acks().remove(0)
+    }
+
+    fn complete_for(
+        tenant: &TenantId,
+        board: &JobBoard,
+        claim: (Uuid, Uuid),
+        reply: Reply,
+    ) -> Result<(ResultAck, ReceiptWatch), ClaimLost> {
+        let content = ReportContent::Result(Box::new(Ok(reply).into()));
+        match report(board, &SimClock::new(START), tenant, claim, content)? {
+            ReportAck::Completed(ack, receipt) => Ok((ack, receipt)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn complete(board: &JobBoard, job: Uuid, claim: Uuid, reply: Reply) -> Result<ResultAck, ClaimLost> {
+        complete_for(&acme(), board, (job, claim), reply).map(|(ack, _)| ack)
+    }
+
+    fn heartbeat(board: &JobBoard, clock: &SimClock, claimed: &ClaimedJob) -> Result<Timestamp, ClaimLost> {
+        let claim = (claimed.item.id, claimed.claim);
+        match report(board, clock, &acme(), claim, ReportContent::Heartbeat)? {
+            ReportAck::Extended(until) => Ok(until),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[tokio::test]
     async fn result_reaches_the_poster_and_a_second_one_is_a_duplicate() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
@@ -443,7 +292,7 @@ mod tests {
             (1, START.saturating_add(Duration::from_mins(5)))
         );
         assert_eq!(now_or_none(&board, &clock, "acme"), 0);
-        let complete = || board.complete(&acme(), claimed.item.id, claimed.claim, Ok(Reply::from(json!(7))));
+        let complete = || complete(&board, claimed.item.id, claimed.claim, Reply::from(json!(7)));
         assert_eq!((complete(), complete()), (Ok(ResultAck::Accepted), Ok(ResultAck::Duplicate)));
         assert_eq!(job.await.unwrap().unwrap().payload, json!(7));
     }
@@ -453,11 +302,9 @@ mod tests {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let job = posted(&board, 1);
         let expired = claim(&board, &clock).await;
+        clock.advance(Duration::from_mins(2));
         let until = START.saturating_add(Duration::from_mins(7));
-        let heartbeat = || {
-            board.heartbeat(clock.as_ref(), &acme(), expired.item.id, expired.claim, Duration::from_mins(7))
-        };
-        assert_eq!(heartbeat(), Ok(until));
+        assert_eq!(heartbeat(&board, &clock, &expired), Ok(until));
         let (waiting, time) = (Arc::clone(&board), Arc::clone(&clock));
         let next = tokio::spawn(async move { claim(&waiting, &time).await });
         let due = clock.due_within(Duration::from_hours(1)).await;
@@ -465,10 +312,10 @@ mod tests {
         clock.advance_to(due);
         let next = next.await.unwrap();
         assert_eq!((next.item.id, next.claim_count), (expired.item.id, 2));
-        let late = board.complete(&acme(), expired.item.id, expired.claim, Ok(Reply::from(json!("late"))));
+        let late = complete(&board, expired.item.id, expired.claim, Reply::from(json!("late")));
         assert_eq!(late, Err(ClaimLost));
-        assert_eq!(heartbeat(), Err(ClaimLost));
-        board.complete(&acme(), next.item.id, next.claim, Ok(Reply::from(json!("done")))).unwrap();
+        assert_eq!(heartbeat(&board, &clock, &expired), Err(ClaimLost));
+        complete(&board, next.item.id, next.claim, Reply::from(json!("done"))).unwrap();
         assert_eq!(job.await.unwrap().unwrap().payload, json!("done"));
     }
 
@@ -489,7 +336,7 @@ mod tests {
             matches!(&error, ProviderError::Transient { trouble: TransientCause::ResponseLost, .. }),
             "{error:?}"
         );
-        let late = board.complete(&acme(), expired.item.id, expired.claim, Ok(Reply::from(json!("late"))));
+        let late = complete(&board, expired.item.id, expired.claim, Reply::from(json!("late")));
         assert_eq!(late, Err(ClaimLost));
     }
 
@@ -500,8 +347,7 @@ mod tests {
         while board.list(clock.as_ref(), &acme()).is_empty() {
             tokio::task::yield_now().await;
         }
-        let completed =
-            board.complete(&acme(), item(&name(), 1).id, Uuid::from_u128(9), Ok(Reply::default()));
+        let completed = complete(&board, item(&name(), 1).id, Uuid::from_u128(9), Reply::default());
         assert_eq!((completed, job.await.unwrap().is_ok()), (Ok(ResultAck::Accepted), true));
     }
 
@@ -512,13 +358,8 @@ mod tests {
         let claimed = claim(&board, &clock).await;
         job.abort();
         assert!(job.await.is_err());
-        let (job, claim) = (claimed.item.id, claimed.claim);
-        let heartbeat = board.heartbeat(clock.as_ref(), &acme(), job, claim, Duration::ZERO);
-        assert_eq!(heartbeat, Err(ClaimLost));
-        assert_eq!(
-            board.complete(&acme(), claimed.item.id, claimed.claim, Ok(Reply::default())),
-            Err(ClaimLost)
-        );
+        assert_eq!(heartbeat(&board, &clock, &claimed), Err(ClaimLost));
+        assert_eq!(complete(&board, claimed.item.id, claimed.claim, Reply::default()), Err(ClaimLost));
     }
 
     #[tokio::test]
@@ -531,8 +372,9 @@ mod tests {
         assert_eq!(now_or_none(&board, &clock, "beta"), 0);
         let beta = TenantId::new("beta").unwrap();
         assert!(board.list(clock.as_ref(), &beta).is_empty());
-        let stolen = board.complete(&beta, item(&name(), 1).id, Uuid::nil(), Ok(Reply::from(Value::Null)));
-        assert_eq!(stolen, Err(ClaimLost));
+        let stolen =
+            complete_for(&beta, &board, (item(&name(), 1).id, Uuid::nil()), Reply::from(Value::Null));
+        assert_eq!(stolen.map(|(ack, _)| ack), Err(ClaimLost));
         assert_eq!(now_or_none(&board, &clock, "acme"), 1);
     }
 
@@ -542,7 +384,8 @@ mod tests {
         let _job = posted(&board, 1);
         let claimed = claim(&board, &clock).await;
         for n in 0..MAX_LINES_PER_JOB + 3 {
-            board.append_log(&acme(), claimed.item.id, claimed.claim, &[n.to_string()], START).unwrap();
+            let claim = (claimed.item.id, claimed.claim);
+            report(&board, &clock, &acme(), claim, ReportContent::Log(vec![n.to_string()])).unwrap();
         }
         let seen = board.list(clock.as_ref(), &acme()).pop().unwrap();
         assert_eq!(
@@ -564,17 +407,91 @@ mod tests {
 
     #[tokio::test]
     async fn worker_that_beats_at_the_recommended_interval_keeps_its_claim() {
-        let (board, clock, options) =
-            (Arc::new(JobBoard::default()), SimClock::new(START), ClaimOptions::default());
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let _job = posted(&board, 1);
         let claimed = claim(&board, &clock).await;
         assert_eq!(claimed.heartbeat_interval, Duration::from_mins(2));
         for _ in 0..10 {
             clock.advance(claimed.heartbeat_interval);
             assert_eq!(now_or_none(&board, &clock, "acme"), 0, "another worker gets the job");
-            let (job, claim) = (claimed.item.id, claimed.claim);
-            let until = board.heartbeat(clock.as_ref(), &acme(), job, claim, options.claim_ttl);
+            let until = heartbeat(&board, &clock, &claimed);
             assert_eq!(until, Ok(clock.now().saturating_add(Duration::from_mins(5))));
         }
+    }
+
+    /// Waits until `number` jobs are on the board, and returns their posting tasks.
+    async fn post_all(
+        board: &Arc<JobBoard>,
+        clock: &SimClock,
+        numbers: impl IntoIterator<Item = u128>,
+    ) -> Vec<tokio::task::JoinHandle<Result<Reply, ProviderError>>> {
+        let before = board.list(clock, &acme()).len();
+        let tasks: Vec<_> = numbers.into_iter().map(|number| posted(board, number)).collect();
+        while board.list(clock, &acme()).len() < before + tasks.len() {
+            tokio::task::yield_now().await;
+        }
+        tasks
+    }
+
+    #[tokio::test]
+    async fn one_report_concerns_many_jobs_and_returns_the_others() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let tasks = post_all(&board, &clock, 1..=3).await;
+        let options = ClaimOptions::default();
+        let jobs = board.claim(clock.as_ref(), &request("acme"), 9, options, Duration::ZERO).await;
+        let ids: Vec<_> = jobs.iter().map(|job| job.item.id).collect();
+        assert_eq!(ids, [1, 2, 3].map(|number| item(&name(), number).id), "oldest first");
+        let claim = |index: usize| (jobs[index].item.id, jobs[index].claim);
+        let result = || ReportContent::Result(Box::new(Ok(Reply::default()).into()));
+        let report = |(job, claim), content| JobReport { job, claim, content };
+        let unknown = (Uuid::from_u128(99), Uuid::nil());
+        let mut reports = Reports::new([
+            report(claim(0), result()),
+            report(unknown, result()),
+            report(claim(1), ReportContent::Heartbeat),
+            report(claim(0), result()),
+            report((claim(2).0, Uuid::nil()), result()),
+        ]);
+        board.report(clock.as_ref(), &acme(), options.claim_ttl, &mut reports);
+        assert!(!reports.is_complete(), "another board may have the unknown job");
+        let acks = reports.into_acks();
+        assert!(matches!(&acks[0], Ok(ReportAck::Completed(ResultAck::Accepted, _))), "{acks:?}");
+        assert!(matches!(&acks[2], Ok(ReportAck::Extended(_))), "{acks:?}");
+        assert!(matches!(&acks[3], Ok(ReportAck::Completed(ResultAck::Duplicate, _))), "{acks:?}");
+        assert!(matches!((&acks[1], &acks[4]), (Err(ClaimLost), Err(ClaimLost))), "{acks:?}");
+        for task in tasks.into_iter().take(1) {
+            task.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn lost_result_is_accepted_again() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let first = posted(&board, 1);
+        let claimed = claim(&board, &clock).await;
+        let (job, claim) = (claimed.item.id, claimed.claim);
+        let (_, receipt) = complete_for(&acme(), &board, (job, claim), Reply::default()).unwrap();
+        // The shard stops before the commit, and the next one posts the job again.
+        drop(first.await);
+        assert!(!receipt.is_stored().await);
+        let _second = post_all(&board, &clock, [1]).await;
+        assert_eq!(complete(&board, job, claim, Reply::default()), Ok(ResultAck::Accepted));
+    }
+
+    #[tokio::test]
+    async fn each_job_wakes_one_of_the_requests_that_wait() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let (request, options, wait) = (request("acme"), ClaimOptions::default(), Duration::from_hours(1));
+        let waits = || Box::pin(board.claim(clock.as_ref(), &request, 1, options, wait));
+        let (mut first, mut second, mut third) = (waits(), waits(), waits());
+        for waiting in [&mut first, &mut second, &mut third] {
+            assert_eq!(waiting.now_or_never(), None);
+        }
+        let _jobs = post_all(&board, &clock, 1..=2).await;
+        // A request that ends leaves its job to the next one.
+        drop(first);
+        assert_eq!(second.await.len(), 1);
+        assert_eq!(third.await.len(), 1);
+        assert_eq!(now_or_none(&board, &clock, "acme"), 0);
     }
 }

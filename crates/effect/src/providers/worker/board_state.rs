@@ -1,0 +1,301 @@
+//! State of a job board: its jobs, the queue of each effect of a tenant, the expiry times of claims, and the claim
+//! requests that wait.
+//!
+//! If a queue has both jobs and waiting requests, at least one of these requests was notified and did not run yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use orlog_model::{Clock, EffectName, InDoubtPolicy, SteadyTime, TenantId, WorkItem};
+use tokio::sync::{Notify, oneshot};
+use uuid::Uuid;
+
+use super::claim::{ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob};
+use super::report::ResultAck;
+use super::result_log::ResultLog;
+use crate::provider::{ProviderError, RemoteResult};
+use crate::receipt::{ReceiptWatch, ResultReceipt};
+
+#[derive(Default)]
+pub(super) struct BoardState {
+    jobs: BTreeMap<Uuid, BoardJob>,
+    queues: BTreeMap<(TenantId, EffectName), JobQueue>,
+    /// Expiry times of the claims.
+    expiries: BTreeSet<(SteadyTime, Uuid)>,
+    next: u64,
+    results: ResultLog,
+}
+
+/// Jobs of one effect of a tenant that no worker has claimed, and the requests that wait for them.
+#[derive(Default)]
+struct JobQueue {
+    /// In posting order.
+    jobs: BTreeMap<u64, Uuid>,
+    /// In order of arrival.
+    waiters: BTreeMap<u64, Arc<Notify>>,
+}
+
+pub(super) struct BoardJob {
+    position: u64,
+    pub(super) item: Arc<WorkItem>,
+    effect: EffectName,
+    /// Last claim, also after its expiry.
+    pub(super) claim: Option<Claim>,
+    pub(super) claims: u32,
+    reply: oneshot::Sender<RemoteResult>,
+}
+
+pub(super) struct Claim {
+    id: Uuid,
+    pub(super) worker: String,
+    pub(super) until: SteadyTime,
+}
+
+impl BoardState {
+    /// Adds a job and returns its position; it replaces an earlier one of the same item.
+    pub(super) fn post(&mut self, item: Arc<WorkItem>, reply: oneshot::Sender<RemoteResult>) -> u64 {
+        let (id, position) = (item.id, self.next_number());
+        self.remove(id);
+        let effect = item.work.effect().expect("only effects are posted").name.clone();
+        self.jobs.insert(id, BoardJob { position, item, effect, claim: None, claims: 0, reply });
+        self.enqueue(id);
+        position
+    }
+
+    /// Removes a job whose posting task has ended, unless another one has replaced it.
+    pub(super) fn abandon(&mut self, job: Uuid, position: u64) {
+        if self.jobs.get(&job).is_some_and(|job| job.position == position) {
+            self.remove(job);
+        }
+    }
+
+    /// Claims available jobs, oldest first.
+    pub(super) fn claim(
+        &mut self,
+        clock: &dyn Clock,
+        request: &ClaimRequest,
+        limit: usize,
+        terms: ClaimOptions,
+    ) -> Vec<ClaimedJob> {
+        let now = clock.steady();
+        self.expire(now);
+        let until = now.saturating_add(terms.claim_ttl);
+        let expires_at = clock.wall_at(until);
+        let mut claimed = Vec::new();
+        while claimed.len() < limit
+            && let Some(id) = self.oldest(request)
+        {
+            self.unqueue(id);
+            let job = self.jobs.get_mut(&id).expect("a queue contains jobs of the board");
+            let claim = Uuid::new_v4();
+            job.claims += 1;
+            job.claim = Some(Claim { id: claim, worker: request.worker.clone(), until });
+            self.expiries.insert((until, id));
+            let (item, claim_count) = (Arc::clone(&job.item), job.claims);
+            let heartbeat_interval = terms.heartbeat_interval;
+            claimed.push(ClaimedJob { item, claim, claim_count, expires_at, heartbeat_interval });
+        }
+        claimed
+    }
+
+    /// Returns the oldest waiting job for a request.
+    fn oldest(&self, request: &ClaimRequest) -> Option<Uuid> {
+        let queues = request.effects.iter().filter_map(|effect| self.queues.get(&key(request, effect)));
+        let first = queues.filter_map(|queue| queue.jobs.first_key_value());
+        first.min().map(|(_, id)| *id)
+    }
+
+    /// Returns the number of a new claim request that waits.
+    pub(super) fn new_waiter(&mut self) -> u64 {
+        self.next_number()
+    }
+
+    /// Lets a request wait for jobs of its effects.
+    pub(super) fn wait(&mut self, request: &ClaimRequest, waiter: u64, wake: &Arc<Notify>) {
+        for effect in &request.effects {
+            let queue = self.queues.entry(key(request, effect)).or_default();
+            queue.waiters.insert(waiter, Arc::clone(wake));
+        }
+    }
+
+    /// Ends the wait of a request. The next one is notified, because this one may have been instead.
+    pub(super) fn leave(&mut self, request: &ClaimRequest, waiter: u64) {
+        for effect in &request.effects {
+            let key = key(request, effect);
+            if let Some(queue) = self.queues.get_mut(&key) {
+                queue.waiters.remove(&waiter);
+                if queue.is_unused() {
+                    self.queues.remove(&key);
+                }
+            }
+        }
+        self.notify_next(request);
+    }
+
+    /// Returns the time at which the next claim expires.
+    pub(super) fn next_expiry(&self) -> Option<SteadyTime> {
+        self.expiries.first().map(|(until, _)| *until)
+    }
+
+    /// Returns true if a report about the job belongs to this board.
+    pub(super) fn has(&self, tenant: &TenantId, job: Uuid, claim: Uuid) -> bool {
+        let is_here = self.jobs.get(&job).is_some_and(|job| job.item.instance.tenant == *tenant);
+        is_here || self.results.get(job, claim).is_some()
+    }
+
+    /// Extends a claim to `until`, if that is later. Returns the expiry.
+    pub(super) fn extend(
+        &mut self,
+        tenant: &TenantId,
+        job: Uuid,
+        claim: Uuid,
+        until: SteadyTime,
+    ) -> Result<SteadyTime, ClaimLost> {
+        let active = self.active(tenant, job, claim)?.claim.as_mut().ok_or(ClaimLost)?;
+        let (before, until) = (active.until, active.until.max(until));
+        active.until = until;
+        if !self.expiries.remove(&(before, job)) {
+            self.unqueue(job);
+        }
+        self.expiries.insert((until, job));
+        Ok(until)
+    }
+
+    /// Returns the job that the worker has claimed.
+    pub(super) fn active(
+        &mut self,
+        tenant: &TenantId,
+        job: Uuid,
+        claim: Uuid,
+    ) -> Result<&mut BoardJob, ClaimLost> {
+        let job = self.jobs.get_mut(&job).filter(|job| job.item.instance.tenant == *tenant);
+        let is_held = |job: &&mut BoardJob| job.claim.as_ref().is_some_and(|active| active.id == claim);
+        job.filter(is_held).filter(|job| !job.reply.is_closed()).ok_or(ClaimLost)
+    }
+
+    /// Completes a job with the result of a worker.
+    pub(super) fn complete(
+        &mut self,
+        tenant: &TenantId,
+        job: Uuid,
+        claim: Uuid,
+        mut result: RemoteResult,
+    ) -> Result<(ResultAck, ReceiptWatch), ClaimLost> {
+        if let Some(receipt) = self.results.get(job, claim) {
+            return Ok((ResultAck::Duplicate, receipt));
+        }
+        let found = self.jobs.get(&job).filter(|found| found.item.instance.tenant == *tenant);
+        if found.ok_or(ClaimLost)?.claim.as_ref().is_some_and(|active| active.id != claim) {
+            return Err(ClaimLost);
+        }
+        let (receipt, watch) = ResultReceipt::new();
+        result.receipt = Some(receipt);
+        let removed = self.remove(job).ok_or(ClaimLost)?;
+        // The posting task may be cancelled; the result is then lost, as after a lost connection.
+        removed.reply.send(result).map_err(|_| ClaimLost)?;
+        self.results.add(job, claim, watch.clone());
+        Ok((ResultAck::Accepted, watch))
+    }
+
+    /// Returns the jobs of a tenant, oldest first.
+    pub(super) fn of_tenant(&self, tenant: &TenantId) -> Vec<&BoardJob> {
+        let mut jobs: Vec<_> = self.jobs.values().filter(|job| job.item.instance.tenant == *tenant).collect();
+        jobs.sort_by_key(|job| job.position);
+        jobs
+    }
+
+    /// Removes all jobs.
+    pub(super) fn take_all(&mut self) -> BTreeMap<Uuid, BoardJob> {
+        self.expiries.clear();
+        self.queues.retain(|_, queue| {
+            queue.jobs.clear();
+            !queue.is_unused()
+        });
+        std::mem::take(&mut self.jobs)
+    }
+
+    /// Returns jobs with an expired claim to their queues, or in doubt if they must not be retried.
+    fn expire(&mut self, now: SteadyTime) {
+        while let Some(&(until, id)) = self.expiries.first().filter(|(until, _)| *until <= now) {
+            self.expiries.remove(&(until, id));
+            let Some(job) = self.jobs.get(&id) else { continue };
+            if job.may_be_repeated() {
+                self.enqueue(id);
+            } else if let Some(job) = self.remove(id) {
+                let worker = job.claim.map(|active| active.worker).unwrap_or_default();
+                let message = format!("worker {worker} claimed it and sent nothing since");
+                // An error means that the posting task was cancelled; the job is then dispatched again.
+                drop(job.reply.send(Err(ProviderError::response_lost("claim_expired", message)).into()));
+            }
+        }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Adds a job to its queue, and notifies the first request that waits for it.
+    fn enqueue(&mut self, id: Uuid) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let queue = self.queues.entry(job.queue()).or_default();
+        queue.jobs.insert(job.position, id);
+        queue.notify();
+    }
+
+    fn unqueue(&mut self, id: Uuid) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let key = job.queue();
+        if let Some(queue) = self.queues.get_mut(&key) {
+            queue.jobs.remove(&job.position);
+            if queue.is_unused() {
+                self.queues.remove(&key);
+            }
+        }
+    }
+
+    fn remove(&mut self, id: Uuid) -> Option<BoardJob> {
+        let until = self.jobs.get(&id)?.claim.as_ref().map(|claim| claim.until);
+        if !until.is_some_and(|until| self.expiries.remove(&(until, id))) {
+            self.unqueue(id);
+        }
+        self.jobs.remove(&id)
+    }
+
+    /// Notifies a request in each queue of this one that still has jobs.
+    fn notify_next(&mut self, request: &ClaimRequest) {
+        for effect in &request.effects {
+            if let Some(queue) = self.queues.get_mut(&key(request, effect)).filter(|q| !q.jobs.is_empty()) {
+                queue.notify();
+            }
+        }
+    }
+}
+
+fn key(request: &ClaimRequest, effect: &EffectName) -> (TenantId, EffectName) {
+    (request.tenant.clone(), effect.clone())
+}
+
+impl JobQueue {
+    /// Notifies the first request that waits. It claims jobs, or waits again.
+    fn notify(&mut self) {
+        if let Some((_, wake)) = self.waiters.pop_first() {
+            wake.notify_one();
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.jobs.is_empty() && self.waiters.is_empty()
+    }
+}
+
+impl BoardJob {
+    fn queue(&self) -> (TenantId, EffectName) {
+        (self.item.instance.tenant.clone(), self.effect.clone())
+    }
+
+    fn may_be_repeated(&self) -> bool {
+        let Some(effect) = self.item.work.effect() else { return true };
+        matches!(effect.in_doubt, None | Some(InDoubtPolicy::Retry))
+    }
+}

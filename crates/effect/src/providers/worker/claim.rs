@@ -1,0 +1,64 @@
+//! Claims of jobs: their durations, the request of a worker, and the claimed job.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_model::{EffectName, TenantId, Timestamp, WorkItem};
+use uuid::Uuid;
+
+/// Durations of claims, and the default batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimOptions {
+    /// Duration of a claim, from the claim request and from each heartbeat.
+    pub claim_ttl: Duration,
+    /// Recommended interval of heartbeats; less than `claim_ttl`.
+    pub heartbeat_interval: Duration,
+    /// Maximum number of jobs per claim request if the worker specifies none.
+    pub max_batch: usize,
+}
+
+impl Default for ClaimOptions {
+    fn default() -> Self {
+        Self::new(Duration::from_mins(5))
+    }
+}
+
+impl ClaimOptions {
+    /// Creates options with this duration of a claim. The heartbeat interval is two fifths of it: if one
+    /// heartbeat is lost, the next one arrives in time.
+    #[must_use]
+    pub fn new(claim_ttl: Duration) -> Self {
+        Self { claim_ttl, heartbeat_interval: claim_ttl * 2 / 5, max_batch: 1 }
+    }
+}
+
+/// Claim request of a worker.
+#[derive(Clone, Debug)]
+pub struct ClaimRequest {
+    /// Tenant of the worker.
+    pub tenant: TenantId,
+    /// Effects that it supports.
+    pub effects: Vec<EffectName>,
+    /// Worker name, for users.
+    pub worker: String,
+}
+
+/// Job claimed by a worker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimedJob {
+    /// Work item; its id identifies the job and is the idempotency key.
+    pub item: Arc<WorkItem>,
+    /// Id of this claim.
+    pub claim: Uuid,
+    /// Number of this claim of the job, from 1.
+    pub claim_count: u32,
+    /// Expiry of the claim.
+    pub expires_at: Timestamp,
+    /// Recommended interval of heartbeats.
+    pub heartbeat_interval: Duration,
+}
+
+/// Error for a lost claim: the job is completed, abandoned, or claimed by another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("claim lost: the job is completed, abandoned or claimed by another worker")]
+pub struct ClaimLost;

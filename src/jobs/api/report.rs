@@ -1,0 +1,189 @@
+//! Reports of workers about their jobs: heartbeats, log lines and results, and the job boards that receive them.
+
+use std::time::Duration;
+
+use orlog_effect::worker::{ClaimLost, JobReport, ReportAck, ReportContent, Reports};
+use orlog_effect::{ProviderError, ReceiptWatch, RemoteResult, Reply};
+use orlog_model::{EventType, Fact, TenantId, TraceParent};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
+use crate::api::problem::{Code, Problem};
+
+/// Maximum number of log lines of one request.
+pub(super) const MAX_LOG_LINES: usize = 1000;
+
+/// Maximum time in which the response waits until results are stored.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Body of a report: the claim, and the content.
+pub(super) trait ReportBody {
+    /// Converts the body to a report about a job.
+    ///
+    /// # Errors
+    /// If it exceeds a limit.
+    fn about(self, job: Uuid) -> Result<JobReport, Problem>;
+}
+
+/// Heartbeat of a worker.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeartbeatBody {
+    #[schema(value_type = String)]
+    claim: Uuid,
+}
+
+/// Log lines of a job.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobLogBody {
+    #[schema(value_type = String)]
+    claim: Uuid,
+    log: Vec<String>,
+}
+
+/// Result of a job.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobResultBody {
+    #[schema(value_type = String)]
+    claim: Uuid,
+    result: JobResultKind,
+    /// Result payload.
+    #[serde(default)]
+    payload: Value,
+    /// Event that the saga receives.
+    #[schema(value_type = Option<String>)]
+    event: Option<EventType>,
+    /// Facts to publish, independent of how the saga handles the result.
+    #[serde(default)]
+    facts: Vec<FactBody>,
+    /// Code of a failure.
+    code: Option<String>,
+    /// Message of a failure.
+    message: Option<String>,
+    /// Delay before another attempt, in seconds.
+    retry_after_seconds: Option<u64>,
+    /// W3C trace context of the span in which the worker executed the job.
+    traceparent: Option<String>,
+}
+
+/// Fact to publish.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct FactBody {
+    /// Event type.
+    #[serde(rename = "type")]
+    #[schema(value_type = String)]
+    kind: EventType,
+    #[serde(default)]
+    data: Value,
+}
+
+/// Kind of a job result.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum JobResultKind {
+    /// The job succeeded.
+    Succeeded,
+    /// The job failed permanently.
+    Failed,
+    /// The job failed; another attempt may succeed.
+    Retry,
+}
+
+impl JobLogBody {
+    /// Returns the number of lines.
+    pub(super) fn lines(&self) -> usize {
+        self.log.len()
+    }
+}
+
+impl ReportBody for HeartbeatBody {
+    fn about(self, job: Uuid) -> Result<JobReport, Problem> {
+        Ok(JobReport { job, claim: self.claim, content: ReportContent::Heartbeat })
+    }
+}
+
+impl ReportBody for JobLogBody {
+    fn about(self, job: Uuid) -> Result<JobReport, Problem> {
+        if self.log.len() > MAX_LOG_LINES {
+            return Err(invalid_parameter("log", format!("at most {MAX_LOG_LINES} lines per request")));
+        }
+        Ok(JobReport { job, claim: self.claim, content: ReportContent::Log(self.log) })
+    }
+}
+
+impl ReportBody for JobResultBody {
+    fn about(self, job: Uuid) -> Result<JobReport, Problem> {
+        let claim = self.claim;
+        let trace = self.traceparent.as_deref().and_then(TraceParent::new);
+        let result = RemoteResult { trace, ..RemoteResult::from(reply(self)) };
+        Ok(JobReport { job, claim, content: ReportContent::Result(Box::new(result)) })
+    }
+}
+
+fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
+    let code = report.code.unwrap_or_else(|| "worker_failed".to_owned());
+    let message = report.message.unwrap_or_else(|| "the worker sent no message".to_owned());
+    let facts: Vec<_> =
+        report.facts.into_iter().map(|fact| Fact { kind: fact.kind, data: fact.data, key: None }).collect();
+    let error = match (report.result, report.event) {
+        (JobResultKind::Succeeded, event) => return Ok(Reply { event, payload: report.payload, facts }),
+        (JobResultKind::Failed, Some(event)) => ProviderError::permanent_with_event(event, code, message),
+        (JobResultKind::Failed, None) => ProviderError::permanent(code, message),
+        (JobResultKind::Retry, _) => ProviderError::unavailable(code, message),
+    };
+    let error = error.with_payload(report.payload).with_facts(facts);
+    Err(match report.retry_after_seconds {
+        Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
+        None => error,
+    })
+}
+
+/// Gives reports to the job boards, and returns their acknowledgements in the same order.
+pub(super) fn apply(
+    api: &ApiState,
+    tenant: &TenantId,
+    reports: impl IntoIterator<Item = JobReport>,
+) -> Vec<Result<ReportAck, ClaimLost>> {
+    let mut reports = Reports::new(reports);
+    for (board, terms, _) in api.app.catalog.job_boards() {
+        if reports.is_complete() {
+            break;
+        }
+        board.report(api.app.clock.as_ref(), tenant, terms.claim_ttl, &mut reports);
+    }
+    reports.into_acks()
+}
+
+/// Gives one report to the job boards.
+///
+/// # Errors
+/// If the claim is lost.
+pub(super) fn apply_one(api: &ApiState, tenant: &TenantId, report: JobReport) -> Result<ReportAck, Problem> {
+    let ack = apply(api, tenant, [report]).pop().unwrap_or(Err(ClaimLost));
+    ack.map_err(claim_lost)
+}
+
+/// Creates the problem of a lost claim.
+pub(super) fn claim_lost(lost: ClaimLost) -> Problem {
+    Problem::new(Code::ClaimLost, lost.to_string())
+}
+
+/// Waits until results are stored; an error means that a result is not stored, and that the worker must send it again.
+pub(super) async fn stored(api: &ApiState, receipts: &[&ReceiptWatch]) -> Vec<Result<(), Problem>> {
+    let until = Instant::now() + RESULT_TIMEOUT.min(api.app.config.http.request_timeout / 2);
+    let mut results = Vec::with_capacity(receipts.len());
+    for receipt in receipts {
+        let is_stored = timeout_at(until, receipt.is_stored()).await.unwrap_or(false);
+        let detail = "the result is not stored yet; send it again";
+        results.push(if is_stored { Ok(()) } else { Err(Problem::new(Code::Unavailable, detail)) });
+    }
+    results
+}
