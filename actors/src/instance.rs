@@ -5,6 +5,7 @@
 //! the shard is an [`Incarnation`].
 
 pub(crate) mod completion;
+pub(crate) mod idle_actors;
 pub(crate) mod live_instances;
 pub(crate) mod mailbox;
 pub(crate) mod program_registry;

@@ -29,8 +29,9 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::instance::Incarnation;
 use crate::instance::completion::Completion;
+use crate::instance::idle_actors::IdleActors;
+use crate::instance::saga::EXCESS;
 use crate::instance::saga::state::SagaDependencies;
-use crate::instance::saga::{EXCESS, IdleActors};
 use crate::shard::armed_timers::TimerChange;
 use crate::shard::dead_letter_publisher::DeadLetterPublisher;
 use crate::shard::event_source::EventSource;
@@ -209,7 +210,7 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
     }
 }
 
-fn relay_arguments(shard: &RunningShard, fresh: Arc<FreshQueue<Box<StoredWork>>>) -> relay::Arguments {
+fn relay_arguments(shard: &RunningShard, fresh: Arc<FreshQueue<StoredWork>>) -> relay::Arguments {
     let ShardTemplate { providers, clock, node, limits, metrics, tracer, .. } = &*shard.shared;
     relay::Arguments {
         registry: Arc::clone(&shard.registry),

@@ -9,6 +9,9 @@ use tracing_subscriber::{EnvFilter, Registry};
 
 use crate::clock::SystemClock;
 
+/// Directive before each filter, which can override it: ractor enters a span of level INFO at each poll of an actor.
+const QUIET: &str = "ractor=warn";
+
 /// Log filter of the process; it is installed once.
 static LEVELS: OnceLock<LogLevels> = OnceLock::new();
 
@@ -52,7 +55,8 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     if text.trim().is_empty() {
         return Err(format!("an empty filter logs nothing; use one {example}"));
     }
-    EnvFilter::try_new(text).map_err(|error| format!("{text:?} is not a filter {example}: {error}"))
+    EnvFilter::try_new(format!("{QUIET},{text}"))
+        .map_err(|error| format!("{text:?} is not a filter {example}: {error}"))
 }
 
 pub(super) fn install(handle: Handle<EnvFilter, Registry>, configured: &str) {

@@ -19,7 +19,7 @@ use crate::instance::InstanceRegistry;
 use crate::instance::completion::Completion;
 use crate::instance::mailbox::Envelope;
 use crate::shard::epoch::ShardEpoch;
-use crate::shard::fresh_queue::StoredWork;
+use crate::shard::fresh_queue::{OutboxRow, StoredWork};
 use crate::shard::submission::Submission;
 use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
 use crate::telemetry::trace_context;
@@ -156,7 +156,7 @@ impl Dispatcher for WindowPlace {
 /// A dispatched work item; see the module documentation.
 #[must_use]
 pub(crate) struct WorkDispatch {
-    pub(crate) work: Box<StoredWork>,
+    pub(crate) work: StoredWork,
     /// Progress of earlier dispatches; in doubt if an attempt may have been in flight when the process
     /// crashed.
     pub(crate) progress: ExecutionProgress,
@@ -170,7 +170,7 @@ impl WorkDispatch {
     pub(crate) fn new(
         origin: &Arc<DispatchOrigin>,
         window: Arc<Window>,
-        mut work: Box<StoredWork>,
+        mut work: StoredWork,
         progress: ExecutionProgress,
     ) -> Self {
         origin.metrics.dispatched.inc();
@@ -190,7 +190,7 @@ impl WorkDispatch {
         self.trace(&done);
         let completion = done.receipt.take().map_or(Completion::None, Completion::Receipt);
         let Self { work, place, .. } = self;
-        let StoredWork { key, item } = *work;
+        let OutboxRow { key, item } = *work;
         let DispatchOrigin { registry, clock, .. } = &*place.origin;
         let stored = if silent {
             registry.submit(Submission::new(Change::Settle(key), completion))

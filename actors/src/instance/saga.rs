@@ -12,7 +12,7 @@ mod buffered;
 mod decision;
 pub(crate) mod state;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_engine::{Decision, Rejection};
@@ -26,8 +26,6 @@ use crate::instance::saga::state::{SagaDependencies, State};
 use crate::shard::submission::Submission;
 use crate::telemetry::log_instance;
 
-/// Maximum number of idle actors.
-const MAX_IDLE_ACTORS: usize = 256;
 /// Stop reason of an actor when there are enough idle ones.
 pub(crate) const EXCESS: &str = "excess";
 /// Maximum number of inputs that the actor processes before it yields to other actors.
@@ -66,7 +64,7 @@ impl Actor for SagaActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             SagaMessage::Serve(mailbox) => {
-                serving.state = Some(State::new(mailbox, Arc::clone(&serving.own)))
+                serving.state = Some(State::new(mailbox, Arc::clone(&serving.own)));
             }
             SagaMessage::Wake => {}
             SagaMessage::Release => {
@@ -81,27 +79,6 @@ impl Actor for SagaActor {
             state.own.live.check_idle(&state.mailbox);
         }
         Ok(())
-    }
-}
-
-/// Saga actors of an incarnation that serve no mailbox: a new mailbox needs no new actor.
-#[derive(Default)]
-pub(crate) struct IdleActors(Mutex<Vec<ActorRef<SagaMessage>>>);
-
-impl IdleActors {
-    /// Takes an idle actor, if there is one.
-    pub(super) fn take(&self) -> Option<ActorRef<SagaMessage>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
-    }
-
-    /// Adds an idle actor; returns it if there are enough.
-    fn put(&self, actor: ActorRef<SagaMessage>) -> Option<ActorRef<SagaMessage>> {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() >= MAX_IDLE_ACTORS {
-            return Some(actor);
-        }
-        idle.push(actor);
-        None
     }
 }
 

@@ -108,31 +108,33 @@ impl<T> FreshQueue<T> {
     }
 }
 
-/// Work item of a durable commit.
-pub(crate) struct StoredWork {
+/// Work item of a durable commit. It is moved often, so it is on the heap.
+pub(crate) type StoredWork = Box<OutboxRow>;
+
+/// Row of the outbox.
+pub(crate) struct OutboxRow {
     pub(crate) key: OutboxKey,
     pub(crate) item: WorkItem,
 }
 
-impl StoredWork {
-    /// Creates it from a row of the outbox. It is moved often, so it is on the heap.
-    pub(crate) fn new((key, item): (OutboxKey, WorkItem)) -> Box<Self> {
+impl OutboxRow {
+    pub(crate) fn boxed((key, item): (OutboxKey, WorkItem)) -> StoredWork {
         Box::new(Self { key, item })
     }
 }
 
 /// Queues of one incarnation of a shard.
 pub(crate) struct FreshRows {
-    work: Arc<FreshQueue<Box<StoredWork>>>,
+    work: Arc<FreshQueue<StoredWork>>,
     timers: Arc<FreshQueue<TimerChange>>,
     /// Rows of the current group; empty between groups.
-    work_buffer: Vec<Box<StoredWork>>,
+    work_buffer: Vec<StoredWork>,
     timer_buffer: Vec<TimerChange>,
 }
 
 impl FreshRows {
     /// Creates the sender of both queues.
-    pub(crate) fn new(work: Arc<FreshQueue<Box<StoredWork>>>, timers: Arc<FreshQueue<TimerChange>>) -> Self {
+    pub(crate) fn new(work: Arc<FreshQueue<StoredWork>>, timers: Arc<FreshQueue<TimerChange>>) -> Self {
         Self { work, timers, work_buffer: Vec::new(), timer_buffer: Vec::new() }
     }
 
@@ -165,7 +167,7 @@ impl FreshRows {
     fn add(&mut self, commit: Commit, sequences: &mut impl Iterator<Item = u64>) {
         let Commit { key, work, arm, disarm, .. } = commit;
         let stored = |(item, sequence): (WorkItem, u64)| {
-            StoredWork::new((OutboxKey { destination: item.destination(), sequence }, item))
+            OutboxRow::boxed((OutboxKey { destination: item.destination(), sequence }, item))
         };
         self.work_buffer.extend(work.into_iter().zip(sequences).map(stored));
         let disarmed = disarm.into_iter().map(|timer| TimerChange::Disarm(key.clone(), timer));

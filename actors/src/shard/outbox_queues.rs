@@ -12,7 +12,7 @@ use orlog_model::Destination;
 use orlog_store::{Error, Reader};
 
 use crate::effects::work_dispatch::{Window, WindowKey};
-use crate::shard::fresh_queue::StoredWork;
+use crate::shard::fresh_queue::{OutboxRow, StoredWork};
 
 /// Maximum number of items of a destination in memory, and number of items read per page.
 pub(crate) const PAGE: usize = 256;
@@ -35,7 +35,7 @@ struct DestinationQueue {
     /// Sequence of the last item that was taken.
     after: u64,
     /// Next items, in order.
-    items: VecDeque<Box<StoredWork>>,
+    items: VecDeque<StoredWork>,
     /// The store may have items behind those in memory.
     is_behind: bool,
     /// The destination is in the queue of a window.
@@ -56,7 +56,7 @@ struct WindowQueue {
 pub(crate) struct Turn {
     pub(crate) window: Arc<Window>,
     pub(crate) destination: Destination,
-    pub(crate) items: Vec<Box<StoredWork>>,
+    pub(crate) items: Vec<StoredWork>,
 }
 
 /// Returns the window of a destination and its weight.
@@ -85,7 +85,7 @@ impl OutboxQueues {
     }
 
     /// Adds an item of a durable commit.
-    pub(crate) fn offer(&mut self, work: Box<StoredWork>, assign: AssignWindow<'_>) {
+    pub(crate) fn offer(&mut self, work: StoredWork, assign: AssignWindow<'_>) {
         let destination = work.key.destination.clone();
         match self.destinations.get_mut(&destination) {
             Some(queue) => queue.offer(work),
@@ -182,7 +182,7 @@ impl WindowQueue {
 impl DestinationQueue {
     /// Adds an item of a durable commit. An item that the store has already returned is ignored; an item
     /// that does not fit is read from the store later.
-    fn offer(&mut self, work: Box<StoredWork>) {
+    fn offer(&mut self, work: StoredWork) {
         let last = self.items.back().map_or(self.after, |last| last.key.sequence);
         if self.is_behind || work.key.sequence <= last {
             return;
@@ -203,14 +203,15 @@ impl DestinationQueue {
     /// Reads the next page from the store if no item is in memory and the store may have more.
     fn fill(&mut self, destination: &Destination, reader: &Reader) -> Result<(), Error> {
         if self.items.is_empty() && self.is_behind {
-            self.items.extend(reader.outbox(destination, self.after, PAGE)?.into_iter().map(StoredWork::new));
+            self.items
+                .extend(reader.outbox(destination, self.after, PAGE)?.into_iter().map(OutboxRow::boxed));
             // Later commits are handed over in memory.
             self.is_behind = self.items.len() == PAGE;
         }
         Ok(())
     }
 
-    fn take(&mut self, count: usize) -> Vec<Box<StoredWork>> {
+    fn take(&mut self, count: usize) -> Vec<StoredWork> {
         let count = count.min(self.items.len());
         let taken: Vec<_> = self.items.drain(..count).collect();
         if let Some(last) = taken.last() {
@@ -231,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    fn commit(writer: &mut Writer, tenant: &str, id: u128) -> Box<StoredWork> {
+    fn commit(writer: &mut Writer, tenant: &str, id: u128) -> StoredWork {
         let instance = InstanceKey {
             tenant: TenantId::new(tenant).unwrap(),
             saga: SagaName::new("s").unwrap(),
@@ -253,7 +254,7 @@ mod tests {
         let commit =
             Commit { work: vec![item.clone()], ..Commit::empty(instance, Timestamp::from_millis(0)) };
         writer.commit(&[Change::Apply(Box::new(commit))], Timestamp::from_millis(0)).unwrap();
-        StoredWork::new((
+        OutboxRow::boxed((
             OutboxKey { destination: item.destination(), sequence: writer.work_sequences()[0] },
             item,
         ))

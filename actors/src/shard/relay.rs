@@ -16,7 +16,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use crate::effects::providers::ProviderRegistry;
 use crate::effects::work_dispatch::{DispatchOrigin, RelayMessage, WorkDispatch};
 use crate::instance::InstanceRegistry;
-use crate::shard::fresh_queue::{FreshQueue, StoredWork};
+use crate::shard::fresh_queue::{FreshQueue, OutboxRow, StoredWork};
 use crate::shard::outbox_queues::{OutboxQueues, PAGE, Turn};
 use crate::supervision::ActorTask;
 use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
@@ -32,7 +32,7 @@ pub(crate) struct RelayActor;
 pub(crate) struct Arguments {
     pub(crate) registry: Arc<InstanceRegistry>,
     pub(crate) providers: Arc<ProviderRegistry>,
-    pub(crate) fresh: Arc<FreshQueue<Box<StoredWork>>>,
+    pub(crate) fresh: Arc<FreshQueue<StoredWork>>,
     pub(crate) reader: Reader,
     /// Maximum number of items in a window.
     pub(crate) window_size: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 pub(crate) struct State {
     origin: Arc<DispatchOrigin>,
     providers: Arc<ProviderRegistry>,
-    fresh: Arc<FreshQueue<Box<StoredWork>>>,
+    fresh: Arc<FreshQueue<StoredWork>>,
     queues: OutboxQueues,
     /// Highest item that was stored when the relay started. Items up to it may have had an attempt in
     /// flight at a crash.
@@ -136,7 +136,7 @@ impl State {
                 let window = self.queues.window(&key.destination, &assign);
                 let destination = key.destination.clone();
                 let dispatch =
-                    WorkDispatch::new(&self.origin, window, StoredWork::new((key, item)), progress);
+                    WorkDispatch::new(&self.origin, window, OutboxRow::boxed((key, item)), progress);
                 self.providers.route(&destination, vec![dispatch]);
             }
         }

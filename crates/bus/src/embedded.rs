@@ -46,7 +46,7 @@ use log::StreamLog;
 use maintenance::Maintenance;
 use options::closed;
 use source::{LogScan, LogSource};
-use writer::{GROUP_BYTES, GROUP_MESSAGES, PublishRequest, Writer, WriterRequest, total_size};
+use writer::{GROUP_BYTES, GROUP_MESSAGES, PublishRequest, Writer, WriterRequest};
 
 pub use log::{EndPosition, LogCopy, RetentionHold};
 pub use options::{ConsumerCheckpoint, Durability, OpenError, Options};
@@ -189,21 +189,27 @@ impl Embedded {
         self.cursors.delete(name)
     }
 
-    async fn publish_chunk(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
-        let kib = total_size(&messages) / 1024 + 1;
+    /// Publishes messages of `bytes` bytes that fit into one record.
+    async fn publish_chunk(
+        &self,
+        messages: Vec<Arc<Message>>,
+        bytes: usize,
+    ) -> Result<Vec<PublishAck>, Error> {
+        let kib = bytes / 1024 + 1;
         let permits = u32::try_from(kib).unwrap_or(QUEUED_KIB).min(QUEUED_KIB);
         let permit = Arc::clone(&self.queued).acquire_many_owned(permits).await.map_err(|_| closed())?;
         let (reply, response) = oneshot::channel();
         self.jobs
-            .send(WriterRequest::Publish(PublishRequest { messages, reply, permit }))
+            .send(WriterRequest::Publish(PublishRequest { messages, bytes, reply, permit }))
             .map_err(|_| closed())?;
         response.await.map_err(|_| closed())?
     }
 
-    fn check(&self, message: &Message) -> Result<(), Error> {
+    /// Checks a message and returns its size.
+    fn check(&self, message: &Message) -> Result<usize, Error> {
         check_subject(&message.subject)?;
         let (size, limit) = (message.size(), self.max_message_bytes);
-        if size > limit { Err(Error::TooLarge { size, limit }) } else { Ok(()) }
+        if size > limit { Err(Error::TooLarge { size, limit }) } else { Ok(size) }
     }
 }
 
@@ -214,14 +220,14 @@ impl Bus for Embedded {
     }
 
     async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {
-        messages.iter().try_for_each(|message| self.check(message))?;
-        if messages.len() <= GROUP_MESSAGES && total_size(&messages) <= GROUP_BYTES {
-            return self.publish_chunk(messages).await;
+        let bytes = messages.iter().map(|message| self.check(message)).sum::<Result<usize, Error>>()?;
+        if messages.len() <= GROUP_MESSAGES && bytes <= GROUP_BYTES {
+            return self.publish_chunk(messages, bytes).await;
         }
         let mut receipts = Vec::with_capacity(messages.len());
         // Sequential: if a chunk were rejected and the next accepted, the durable part would not be a prefix.
-        for chunk in chunks(messages) {
-            receipts.extend(self.publish_chunk(chunk).await?);
+        for (chunk, bytes) in chunks(messages) {
+            receipts.extend(self.publish_chunk(chunk, bytes).await?);
         }
         Ok(receipts)
     }
@@ -268,18 +274,17 @@ impl Drop for Embedded {
     }
 }
 
-/// Splits a publish into chunks that fit into one record each.
-fn chunks(messages: Vec<Arc<Message>>) -> Vec<Vec<Arc<Message>>> {
-    let mut chunks: Vec<Vec<Arc<Message>>> = Vec::new();
-    let mut bytes = 0;
+/// Splits a publish into chunks that fit into one record each, with their sizes.
+fn chunks(messages: Vec<Arc<Message>>) -> Vec<(Vec<Arc<Message>>, usize)> {
+    let mut chunks: Vec<(Vec<Arc<Message>>, usize)> = Vec::new();
     for message in messages {
-        bytes += message.size();
+        let size = message.size();
         match chunks.last_mut() {
-            Some(chunk) if bytes <= GROUP_BYTES && chunk.len() < GROUP_MESSAGES => chunk.push(message),
-            _ => {
-                bytes = message.size();
-                chunks.push(vec![message]);
+            Some((chunk, bytes)) if *bytes + size <= GROUP_BYTES && chunk.len() < GROUP_MESSAGES => {
+                *bytes += size;
+                chunk.push(message);
             }
+            _ => chunks.push((vec![message], size)),
         }
     }
     chunks

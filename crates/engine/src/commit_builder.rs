@@ -17,14 +17,14 @@ use crate::{excluded_users, task_updates};
 /// Returns the commit of a transition.
 pub(crate) fn build_commit(
     context: &DecisionContext<'_>,
-    cause: &TransitionCause<'_>,
+    cause: TransitionCause<'_>,
     transition: Transition,
 ) -> Box<Commit> {
     let mut commit = Box::new(cleanup_commit(context.key, cause.input, context.now));
     let mut timers = context.instance.map_or_else(Vec::new, |i| i.timers.clone());
     remove_fired_timer(&mut timers, cause.input);
     change_timers(&mut timers, &mut commit, &transition, cause.identity);
-    let run_id = context.instance.map_or_else(|| run_id(context.key, cause), |i| i.run_id);
+    let run_id = context.instance.map_or_else(|| run_id(context.key, &cause), |i| i.run_id);
     let mut open = context.instance.map_or_else(Vec::new, |i| i.pending_work.clone());
     if let Some(completed) = cause.input.completed_work_id() {
         open.retain(|work| work.id != completed);
@@ -32,7 +32,7 @@ pub(crate) fn build_commit(
     let end = parent_notification(context, &transition);
     commit.work.reserve_exact(transition.work.len() + usize::from(end.is_some()));
     for (index, work) in transition.work.into_iter().chain(end).enumerate() {
-        let item = item(context, cause, work_id(run_id, cause, index, &work), work);
+        let item = item(context, &cause, work_id(run_id, &cause, index, &work), work);
         track_pending(&mut open, &item);
         commit.work.push(item);
     }
@@ -66,7 +66,7 @@ pub(crate) fn build_commit(
         timers,
         pending_work: open,
         reference: transition.reference.or_else(|| context.instance.and_then(|i| i.reference.clone())),
-        last_input: cause.id.clone(),
+        last_input: cause.id,
         last_error: transition.failure.or_else(|| context.instance.and_then(|i| i.last_error.clone())),
         node: context.node.into(),
         trace: context.instance.map_or_else(|| cause.input.trace().cloned(), |i| i.trace.clone()),

@@ -91,7 +91,7 @@ fn migration_commit(
     let note = format!("migrated from {} to {}", instance.definition.version, to.definition_ref().version);
     let cause = TransitionCause::new(input, instance.version + 1);
     let context = DecisionContext { instance: Some(&before), program: to, ..*context };
-    let mut commit = build_commit(&context, &cause, transition);
+    let mut commit = build_commit(&context, cause, transition);
     if let Some(record) = &mut commit.history {
         record.note = with_user(input, note);
     }

@@ -29,7 +29,7 @@ pub(crate) fn commit_transition(
     transition: Transition,
 ) -> Decision {
     let cause = TransitionCause::new(input, next_version(context));
-    Decision::Commit(build_commit(context, &cause, transition))
+    Decision::Commit(build_commit(context, cause, transition))
 }
 
 /// Runs the program on the input and converts its output into a decision.

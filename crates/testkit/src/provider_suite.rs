@@ -1,8 +1,7 @@
 //! Conformance suite of providers: the guarantees of [`Provider`] under a real [`EffectExecutor`].
 //!
-//! An implementation provides a [`ProviderFixture`]: the provider and an upstream that follows an
-//! [`UpstreamScript`]. The macro [`provider_suite!`](crate::provider_suite!) creates one test per case.
-//! Time is simulated, so no case waits long.
+//! An implementation provides a [`ProviderFixture`]: the provider and an upstream that follows an [`UpstreamScript`].
+//! The macro [`provider_suite!`](crate::provider_suite!) creates one test per case. Time is simulated.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use orlog::config::{AuthMode, TenantMode};
 use orlog_model::TenantId;
 use orlog_testkit::WAIT_TIMEOUT;
+use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
 use crate::harness::process::Process;
@@ -72,9 +73,12 @@ async fn every_mutating_call_is_audited() {
     assert_eq!(seen(&paused), strings(&[("ada", "/v1/sagas/order/unknown/pause", "rejected")]));
     node.request(&root, "", "GET", "/v1/audit?cursor=x").await.rejected(400, "OR0008");
 
-    let file = std::fs::read_to_string(node.data().join("audit/audit-0000000001.jsonl")).unwrap();
-    // Three changes and five reads of the trail.
-    assert_eq!(file.lines().count(), 8);
+    // Three changes and five reads of the trail. The record of a read is written after its response.
+    let path = node.data().join("audit/audit-0000000001.jsonl");
+    let file = until("the trail is complete", async || {
+        Some(std::fs::read_to_string(&path).unwrap()).filter(|file| file.lines().count() == 8)
+    })
+    .await;
     for token in [&ada, &boss, &root] {
         assert!(!file.contains(token.rsplit('.').next().unwrap()), "a token is in the trail");
     }

@@ -15,10 +15,10 @@ use orlog_model::{
 use orlog_store::{Error as StoreError, Reader};
 
 use crate::instance::completion::{Completion, ControlError, ControlReply, ControlResult};
+use crate::instance::idle_actors::IdleActors;
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Mailbox;
 use crate::instance::program_registry::ProgramRegistry;
-use crate::instance::saga::IdleActors;
 use crate::instance::saga::decision::Subject;
 use crate::shard::submission::{CommitterHandle, Submission};
 use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};

@@ -38,12 +38,18 @@ pub(crate) struct StoredMessage {
     pub(crate) sequence: u64,
     pub(crate) published_at: Timestamp,
     pub(crate) message: Arc<Message>,
+    /// Size of the message: its headers are read once.
+    pub(crate) bytes: usize,
 }
 
 impl StoredMessage {
+    pub(crate) fn new(sequence: u64, published_at: Timestamp, message: Arc<Message>) -> Self {
+        Self { sequence, published_at, bytes: message.size(), message }
+    }
+
     /// Returns a delivery of the message.
     pub(crate) fn delivery(&self, attempt: u32) -> Delivery {
-        let Self { sequence, published_at, ref message } = *self;
+        let Self { sequence, published_at, ref message, .. } = *self;
         Delivery { sequence, attempt, published_at, message: Arc::clone(message) }
     }
 }
@@ -166,7 +172,7 @@ impl InFlight {
 
     /// Adds a message that was read after all earlier ones.
     pub(crate) fn read(&mut self, stored: StoredMessage) {
-        let bytes = stored.message.size();
+        let bytes = stored.bytes;
         self.waiting_bytes += bytes;
         self.done = self.ack_position();
         let (sequence, published_at, state) = (stored.sequence, stored.published_at, SlotState::Waiting);
@@ -286,7 +292,7 @@ mod tests {
             headers: Vec::new(),
             payload: Bytes::from_static(b"x"),
         };
-        StoredMessage { sequence, published_at: Timestamp::from_millis(1), message: Arc::new(message) }
+        StoredMessage::new(sequence, Timestamp::from_millis(1), Arc::new(message))
     }
 
     fn deliver(flight: &mut InFlight, stored: StoredMessage) {
@@ -353,7 +359,7 @@ mod tests {
         let mut flight = InFlight::new(0, MaxInFlight::total(1000));
         let large = |sequence| {
             let message = Message { payload: Bytes::from(vec![0; 40 << 20]), ..(*stored(1).message).clone() };
-            StoredMessage { message: Arc::new(message), ..stored(sequence) }
+            StoredMessage::new(sequence, Timestamp::from_millis(1), Arc::new(message))
         };
         assert!(flight.has_read_capacity());
         (1..=3).for_each(|sequence| flight.read(large(sequence)));
@@ -374,7 +380,7 @@ mod tests {
         let mut flight = InFlight::new(0, MaxInFlight { total: 9, per_tenant: Some(4) });
         let of = |tenant: &str, sequence| {
             let message = Message { subject: format!("tenant.{tenant}.a.b"), ..(*stored(1).message).clone() };
-            StoredMessage { message: Arc::new(message), ..stored(sequence) }
+            StoredMessage::new(sequence, Timestamp::from_millis(1), Arc::new(message))
         };
         (1..=1000).for_each(|sequence| flight.read(of("loud", sequence)));
         let delivered: Vec<u64> = std::iter::from_fn(|| flight.deliver()).map(|d| d.sequence).collect();

@@ -97,7 +97,7 @@ impl MessageCache {
 }
 
 fn cost(stored: &StoredMessage) -> usize {
-    stored.message.size() + OVERHEAD_BYTES
+    stored.bytes + OVERHEAD_BYTES
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
     fn stored(sequence: u64, bytes: usize) -> StoredMessage {
         let (id, headers) = (None, Vec::new());
         let message = Message { subject: "s".to_owned(), id, headers, payload: Bytes::from(vec![0; bytes]) };
-        StoredMessage { sequence, published_at: Timestamp::from_millis(7), message: Arc::new(message) }
+        StoredMessage::new(sequence, Timestamp::from_millis(7), Arc::new(message))
     }
 
     fn all() -> SubjectMatcher {

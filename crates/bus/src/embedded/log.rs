@@ -265,11 +265,7 @@ fn collect(
         let parts = parts?;
         if parts.sequence > after && interest.matches(parts.subject) {
             let message = Arc::new(parts.to_message()?);
-            batch.messages.push(StoredMessage {
-                sequence: parts.sequence,
-                published_at: group.published_at,
-                message,
-            });
+            batch.messages.push(StoredMessage::new(parts.sequence, group.published_at, message));
         }
     }
     if group.count > 0 {

@@ -45,6 +45,8 @@ pub(super) enum WriterRequest {
 #[derive(Debug)]
 pub(super) struct PublishRequest {
     pub(super) messages: Vec<Arc<Message>>,
+    /// Size of the messages.
+    pub(super) bytes: usize,
     pub(super) reply: oneshot::Sender<Result<Vec<PublishAck>, Error>>,
     /// Released with the reply: limits the waiting messages.
     pub(super) permit: OwnedSemaphorePermit,
@@ -179,7 +181,7 @@ impl Writer {
         self.builder.start(self.next, now, self.durability != Durability::Sync);
         let (mut group, mut fresh) = (take(&mut self.group), take(&mut self.fresh));
         let mut responses = Vec::with_capacity(group.len());
-        for PublishRequest { messages, reply, permit } in group.drain(..) {
+        for PublishRequest { messages, reply, permit, .. } in group.drain(..) {
             let receipts: Vec<_> = messages.into_iter().map(|m| self.number(m, now, &mut fresh)).collect();
             responses.push((reply, receipts, permit));
         }
@@ -215,7 +217,7 @@ impl Writer {
             return PublishAck { sequence, duplicate: true };
         }
         self.builder.push(&message);
-        fresh.push(StoredMessage { sequence, published_at: now, message });
+        fresh.push(StoredMessage::new(sequence, now, message));
         PublishAck { sequence, duplicate: false }
     }
 
@@ -303,12 +305,7 @@ impl Writer {
 }
 
 fn size(publish: &PublishRequest) -> (usize, usize) {
-    (total_size(&publish.messages), publish.messages.len())
-}
-
-/// Returns the size of all messages, in bytes.
-pub(super) fn total_size(messages: &[Arc<Message>]) -> usize {
-    messages.iter().map(|message| message.size()).sum()
+    (publish.bytes, publish.messages.len())
 }
 
 fn last_group(journal: &Journal) -> Result<Option<MessageGroup>, OpenError> {

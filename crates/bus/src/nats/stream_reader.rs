@@ -278,5 +278,5 @@ fn follows(
     let message = message.ok()?;
     let info = next_info(&message, numbers)?;
     let (sequence, published_at, pending) = (info.stream_sequence, timestamp(info.published), info.pending);
-    Some((StoredMessage { sequence, published_at, message: from_nats(message.message) }, pending))
+    Some((StoredMessage::new(sequence, published_at, from_nats(message.message)), pending))
 }
