@@ -1,5 +1,5 @@
-//! Saga actor: serves one live instance after another. It takes inputs from its mailbox in order, computes transitions, and
-//! submits the commits.
+//! Saga actor: serves one live instance after another. It takes inputs from the mailbox in order, computes
+//! transitions, and submits the commits.
 //!
 //! It processes the next input while earlier commits are not durable yet; no output leaves the process
 //! before its commit is durable.

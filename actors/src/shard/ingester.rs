@@ -4,10 +4,11 @@
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
 //! consequences are durable for every instance. A message that is not an event or lacks its identifier
 //! becomes a dead letter and is acknowledged. An event whose type no program consumes is acknowledged
-//! without being decoded, if its headers contain its type: facts are mostly such events. Each group commit contains the checkpoint (see
-//! `stream_progress.rs`); a restart resumes there. If the stream lost messages since its checkpoint, the
-//! ingester logs an error, counts a stream anomaly, and does not read until the stream is restored or the
-//! loss is accepted.
+//! without being decoded, if its headers contain its type: facts are mostly such events.
+//!
+//! Each group commit contains the checkpoint (see `stream_progress.rs`); a restart resumes there. If the
+//! stream lost messages since its checkpoint, the ingester logs an error, counts a stream anomaly, and does
+//! not read until the stream is restored or the loss is accepted.
 //!
 //! If shards run in several processes, one shard receives an event of a key-sharded tenant. It forwards
 //! the event to each instance as a signal and acknowledges the event when the bus has stored the
