@@ -1,7 +1,7 @@
 //! Retention: purges expired rows in small batches.
 //!
-//! There is no index by time. Repeated passes scan every shard in key order and purge due rows by small
-//! groups of changes among all others; ADR 0011 states the cost. An interrupted pass is repeated.
+//! An index by time finds the ended instances (ADR 0056); tasks and dead letters are scanned in key order. Due rows
+//! are purged by small groups of changes among all others. An interrupted pass is repeated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -252,10 +252,9 @@ fn sweep_instances(
     // A redelivered event must find its instance: also after downtime of the store, and also if the window
     // was longer when the instance was created.
     let remembered = reader.dedupe_horizon(*now)?;
-    reader.sweep_instances(from, (MAX_FOUND, SCAN_BATCH), |key, instance| {
-        let window = config.retention.for_instance(&key.tenant, &key.saga).limit();
-        let is_past = |window| is_past(instance.updated_at, window, *now);
-        instance.is_finished() && instance.updated_at <= remembered && window.is_some_and(is_past)
+    reader.sweep_ended(from, (MAX_FOUND, SCAN_BATCH), |tenant, saga| {
+        let window = config.retention.for_instance(tenant, saga).limit()?;
+        Some(now.saturating_sub(window).min(remembered).saturating_add(Duration::from_millis(1)))
     })
 }
 

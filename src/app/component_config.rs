@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use orlog_store::IndexedValue;
+use serde_json::Value;
 use orlog_bus::nats::{Credentials, Leases, Options, StreamRetention, StreamSet, StreamsConfig, TlsOptions};
 use orlog_bus::signature::Signer;
 use orlog_bus::subject::SubjectKind;
@@ -129,6 +131,21 @@ pub(crate) fn audit(config: &Config) -> crate::audit::AuditOptions {
     }
 }
 
+/// Returns the values of indexed variables in the state of a program.
+fn indexed_values(state: &[u8], names: &[&str]) -> Vec<Option<IndexedValue>> {
+    orlog_program::stored_variables(state, names).into_iter().map(|value| indexed_value(&value?)).collect()
+}
+
+/// Returns the value by which an index finds a JSON value; `None` if no index contains it.
+pub(crate) fn indexed_value(value: &Value) -> Option<IndexedValue> {
+    match value {
+        Value::Bool(value) => Some(IndexedValue::Bool(*value)),
+        Value::Number(number) => number.as_f64().map(IndexedValue::Number),
+        Value::String(text) => Some(IndexedValue::Text(text.clone())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
 /// Returns the options of a store.
 pub(crate) fn store(config: &Config) -> orlog_store::Options {
     let store: &StoreConfig = &config.store;
@@ -144,6 +161,7 @@ pub(crate) fn store(config: &Config) -> orlog_store::Options {
         memtable_bytes: bytes(store.memtable_size),
         memtable_max_age: store.memtable_max_age,
         journal_segment_bytes: store.journal_segment_size,
+        variables: indexed_values,
         expected: None,
         accept_data_loss: false,
     }

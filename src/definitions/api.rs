@@ -19,7 +19,7 @@ use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
-use crate::definitions::change::tenant_pins;
+use crate::definitions::change::pins;
 
 /// All definitions.
 #[derive(Debug, Serialize, ToSchema)]
@@ -123,11 +123,10 @@ impl DefinitionContext {
         sees_node: bool,
     ) -> Result<Self, Problem> {
         let active = app.definitions.active();
-        let scan_limit = app.config.http.scan_limit as u64;
         Ok(Self {
             deployment: app.definitions.deployment(),
             active: active.iter().map(|definition| definition.program.definition_ref().hash).collect(),
-            pins: query.count.then(|| tenant_pins(app.readers(), tenant, scan_limit)).transpose()?,
+            pins: query.count.then(|| pins(app.readers(), Some(tenant))).transpose()?,
             sees_node,
         })
     }

@@ -57,27 +57,14 @@ pub(crate) fn stored_definitions(
     Ok(stored)
 }
 
-/// Counts the instances of all shards by pinned definition, at most `limit` per shard. Blocks.
-pub(crate) fn pins(runtime: &Runtime, limit: u64) -> Result<PinCounts, orlog_store::Error> {
-    sum_pins(runtime.readers(), |reader| reader.pin_counts(limit))
-}
-
-/// Counts the instances of a tenant as [`pins`].
-pub(crate) fn tenant_pins(
+/// Returns the numbers of instances by pinned definition, of one tenant or of all. Blocks.
+pub(crate) fn pins(
     readers: impl Iterator<Item = Reader>,
-    tenant: &TenantId,
-    limit: u64,
-) -> Result<PinCounts, orlog_store::Error> {
-    sum_pins(readers, |reader| reader.tenant_pin_counts(tenant, limit))
-}
-
-fn sum_pins(
-    readers: impl Iterator<Item = Reader>,
-    count: impl Fn(&Reader) -> Result<PinCounts, orlog_store::Error>,
+    tenant: Option<&TenantId>,
 ) -> Result<PinCounts, orlog_store::Error> {
     let mut pins = PinCounts { complete: true, ..PinCounts::default() };
     for reader in readers {
-        pins.add(&count(&reader)?);
+        pins.add(&reader.pin_counts(tenant)?);
     }
     Ok(pins)
 }

@@ -20,8 +20,6 @@ use crate::definitions::{
 };
 use crate::upstreams::UpstreamSources;
 
-/// Maximum number of instances that are counted for the warnings of a deployment.
-const COUNTED: u64 = 5_000_000;
 
 /// Request to deploy definitions.
 #[derive(Clone, Debug)]
@@ -118,7 +116,7 @@ impl Deployments {
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
             let next = self.next(origin, catalog)?;
             let loaded = self.programs.all();
-            let pins = change::pins(&self.runtime, COUNTED)?;
+            let pins = change::pins(self.runtime.readers(), None)?;
             let context = UsageContext { catalog, loaded: &loaded, pins: &pins };
             let mut plan = self.definitions.plan(next.definitions(), &context);
             plan.upstreams = self.catalog.changed_in(catalog);

@@ -85,7 +85,7 @@ impl Collector {
         }
         self.runtime.commit_barrier().await?;
         let (runtime, takeovers) = (Arc::clone(&self.runtime), *self.locks.activating.lock().await);
-        let counted = tokio::task::spawn_blocking(move || pins(&runtime, u64::MAX)).await;
+        let counted = tokio::task::spawn_blocking(move || pins(runtime.readers(), None)).await;
         let pins = counted.map_err(|_| DeployError::ShuttingDown)??;
         let adopting = self.locks.activating.lock().await;
         if *adopting != takeovers {
@@ -94,7 +94,7 @@ impl Collector {
             return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
         }
         if !pins.complete {
-            tracing::warn!("an instance cannot be read and may use any definition; unused definitions stay");
+            tracing::warn!("an unreadable instance was deleted, so the counts of instances are not exact until the next start; unused definitions stay");
             return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
         }
         let loaded = self.programs.all();

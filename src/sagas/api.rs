@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use axum::Json;
 use orlog_model::{InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem};
-use orlog_store::{InstanceQuery, Page, Reader};
+use orlog_store::{FoundInstance, InstanceQuery, Page, Reader};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use utoipa::IntoParams;
@@ -131,6 +131,7 @@ pub(crate) async fn list(
         updated_until: params.updated_until,
         created_from: params.created_from,
         created_until: params.created_until,
+        variable: None,
         cursor,
         limit,
         scan_limit,
@@ -164,7 +165,7 @@ pub(crate) fn find(
     app: &ReadScope,
     mut query: InstanceQuery,
     first: usize,
-) -> Result<Page<(InstanceKey, orlog_model::Instance)>, Problem> {
+) -> Result<Page<FoundInstance>, Problem> {
     let mut all = Page { items: Vec::new(), next: None, scanned: 0 };
     let (limit, scan_limit) = (query.limit, query.scan_limit);
     let shards = app.numbered_readers().skip_while(|(index, _)| usize::from(*index) < first);

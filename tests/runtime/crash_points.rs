@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use orlog_actors::{CommitObserver, ControlError};
 use orlog_model::{Clock, Commit, ControlAction, ControlRequest, Timestamp};
-use orlog_store::SweepCursor;
+use orlog_store::InstanceQuery;
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant};
@@ -194,9 +194,10 @@ async fn purged_data_stays_purged_after_a_crash() {
         play(&runtime, &clock).await;
     }
     let over = |runtime: &TestRuntime| {
-        let stretch =
-            runtime.reader().sweep_instances(&SweepCursor::default(), (99, 99), |_, i| i.is_finished());
-        stretch.expect("the store can be read").found
+        let query = InstanceQuery { tenant: tenant(), ..InstanceQuery::default() };
+        let page = runtime.reader().instances(&query).expect("the store can be read");
+        let finished = page.items.into_iter().filter(|found| found.instance.is_finished());
+        finished.map(|found| (found.key, found.instance.version)).collect::<Vec<_>>()
     };
     let ledger = numbers(&runtime);
     let mut remaining = over(&runtime);

@@ -43,14 +43,15 @@ impl Runtime {
             let mut query = InstanceQuery {
                 tenant: tenant.clone(),
                 saga: Some(saga.clone()),
+                statuses: Status::ALL.into_iter().filter(|status| !status.is_final()).collect(),
                 ..InstanceQuery::default()
             };
             loop {
                 let page = shard.reader.instances(&query)?;
-                let concerned = page.items.into_iter().filter(|(_, instance)| {
-                    !instance.status.is_final() && instance.definition.hash != to.definition_ref().hash
+                let concerned = page.items.into_iter().filter(|found| {
+                    found.instance.definition.hash != to.definition_ref().hash
                 });
-                planned.extend(concerned.map(|(key, instance)| self.planned_for(key, &instance, to)));
+                planned.extend(concerned.map(|found| self.planned_for(found.key, &found.instance, to)));
                 query.cursor = page.next;
                 if query.cursor.is_none() {
                     break;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     DeadLetter, DedupeKey, DefinitionRef, Deployment, EventId, Failure, Input, InputKind, Instance,
-    InstanceKey, Name, OutboxKey, Status, StatusSnapshot, TaskChange, TaskUpdate, TenantId, Timestamp, Wait,
+    InstanceKey, Name, OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, Wait,
     Work, WorkItem,
 };
 
@@ -57,8 +57,8 @@ pub enum TimerChange {
 pub struct Commit {
     /// Key of the instance.
     pub key: InstanceKey,
-    /// Previous status, as known to the committer; `None` if the instance did not exist.
-    pub before: Option<StatusSnapshot>,
+    /// Previous snapshot, as known to the committer; `None` if the instance did not exist.
+    pub before: Option<Arc<Instance>>,
     /// New snapshot; `None` leaves the stored one unchanged. The live instance shares it.
     pub instance: Option<Arc<Instance>>,
     /// Work items for the outbox, in order.

@@ -47,6 +47,7 @@ pub use limits::{
     MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge, check_payload,
 };
 pub use lint::{LintWarning, lint};
+pub use machine::stored_variables;
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
 pub use program::Program;
 pub use schema::json_schema;

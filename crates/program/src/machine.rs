@@ -73,6 +73,7 @@ use crate::limits::check_payload;
 use compensate::{compensate_next, start_compensation};
 use complete::{complete_saga, finish_compensated};
 use execution::{Execution, NoTransition, saga_timer};
+pub use state::stored_variables;
 use state::{Flags, State};
 use step_state::{Phase, StepState};
 use version::VersionDecision;

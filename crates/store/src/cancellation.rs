@@ -42,11 +42,14 @@ impl Drop for CancelOnDrop {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use orlog_model::{Change, Commit, Status};
 
     use super::*;
     use crate::Error;
-    use crate::read::sweep::SweepCursor;
+    use crate::encoding::range::KeyRange;
+    use crate::table::Table;
     use crate::samples::{at, instance, key, small};
 
     #[test]
@@ -65,10 +68,10 @@ mod tests {
         let request = std::cell::Cell::new(Some(cancellation.on_drop()));
         let sweep = |reader: &crate::Reader| {
             read.set(0);
-            reader.sweep_instances(&SweepCursor::default(), (9999, 9999), |_, _| {
+            reader.scan(Table::Instance, &KeyRange::all(), |_, _| {
                 read.set(read.get() + 1);
                 drop(request.take());
-                false
+                Ok(ControlFlow::Continue(()))
             })
         };
         let swept = sweep(&reader.with_cancellation(&cancellation));

@@ -6,12 +6,17 @@
 //! flushes; a mutex admits one thread and blocks the others.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use orlog_model::{Name, SagaName};
 
 use crate::error::Error;
 use crate::lock::lock;
 use crate::merged::MergedTables;
 use crate::shared::Shared;
+
+/// Maximum delay until the maintenance starts to build a declared index.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// Flushes the immutable memtable, if there is one.
@@ -35,6 +40,28 @@ impl Shared {
         self.flushes.record(start.elapsed());
         drop(flushed);
         disk.truncate(position)
+    }
+
+    /// Declares all variables that are indexed, by saga.
+    pub(crate) fn declare_indexes(&self, variables: &[(SagaName, Vec<Name>)]) -> Result<(), Error> {
+        let one_at_a_time = lock(&self.flushing);
+        let declared =
+            self.read(|tables| Ok(Arc::clone(tables.disk()))).and_then(|disk| disk.declare_indexes(variables));
+        drop(one_at_a_time);
+        self.record_failure(declared)
+    }
+
+    /// Builds or removes a part of an index. Returns whether more remains.
+    fn advance_indexes(&self) -> Result<bool, Error> {
+        let disk = self.read(|tables| Ok(Arc::clone(tables.disk())))?;
+        if !disk.indexes().has_work() {
+            return Ok(false);
+        }
+        let one_at_a_time = lock(&self.flushing);
+        let advanced = disk.advance_indexes();
+        drop(one_at_a_time);
+        self.record_failure(advanced)?;
+        Ok(disk.indexes().has_work())
     }
 
     /// Flushes all memtables.
@@ -89,6 +116,9 @@ impl Shared {
             self.freeze()?;
             self.flush()?;
         }
+        if self.advance_indexes()? {
+            return Ok(Some(Instant::now()));
+        }
         self.read(|tables| Ok(due(tables)))
     }
 }
@@ -98,9 +128,8 @@ pub(crate) fn maintenance_loop(shared: &Arc<Shared>, wake: &std::sync::mpsc::Rec
     use std::sync::mpsc::RecvTimeoutError;
     let mut at = None;
     loop {
-        let pause =
-            at.map_or(shared.memtable_max_age, |at: Instant| at.saturating_duration_since(Instant::now()));
-        if wake.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
+        let pause = at.map_or(shared.memtable_max_age, |at: Instant| at.saturating_duration_since(Instant::now()));
+        if wake.recv_timeout(pause.min(MAX_PAUSE)) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
         at = shared.run_maintenance().unwrap_or_else(|error| {

@@ -19,12 +19,14 @@
 mod background;
 mod cancellation;
 mod consistent_copy;
+mod counts;
 #[cfg(test)]
 mod damage_tests;
 mod encoding;
 mod error;
 mod feed;
 mod flush;
+mod index;
 mod info;
 mod lock;
 mod mdbx;
@@ -55,18 +57,21 @@ mod writer;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
 pub use consistent_copy::{StoreCopy, copy_consistently};
+pub use encoding::index_keys::IndexedValue;
 pub use error::Error;
 pub use feed::items::{FeedEntity, FeedItem};
 pub use feed::read::{FeedEntityKind, FeedPage, FeedQuery, FeedScanCursor};
 pub use feed::write::FeedOffset;
+pub use index::VariableReader;
 pub use info::{StoreInfo, read_info};
 pub use mdbx::inspect::{TableProblem, check_tables};
 pub use options::{Durability, Options};
 pub use orlog_journal::{Disk as Device, DurablePosition};
 pub use read::attention::Attention;
 pub use read::counts::{CountKey, InstanceCounts, PinCount, PinCounts, UnchangedInstance};
+pub use read::indexed::VariableCondition;
 pub use read::inspect::{InspectPage, InspectRow};
-pub use read::query::{FoundTimer, InstanceQuery, Page, TimerQuery};
+pub use read::query::{FoundInstance, FoundTimer, InstanceQuery, Page, TimerQuery};
 pub use read::reader::Reader;
 pub use read::sweep::{PURGE_BATCH, SweepCursor, SweepPage};
 pub use read::tasks::{TaskQuery, merge_tasks};

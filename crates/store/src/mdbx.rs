@@ -23,7 +23,9 @@ use orlog_model::count::{Operation, count};
 
 use crate::encoding::checksum;
 use crate::encoding::range::RowVisitor;
+use crate::encoding::value::EMPTY;
 use crate::error::Error;
+use crate::index::IndexChanges;
 use crate::memtable::Memtable;
 use crate::stats::{PageStats, TableStats};
 use crate::table::Table;
@@ -31,6 +33,9 @@ use crate::tables::{RowAccess, TableSnapshot, Tables};
 
 /// ENOSPC and EDQUOT, which libmdbx returns unchanged.
 const NO_SPACE: [i32; 2] = [28, 122];
+
+/// Maximum number of tables of an environment.
+const MAX_TABLES: u64 = 32;
 
 /// Maximum number of concurrent read transactions. More than the threads of a process that read: the
 /// runtime has 512 threads for blocking work, a few workers and a few threads for each store.
@@ -95,6 +100,23 @@ impl Mdbx {
                         cursor.del(WriteFlags::empty())?;
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_index(
+        &self,
+        txn: &Transaction<'_, RW, NoWriteMap>,
+        changes: &IndexChanges,
+    ) -> libmdbx::Result<()> {
+        let (mut cursor, mut sealed) = (txn.cursor(self.handle(Table::Index))?, Vec::new());
+        for (key, is_put) in changes {
+            if *is_put {
+                checksum::seal(&mut sealed, Table::Index, key, EMPTY);
+                cursor.put(key, &sealed, WriteFlags::UPSERT)?;
+            } else if cursor.set::<()>(key)?.is_some() {
+                cursor.del(WriteFlags::empty())?;
             }
         }
         Ok(())
@@ -175,12 +197,18 @@ impl Tables for Mdbx {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn write(&self, memtable: Option<&Memtable>, meta: &[(&[u8], &[u8])]) -> Result<(), Error> {
+    fn write(
+        &self,
+        memtable: Option<&Memtable>,
+        index: &IndexChanges,
+        meta: &[(&[u8], &[u8])],
+    ) -> Result<(), Error> {
         let write = || {
             let txn = self.db.begin_rw_txn()?;
             for table in Table::ALL {
                 memtable.map_or(Ok(()), |memtable| self.flush_table(&txn, table, memtable))?;
             }
+            self.write_index(&txn, index)?;
             self.put_meta(&txn, meta)?;
             txn.commit()
         };
@@ -272,7 +300,7 @@ fn options(max_bytes: u64) -> DatabaseOptions {
     let size = |bytes: u64| isize::try_from(bytes).ok();
     let step = (max_bytes / 16).clamp(64 << 10, 64 << 20);
     DatabaseOptions {
-        max_tables: Some(16),
+        max_tables: Some(MAX_TABLES),
         max_readers: Some(MAX_READERS),
         no_rdahead: true,
         page_size: Some(PageSize::Set(4096)),

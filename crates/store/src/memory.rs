@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::encoding::range::RowVisitor;
+use crate::encoding::value::EMPTY;
 use crate::error::Error;
+use crate::index::IndexChanges;
 use crate::memtable::Memtable;
 use crate::stats::TableStats;
 use crate::table::Table;
@@ -52,7 +54,12 @@ impl Tables for MemoryTables {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn write(&self, memtable: Option<&Memtable>, meta: &[(&[u8], &[u8])]) -> Result<(), Error> {
+    fn write(
+        &self,
+        memtable: Option<&Memtable>,
+        index: &IndexChanges,
+        meta: &[(&[u8], &[u8])],
+    ) -> Result<(), Error> {
         let mut rows = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let rows = Arc::make_mut(&mut rows);
         for table in Table::ALL {
@@ -62,6 +69,14 @@ impl Tables for MemoryTables {
                     Some(value) => drop(changed.insert(key.into(), value.into())),
                     None => drop(changed.remove(key)),
                 }
+            }
+        }
+        for (key, is_put) in index {
+            let indexed = &mut rows[Table::Index as usize];
+            if *is_put {
+                indexed.insert(key.as_slice().into(), EMPTY.into());
+            } else {
+                indexed.remove(key.as_slice());
             }
         }
         for (key, value) in meta {

@@ -155,6 +155,36 @@ impl MergedTables {
         self.scan_rows((table, RowAccess::Keys), from, end, visit)
     }
 
+    /// Passes the rows of the memtables as [`MergedTables::scan`], without those on disk.
+    pub(crate) fn scan_memtables(
+        &self,
+        table: Table,
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut RowVisitor<'_>,
+    ) -> Result<(), Error> {
+        for (key, row) in self.memtable_rows(table, from, end) {
+            if let Some(row) = row
+                && visit(key, row)?.is_break()
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of both memtables, in key order.
+    fn memtable_rows<'a>(
+        &'a self,
+        table: Table,
+        from: &[u8],
+        end: Option<&[u8]>,
+    ) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let frozen = self.frozen.as_ref().map(|frozen| frozen.range(table, from, end));
+        let lower = frozen.into_iter().flatten().peekable();
+        MemtableMerge { upper: self.active.range(table, from, end).peekable(), lower }
+    }
+
     fn scan_rows(
         &self,
         (table, access): (Table, RowAccess),
@@ -162,10 +192,7 @@ impl MergedTables {
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
-        let frozen = self.frozen.as_ref().map(|frozen| frozen.range(table, from, end));
-        let lower = frozen.into_iter().flatten().peekable();
-        let mut merged =
-            MemtableMerge { upper: self.active.range(table, from, end).peekable(), lower }.peekable();
+        let mut merged = self.memtable_rows(table, from, end).peekable();
         let flow = self.disk.tables().scan((table, access), from, end, &mut |key, value| {
             while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
                 if let Some(row) = row

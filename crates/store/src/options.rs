@@ -5,6 +5,8 @@ use std::time::Duration;
 use orlog_journal::DurablePosition;
 use orlog_model::SlotAssigner;
 
+use crate::index::VariableReader;
+
 /// Options of a store. [`Options::default`] is suitable for a shard on a server.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -29,6 +31,8 @@ pub struct Options {
     /// Commit that an existing store must contain; `None` if the store may be new. Not used by a store that
     /// follows a log.
     pub expected: Option<DurablePosition>,
+    /// Reader of the variables that [`crate::Reader::declare_indexes`] names. By default it finds none.
+    pub variables: VariableReader,
     /// Whether a store that lost durable commits is opened without them.
     pub accept_data_loss: bool,
 }
@@ -55,6 +59,7 @@ impl Default for Options {
             memtable_max_age: Duration::from_secs(5),
             journal_segment_bytes: 64 << 20,
             expected: None,
+            variables: |_, names| vec![None; names.len()],
             accept_data_loss: false,
         }
     }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    Change, CheckpointKey, Commit, DedupeKey, HistoryEntry, InstanceKey, OutboxKey, Status, StreamPosition,
+    Change, CheckpointKey, Commit, DedupeKey, HistoryEntry, InstanceKey, Name, OutboxKey, SagaName, Status, StreamPosition,
     TenantId, Timer, Timestamp, WorkItem,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::samples::{apply, at, dedupe_key, instance, key, record, small, timer, work};
-use crate::{InstanceQuery, Options, Reader, Writer, open};
+use crate::{IndexedValue, InstanceQuery, Options, Reader, SweepCursor, VariableCondition, Writer, open};
 
 /// Dedupe window, short enough that events are purged within a run.
 const WINDOW: i64 = 10;
@@ -46,6 +46,10 @@ enum Step {
         later: u8,
     },
     Flush,
+    /// Declares or removes the index of the variable `step`; the background thread builds it meanwhile.
+    Declare {
+        indexed: bool,
+    },
     Restart,
     Recover,
 }
@@ -70,6 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..6u8).prop_map(|instance| Step::PurgeInstance { instance }),
         6 => (0..4u8).prop_map(|later| Step::Commit { later }),
         2 => Just(Step::Flush),
+        1 => any::<bool>().prop_map(|indexed| Step::Declare { indexed }),
         1 => Just(Step::Restart),
         1 => Just(Step::Recover),
     ]
@@ -108,9 +113,11 @@ impl Model {
         match step {
             Step::Transition { instance: number, destination: to, arm, disarm, complete: settle, status } => {
                 let key = name(*number);
-                let version = self.instances.get(&key).map_or(0, |(version, _)| *version) + 1;
+                let before = self.instances.get(&key).copied();
+                let version = before.map_or(0, |(version, _)| version) + 1;
                 let status = Status::ALL[*status];
                 let commit = Commit {
+                    before: before.map(|(version, status)| Arc::new(instance(version, status))),
                     instance: Some(Arc::new(instance(version, status))),
                     work: vec![work(&key, &destination(*to), u128::from(version))],
                     arm: arm.map(|due| timer(i64::from(due), version)).into_iter().collect(),
@@ -138,7 +145,7 @@ impl Model {
                 vec![Change::PurgeDedupe { before: self.now }]
             }
             Step::PurgeInstance { instance } => self.purge_instance(&name(*instance)).into_iter().collect(),
-            Step::Commit { .. } | Step::Flush | Step::Restart | Step::Recover => vec![],
+            Step::Commit { .. } | Step::Flush | Step::Declare { .. } | Step::Restart | Step::Recover => vec![],
         }
     }
 
@@ -223,13 +230,65 @@ impl Model {
                 *counts.entry((key.saga.clone(), *status)).or_insert(0) += 1;
             }
             assert_eq!(reader.count(&tenant).unwrap(), counts);
-            let query = InstanceQuery { tenant, ..InstanceQuery::default() };
+            let query = InstanceQuery { tenant: tenant.clone(), ..InstanceQuery::default() };
             assert_eq!(
                 reader.instances(&query).unwrap().items.len() as u64,
-                counts.into_values().sum::<u64>()
+                counts.values().sum::<u64>()
             );
+            for statuses in [vec![Status::Failed], vec![Status::Stuck, Status::Running]] {
+                let with_status = self.having(&tenant, |_, status| statuses.contains(&status));
+                let query = InstanceQuery { limit: 2, statuses, ..query.clone() };
+                assert_eq!(all_pages(reader, query), with_status);
+            }
+            self.compare_variable(reader, &tenant);
+            let listed = reader.count_instances(&tenant).unwrap();
+            let live = |status| matches!(status, Status::Running | Status::Compensating);
+            let versions: Vec<_> =
+                listed.longest_unchanged.iter().map(|unchanged| unchanged.since.as_millis()).collect();
+            assert!(versions.is_sorted());
+            let unchanged = listed.longest_unchanged.into_iter().map(|unchanged| unchanged.key).collect();
+            assert_eq!((listed.complete, self.having(&tenant, |_, status| live(status))), (true, unchanged));
         }
     }
+
+    /// Compares queries by the indexed variable `step`, which is the version.
+    fn compare_variable(&self, reader: &Reader, tenant: &TenantId) {
+        let (saga, name) = (SagaName::new("order").unwrap(), Name::new("step").unwrap());
+        if !reader.is_indexed(&saga, &name).unwrap() {
+            return;
+        }
+        for (lower, upper) in [(2, 2), (2, 4)] {
+            let value = |number: u32| Some(IndexedValue::Number(f64::from(number)));
+            let condition =
+                VariableCondition { name: name.clone(), lower: value(lower), upper: value(upper) };
+            let query = InstanceQuery {
+                tenant: tenant.clone(),
+                saga: Some(saga.clone()),
+                variable: Some(condition),
+                limit: 2,
+                ..InstanceQuery::default()
+            };
+            let expected =
+                self.having(tenant, |version, _| (u64::from(lower)..=u64::from(upper)).contains(&version));
+            assert_eq!(all_pages(reader, query), expected);
+        }
+    }
+
+    fn having(&self, tenant: &TenantId, is_match: impl Fn(u64, Status) -> bool) -> BTreeSet<InstanceKey> {
+        let of_tenant = self.instances.iter().filter(|(key, _)| key.tenant == *tenant);
+        let matching = of_tenant.filter(|(_, (version, status))| is_match(*version, *status));
+        matching.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Compares the ended instances that a sweep finds, after a flush.
+    fn compare_ended(&self, reader: &Reader) {
+        let page = reader.sweep_ended(&SweepCursor::default(), (99, 99), |_, _| Some(at(3))).unwrap();
+        let expected = self.instances.iter().filter(|(_, (version, status))| *version < 3 && status.is_final());
+        let expected: BTreeMap<_, _> =
+            expected.map(|(key, (version, _))| (key.clone(), *version)).collect();
+        assert_eq!(page.found.into_iter().collect::<BTreeMap<_, _>>(), expected);
+    }
+
 
     fn compare_instance(&self, reader: &Reader, key: &InstanceKey) {
         let read = reader.instance(key).unwrap().map(|instance| (instance.version, instance.status));
@@ -248,6 +307,25 @@ impl Model {
     }
 }
 
+/// Returns the instances of all pages of a query.
+fn all_pages(reader: &Reader, mut query: InstanceQuery) -> BTreeSet<InstanceKey> {
+    let mut found = BTreeSet::new();
+    loop {
+        let page = reader.instances(&query).unwrap();
+        assert!(page.items.into_iter().all(|item| found.insert(item.key)), "an instance was found twice");
+        query.cursor = page.next;
+        if query.cursor.is_none() {
+            return found;
+        }
+    }
+}
+
+/// Returns the variable `step` of a state.
+fn variables(state: &[u8], names: &[&str]) -> Vec<Option<IndexedValue>> {
+    let state: serde_json::Value = serde_json::from_slice(state).unwrap();
+    names.iter().map(|name| state[*name].as_f64().map(IndexedValue::Number)).collect()
+}
+
 /// Store that can be closed and reopened.
 struct StoreFixture {
     dir: tempfile::TempDir,
@@ -258,7 +336,7 @@ impl StoreFixture {
     fn options() -> Options {
         let dedupe_window = Duration::from_millis(WINDOW.unsigned_abs());
         // So small that some commits trigger a flush.
-        Options { dedupe_window, memtable_bytes: 6 << 10, journal_segment_bytes: 8 << 10, ..small() }
+        Options { dedupe_window, memtable_bytes: 6 << 10, journal_segment_bytes: 8 << 10, variables, ..small() }
     }
 
     fn restart(&mut self) {
@@ -280,7 +358,17 @@ impl StoreFixture {
                     model.compare(reader);
                     model.now = model.now.saturating_add(Duration::from_millis((*later).into()));
                 }
-                Step::Flush => writer.flush().unwrap(),
+                Step::Flush => {
+                    writer.flush().unwrap();
+                    if group.is_empty() {
+                        model.compare_ended(reader);
+                    }
+                }
+                Step::Declare { indexed } => {
+                    let saga = SagaName::new("order").unwrap();
+                    let names = indexed.then(|| Name::new("step").unwrap()).into_iter().collect();
+                    reader.declare_indexes(&[(saga, names)]).unwrap();
+                }
                 Step::Recover => writer.recover().unwrap(),
                 Step::Restart => self.restart(),
                 _ => {}

@@ -4,6 +4,7 @@ pub(crate) mod attention;
 pub(crate) mod counts;
 pub(crate) mod dedupe;
 pub(crate) mod downtime;
+pub(crate) mod indexed;
 pub(crate) mod inspect;
 pub(crate) mod query;
 pub(crate) mod reader;

@@ -106,7 +106,9 @@ pub(crate) fn dedupe_key(version: u64) -> DedupeKey {
 
 /// Returns a complete transition: snapshot, history entry, dedupe key, one work item.
 pub(crate) fn transition(key: &InstanceKey, version: u64) -> Commit {
+    let before = (version > 1).then(|| Arc::new(instance(version - 1, Status::Running)));
     Commit {
+        before,
         instance: Some(Arc::new(instance(version, Status::Running))),
         work: vec![work(key, "payments.charge", u128::from(version))],
         dedupe_key: Some(dedupe_key(version)),

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::encoding::keys::KeyEncoder;
 use crate::encoding::record::StoreState;
 use crate::error::Error;
+use crate::index::VariableReader;
 use crate::lock::lock;
 use crate::merged::MergedTables;
 use crate::options::Options;
@@ -27,6 +28,7 @@ use crate::table::Table;
 pub(crate) struct Shared {
     pub(crate) keys: KeyEncoder,
     pub(crate) feed_enabled: bool,
+    pub(crate) variables: VariableReader,
     pub(crate) memtable_bytes: usize,
     pub(crate) memtable_max_age: Duration,
     pub(crate) flushing: Mutex<()>,
@@ -56,6 +58,7 @@ impl Shared {
         Self {
             keys: KeyEncoder::new(options.slots, window),
             feed_enabled: options.feed,
+            variables: options.variables,
             memtable_bytes: options.memtable_bytes,
             memtable_max_age: options.memtable_max_age,
             flushing: Mutex::new(()),

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use orlog_journal::{DurablePosition, Journal, Syncer};
+use orlog_model::{Name, SagaName};
 
 use crate::encoding::record::StoreState;
 use crate::encoding::value;
 use crate::error::Error;
+use crate::index::{IndexChanges, Indexes, VariableReader};
 use crate::lock::lock;
 use crate::mdbx::Mdbx;
 use crate::memtable::Memtable;
@@ -25,7 +27,9 @@ use crate::table::Table;
 use crate::tables::Tables;
 
 /// Store format that this release reads and writes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+/// Earlier format that this release upgrades when it opens a store.
+const UPGRADED_FORMAT: u32 = 2;
 
 /// Segment size of the journal of a copy.
 const COPIED_SEGMENT_BYTES: u64 = 64 << 10;
@@ -35,6 +39,7 @@ pub(crate) const FORMAT_KEY: &[u8] = b"format";
 pub(crate) const IDENTITY_KEY: &[u8] = b"identity";
 pub(crate) const STATE_KEY: &[u8] = b"heads";
 const WINDOW_KEY: &[u8] = b"window";
+const INDEXES_KEY: &[u8] = b"indexes";
 /// Key of the [`LogPosition`] of the tables of a replicated store.
 pub(crate) const LOG_POSITION_KEY: &[u8] = b"log";
 
@@ -44,6 +49,8 @@ pub(crate) struct StoreDir {
     tables: Box<dyn Tables>,
     journal: Option<LocalJournal>,
     about: StoreMetadata,
+    indexes: Mutex<Arc<Indexes>>,
+    variables: VariableReader,
 }
 
 /// Journal of a store without replication.
@@ -63,16 +70,16 @@ impl StoreDir {
     ) -> Result<Arc<Self>, Error> {
         presence::admit(dir, options)?;
         let (tables, about) = open_tables(dir, options, (identity(), None))?;
-        if about.location.is_some() {
+        if about.0.location.is_some() {
             let reason =
                 "it follows a log in JetStream and lacks the unflushed commits; open it with replication";
             return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
         }
         let journal =
-            presence::open_journal(dir, options, (about.identity, about.store_state.position), device)?;
+            presence::open_journal(dir, options, (about.0.identity, about.0.store_state.position), device)?;
         let (syncer, log) = (journal.syncer(), journal.reader());
         let journal = Some(LocalJournal { journal: Mutex::new(journal), syncer, log });
-        Ok(Arc::new(Self { tables, journal, about }))
+        Ok(Self::new(tables, journal, about, options))
     }
 
     /// Opens the directory of a replicated store, or creates one that follows the log with this identity
@@ -80,11 +87,21 @@ impl StoreDir {
     pub(crate) fn open_replicated(dir: &Path, options: &Options, log: [u8; 16]) -> Result<Arc<Self>, Error> {
         let start = LogPosition { log, position: 0, number: 0, epoch: 0, writer: 0 };
         let (tables, about) = open_tables(dir, options, (identity(), Some(start)))?;
-        if about.location.is_none() {
+        if about.0.location.is_none() {
             let reason = "it was created without replication; move it away, or open it without replication";
             return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
         }
-        Ok(Arc::new(Self { tables, journal: None, about }))
+        Ok(Self::new(tables, None, about, options))
+    }
+
+    fn new(
+        tables: Box<dyn Tables>,
+        journal: Option<LocalJournal>,
+        (about, indexes): (StoreMetadata, Indexes),
+        options: &Options,
+    ) -> Arc<Self> {
+        let indexes = Mutex::new(Arc::new(indexes));
+        Arc::new(Self { tables, journal, about, indexes, variables: options.variables })
     }
 
     /// Creates a store in memory.
@@ -92,7 +109,7 @@ impl StoreDir {
     pub(crate) fn in_memory(options: &Options) -> Result<Arc<Self>, Error> {
         let tables = crate::memory::MemoryTables::default();
         let about = StoreMetadata::make(&tables, options, (identity(), None))?;
-        Ok(Arc::new(Self { tables: Box::new(tables), journal: None, about }))
+        Ok(Self::new(Box::new(tables), None, about, options))
     }
 
     /// Creates the tables of a store with this identity in the directory `dir`, without a journal.
@@ -102,7 +119,7 @@ impl StoreDir {
         identity: [u8; 16],
     ) -> Result<Arc<Self>, Error> {
         let (tables, about) = open_tables(dir, options, (identity, None))?;
-        Ok(Arc::new(Self { tables, journal: None, about }))
+        Ok(Self::new(tables, None, about, options))
     }
 
     /// Passes the journal records after `position`, with their positions, to `apply`.
@@ -168,7 +185,36 @@ impl StoreDir {
         let location = self.log_position().map(|start| encoded(&start.at(position)));
         let mut meta = vec![(STATE_KEY, store_state.as_slice())];
         meta.extend(location.as_ref().map(|location| (LOG_POSITION_KEY, location.as_slice())));
-        self.tables.write(Some(memtable), &meta)
+        let changes = self.indexes().changes(&*self.tables, memtable, self.variables)?;
+        self.tables.write(Some(memtable), &changes, &meta)
+    }
+
+    /// Returns the indexes.
+    pub(crate) fn indexes(&self) -> Arc<Indexes> {
+        Arc::clone(&lock(&self.indexes))
+    }
+
+    /// Declares all indexed variables. Neither a flush nor another change of the indexes may run meanwhile.
+    pub(crate) fn declare_indexes(&self, variables: &[(SagaName, Vec<Name>)]) -> Result<(), Error> {
+        match self.indexes().declare(variables) {
+            Some(next) => self.change_indexes(next, &Vec::new()),
+            None => Ok(()),
+        }
+    }
+
+    /// Builds or removes a part of an index. Neither a flush nor another change of the indexes may run
+    /// meanwhile.
+    pub(crate) fn advance_indexes(&self) -> Result<(), Error> {
+        match self.indexes().advance(&*self.tables, self.variables)? {
+            Some((next, changes)) => self.change_indexes(next, &changes),
+            None => Ok(()),
+        }
+    }
+
+    fn change_indexes(&self, next: Indexes, changes: &IndexChanges) -> Result<(), Error> {
+        self.tables.write(None, changes, &[(INDEXES_KEY, &encoded(&next))])?;
+        *lock(&self.indexes) = Arc::new(next);
+        Ok(())
     }
 
     /// Copies the tables on disk, without unflushed commits, into a new file. Returns the position of the
@@ -235,7 +281,7 @@ fn open_tables(
     dir: &Path,
     options: &Options,
     new: ([u8; 16], Option<LogPosition>),
-) -> Result<(Box<dyn Tables>, StoreMetadata), Error> {
+) -> Result<(Box<dyn Tables>, (StoreMetadata, Indexes)), Error> {
     let dir = made(&dir.join("tables"))?;
     let mut found = None;
     let tables = Mdbx::open(&dir, options.max_bytes, FORMAT_KEY, |row| {
@@ -244,7 +290,7 @@ fn open_tables(
     })?;
     let about = match found {
         None => StoreMetadata::make(&tables, options, new)?,
-        Some(_) => StoreMetadata::read(&tables, options)?,
+        Some(format) => StoreMetadata::read(&tables, options, format)?,
     };
     Ok((Box::new(tables), about))
 }
@@ -265,7 +311,7 @@ pub(crate) fn check_format(row: Option<&[u8]>, path: &Path) -> Result<Option<u32
         found if found > FORMAT => {
             Err(Error::NewerFormat { path: path.to_owned(), found, supported: FORMAT })
         }
-        FORMAT => Ok(Some(FORMAT)),
+        found @ (FORMAT | UPGRADED_FORMAT) => Ok(Some(found)),
         found => {
             let reason = format!(
                 "it has store format {found} of a development release, which this release cannot read; move it away"
@@ -289,23 +335,29 @@ impl StoreMetadata {
         tables: &dyn Tables,
         options: &Options,
         (identity, start): ([u8; 16], Option<LogPosition>),
-    ) -> Result<Self, Error> {
+    ) -> Result<(Self, Indexes), Error> {
         let window_millis = u64::try_from(options.dedupe_window.as_millis()).unwrap_or(u64::MAX);
         let about =
             Self { identity, store_state: StoreState::NONE, window: options.dedupe_window, location: start };
+        let indexes = Indexes::new_store();
         let mut rows = vec![
             (FORMAT_KEY, FORMAT.to_be_bytes().to_vec()),
             (IDENTITY_KEY, encoded(&about.identity)),
             (STATE_KEY, encoded(&about.store_state)),
             (WINDOW_KEY, encoded(&window_millis)),
+            (INDEXES_KEY, encoded(&indexes)),
         ];
         rows.extend(start.map(|start| (LOG_POSITION_KEY, encoded(&start))));
         let rows: Vec<_> = rows.iter().map(|(key, row)| (*key, row.as_slice())).collect();
-        tables.write(None, &rows)?;
-        Ok(about)
+        tables.write(None, &Vec::new(), &rows)?;
+        Ok((about, indexes))
     }
 
-    fn read(tables: &dyn Tables, options: &Options) -> Result<Self, Error> {
+    fn read(tables: &dyn Tables, options: &Options, format: u32) -> Result<(Self, Indexes), Error> {
+        if format == UPGRADED_FORMAT {
+            let (format, indexes) = (FORMAT.to_be_bytes(), encoded(&Indexes::older_store()));
+            tables.write(None, &Vec::new(), &[(FORMAT_KEY, &format), (INDEXES_KEY, &indexes)])?;
+        }
         let window = Duration::from_millis(row(tables, WINDOW_KEY)?);
         if window.as_millis() != options.dedupe_window.as_millis() {
             tracing::warn!(
@@ -318,7 +370,7 @@ impl StoreMetadata {
             tables.row(Table::Meta, LOG_POSITION_KEY, |bytes| value::decode(Table::Meta, bytes))?;
         let (identity, store_state, location) =
             (row(tables, IDENTITY_KEY)?, row(tables, STATE_KEY)?, location.transpose()?);
-        Ok(Self { identity, store_state, window, location })
+        Ok((Self { identity, store_state, window, location }, row(tables, INDEXES_KEY)?))
     }
 }
 
@@ -353,7 +405,7 @@ mod tests {
     #[test]
     fn newer_format_is_rejected_with_both_versions() {
         let error = check_format(Some(&7u32.to_be_bytes()), Path::new("/data/tables")).unwrap_err();
-        let text = "/data/tables has store format 7, this release supports up to 2; upgrade orlog";
+        let text = "/data/tables has store format 7, this release supports up to 3; upgrade orlog";
         assert_eq!(error.to_string(), text);
         assert_eq!(check_format(None, Path::new("/data")).unwrap(), None);
     }

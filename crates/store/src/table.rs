@@ -17,6 +17,8 @@ pub const TABLES: &[&str] = &[
     "dead_letter_outbox",
     "attention",
     "feed",
+    "index",
+    "count",
 ];
 
 /// Table. Journal records contain the numbers, so they never change.
@@ -53,11 +55,16 @@ pub(crate) enum Table {
     Attention = 13,
     /// (position, part) → visible rows that a commit changed.
     Feed = 14,
+    /// (index, fields of the index, instance) → nothing. Derived from the instances by each flush, so no
+    /// journal record contains it.
+    Index = 15,
+    /// (tenant, saga, definition version, hash, status, paused) → number of instances.
+    Count = 16,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub(crate) const ALL: [Table; 15] = [
+    pub(crate) const ALL: [Table; 17] = [
         Table::Instance,
         Table::History,
         Table::Outbox,
@@ -73,6 +80,8 @@ impl Table {
         Table::DeadLetterOutbox,
         Table::Attention,
         Table::Feed,
+        Table::Index,
+        Table::Count,
     ];
 
     /// Returns the table with this number.
@@ -111,8 +120,8 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::from_number(table as u8), Some(table));
         }
-        assert_eq!(Table::from_number(15), None);
+        assert_eq!(Table::from_number(17), None);
         assert_eq!(Table::ALL.len(), TABLES.len());
-        assert_eq!((Table::Outbox.name(), Table::Feed.name()), ("outbox", "feed"));
+        assert_eq!((Table::Outbox.name(), Table::Count.name()), ("outbox", "count"));
     }
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use crate::encoding::range::RowVisitor;
 use crate::error::Error;
+use crate::index::IndexChanges;
 use crate::memtable::Memtable;
 use crate::stats::{PageStats, TableStats};
 use crate::table::Table;
@@ -33,8 +34,14 @@ pub(crate) trait Tables: fmt::Debug + Send + Sync {
         visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error>;
 
-    /// Writes the rows and tombstones of a memtable, in key order, and rows of the table `meta`.
-    fn write(&self, memtable: Option<&Memtable>, meta: &[(&[u8], &[u8])]) -> Result<(), Error>;
+    /// Writes the rows and tombstones of a memtable, changes of the table `index`, and rows of the table
+    /// `meta`, each in key order.
+    fn write(
+        &self,
+        memtable: Option<&Memtable>,
+        index: &IndexChanges,
+        meta: &[(&[u8], &[u8])],
+    ) -> Result<(), Error>;
 
     /// Returns a snapshot of the current state, unaffected by later writes. While it exists, the space of
     /// replaced rows is not reused.

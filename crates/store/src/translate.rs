@@ -11,6 +11,7 @@ use orlog_model::{
 };
 use serde::Serialize;
 
+use crate::counts::{COUNTED, CountChanges};
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::range::KeyRange;
 use crate::encoding::record::{KeyPresence, RecordWriter, StoreState};
@@ -50,6 +51,7 @@ struct ChangeTranslator<'a> {
     /// Last feed row that this group deletes.
     trimmed: Option<FeedOffset>,
     purge: Option<DedupePurge>,
+    counts: CountChanges,
 }
 
 /// Result of a translation.
@@ -89,6 +91,7 @@ pub(crate) fn translate(
         feeding,
         trimmed: None,
         purge,
+        counts: CountChanges::default(),
     };
     for change in group {
         translation.change(change)?;
@@ -103,7 +106,8 @@ pub(crate) fn translate(
     } else {
         PURGED_PER_CHANGE * group.len()
     };
-    let ChangeTranslator { store_state, record, trimmed, purge, .. } = translation;
+    let ChangeTranslator { store_state, record, trimmed, purge, counts, .. } = translation;
+    counts.write(tables, record)?;
     let (purged, purge) = purge.map_or(Ok((0, None)), |purge| purge.run(tables, record, share))?;
     feeding.write_group((tables, &store_state), trimmed, record)?;
     Ok(Translation { store_state, purge, purged })
@@ -132,7 +136,10 @@ impl<'a> ChangeTranslator<'a> {
                 Ok(())
             }
             Change::PurgeInstance { key, version } => {
-                purge::purge_instance(self.tables, self.record, &self.keys.instance(key), *version)
+                let row = self.keys.instance(key);
+                let purged = purge::purge_instance(self.tables, self.record, &row, *version)?;
+                self.counts.note(key, purged.as_ref(), None);
+                Ok(())
             }
             Change::DropInstance { key } => self.drop_instance(key),
             Change::PurgeTasks { instance, tasks } => {
@@ -147,7 +154,10 @@ impl<'a> ChangeTranslator<'a> {
         if let Some(instance) = &commit.instance {
             let row = self.keys.instance(key);
             self.put(Table::Instance, &row, &**instance)?;
-            self.attention(commit.before, StatusSnapshot::from_instance(instance), commit.at, &row)?;
+            let before = commit.before.as_deref();
+            self.counts.note(key, before, Some(instance));
+            let before = before.map(StatusSnapshot::from_instance);
+            self.attention(before, StatusSnapshot::from_instance(instance), commit.at, &row)?;
         }
         if let Some(history) = &commit.history {
             let row = self.keys.history(key, history.version);
@@ -191,10 +201,12 @@ impl<'a> ChangeTranslator<'a> {
             // Repairs the instance. Its timers are unknown; they are stale, or armed again below.
             Err(error) if error.is_damage() => {
                 self.record.delete(Table::Attention, &row)?;
+                self.uncounted()?;
                 None
             }
             stored => stored?,
         };
+        self.counts.note(key, stored.as_ref(), Some(instance));
         for timer in stored.iter().flat_map(|instance| &instance.timers) {
             self.record.delete(Table::Timer, &self.keys.timer(key, &row_of(timer)))?;
         }
@@ -327,7 +339,13 @@ impl<'a> ChangeTranslator<'a> {
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
         self.delete_range(Table::BufferedInput, &KeyRange::of_prefix(row.clone()))?;
         self.record.delete(Table::Attention, &row)?;
+        self.uncounted()?;
         self.record.delete(Table::Instance, &row)
+    }
+
+    /// Makes the next opening count all instances: the status of an unreadable one is unknown.
+    fn uncounted(&mut self) -> Result<(), Error> {
+        self.record.delete(Table::Meta, COUNTED)
     }
 
     fn trim_feed(&mut self, before: Timestamp, retained_commits: u64) -> Result<(), Error> {

@@ -109,7 +109,9 @@ pub fn open_replicated(
 #[must_use]
 pub fn open_in_memory(options: Options) -> (Writer, Reader) {
     let disk = StoreDir::in_memory(&options).expect("tables in memory do not fail");
-    Writer::new(Arc::new(Shared::new(MergedTables::new(disk), options, None)), None)
+    let mut tables = MergedTables::new(disk);
+    tables.count_if_needed().expect("tables in memory do not fail");
+    Writer::new(Arc::new(Shared::new(tables, options, None)), None)
 }
 
 impl Writer {
@@ -269,6 +271,15 @@ impl StoreHome {
     }
 
     fn open(&self, meter: Option<&Arc<LogMetrics>>) -> Result<(MergedTables, Option<LogWriter>), Error> {
+        let (mut tables, replica) = self.open_tables(meter)?;
+        tables.count_if_needed()?;
+        Ok((tables, replica))
+    }
+
+    fn open_tables(
+        &self,
+        meter: Option<&Arc<LogMetrics>>,
+    ) -> Result<(MergedTables, Option<LogWriter>), Error> {
         match (&self.source, meter) {
             (DurableSource::Log(replication), Some(meter)) => {
                 let (tables, replica) = replication.take_over(&self.dir, &self.options, meter)?;

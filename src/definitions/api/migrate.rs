@@ -164,7 +164,8 @@ fn concerned(
     let query =
         InstanceQuery { tenant, saga, statuses, cursor, limit, scan_limit, ..InstanceQuery::default() };
     let page = find(app, query, shard)?;
-    let instances = page.items.into_iter().filter(|(_, instance)| is_concerned(instance)).collect();
+    let instances = page.items.into_iter().map(|found| (found.key, found.instance));
+    let instances = instances.filter(|(_, instance)| is_concerned(instance)).collect();
     Ok(MigrationBatch { to, instances, next: page.next })
 }
 

@@ -95,9 +95,7 @@ struct OverviewCounts {
     at: String,
     /// Duration of the count in milliseconds.
     duration_ms: u64,
-    /// Number of scanned instances.
-    scanned: u64,
-    /// All instances were scanned; otherwise every count is a lower bound.
+    /// The counts of instances are exact; after an unreadable instance was deleted they are not, until the next start.
     complete: bool,
     instances: Vec<InstanceGroupView>,
     /// Stuck instances, the longest stuck first; at most 20.
@@ -230,7 +228,6 @@ impl OverviewCounts {
         Self {
             at: at.to_string(),
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            scanned: instance_counts.scanned,
             complete: instance_counts.complete,
             instances: instance_counts
                 .groups

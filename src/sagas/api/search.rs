@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use orlog_model::{Instance, InstanceKey, Timestamp};
 use orlog_program::{Filter, FilterEvalError};
-use orlog_store::{InstanceQuery, Reader};
+use orlog_store::{FoundInstance, InstanceQuery};
 use serde_json::{Map, Value, json};
 
 use super::view::{
@@ -97,12 +97,12 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
             query.scan_limit = CHUNK.min(scan_limit - sifted.scanned);
             let chunk = reader.instances(&query)?;
             sifted.scanned += chunk.scanned;
-            for (key, instance) in chunk.items {
-                let (holds, cost) = sieve.holds(&key, &instance)?;
+            for found in chunk.items {
+                let (holds, cost) = sieve.holds(&found.key, &found.instance)?;
                 units += u64::from(cost);
-                let here = is_over(units).then(|| format!("{index}.{}", reader.cursor(&key)));
+                let here = is_over(units).then(|| format!("{index}.{}", found.cursor()));
                 match holds {
-                    Ok(true) => take(&mut sifted, (index, &reader), limit, (key, instance)),
+                    Ok(true) => take(&mut sifted, index, limit, found),
                     Ok(false) => {}
                     Err(reason) => {
                         sifted.filter_errors.0 += 1;
@@ -127,16 +127,16 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
 
 fn take(
     sifted: &mut SearchResult,
-    (shard, reader): (u16, &Reader),
+    shard: u16,
     limit: usize,
-    found: (InstanceKey, Instance),
+    found: FoundInstance,
 ) {
     sifted.count.0 += 1;
     if sifted.items.len() < limit {
         if sifted.items.len() + 1 == limit {
-            sifted.next = Some(format!("{shard}.{}", reader.cursor(&found.0)));
+            sifted.next = Some(format!("{shard}.{}", found.cursor()));
         }
-        sifted.items.push(found);
+        sifted.items.push((found.key, found.instance));
     }
 }
 

@@ -233,7 +233,7 @@ fn purge_scans_a_million_instances() {
             (std::time::Instant::now(), Some(SweepCursor::default()), Duration::ZERO);
         while let Some(at) = from {
             let one = std::time::Instant::now();
-            from = reader.sweep_instances(&at, (64, 2048), |_, _| false).unwrap().next;
+            from = reader.sweep_ended(&at, (64, 2048), |_, _| None).unwrap().next;
             longest = longest.max(one.elapsed());
         }
         println!("{round}: gone through in {:?}, the longest go {longest:?}", started.elapsed());
@@ -241,8 +241,7 @@ fn purge_scans_a_million_instances() {
     let (started, mut from, mut took, mut purged) =
         (std::time::Instant::now(), Some(SweepCursor::default()), Vec::new(), 0);
     while let Some(cursor) = from {
-        let stretch =
-            reader.sweep_instances(&cursor, (64, 2048), |_, instance| instance.is_finished()).unwrap();
+        let stretch = reader.sweep_ended(&cursor, (64, 2048), |_, _| Some(Timestamp::MAX)).unwrap();
         purged += stretch.found.len();
         let changes = stretch.found.into_iter().map(|(key, version)| Change::PurgeInstance { key, version });
         let one = std::time::Instant::now();

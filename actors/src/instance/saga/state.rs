@@ -10,7 +10,7 @@ use std::time::Instant;
 use orlog_engine::{BufferedInputRef, MAX_EARLY_INPUTS};
 use orlog_model::{
     Change, Clock, Commit, DeadLetterOriginal, DedupeKey, Input, Instance, InstanceKey, Status,
-    StatusSnapshot, TraceParent,
+    TraceParent,
 };
 use orlog_store::{Error as StoreError, Reader};
 
@@ -217,7 +217,7 @@ impl State {
     }
 
     pub(super) fn update_buffered(&mut self, commit: &mut Commit) {
-        commit.before = self.instance.as_deref().map(StatusSnapshot::from_instance);
+        commit.before.clone_from(&self.instance);
         match commit.buffer.as_deref() {
             Some(Input::Early(early)) => {
                 self.own.metrics.inputs_buffered.inc();

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use orlog_model::{Instance, Status, StatusSnapshot, TenantId};
+use orlog_model::{Instance, Status, TenantId};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
@@ -43,8 +43,8 @@ pub(crate) struct TenantCounters {
 }
 
 impl TenantCounters {
-    /// Counts a transition between two status snapshots; `before` is `None` for the first transition.
-    pub(crate) fn count(&self, before: Option<StatusSnapshot>, after: &Instance) {
+    /// Counts a transition between two snapshots; `before` is `None` for the first transition.
+    pub(crate) fn count(&self, before: Option<&Instance>, after: &Instance) {
         self.transitions.inc();
         if after.version == 1 {
             self.started.inc();

@@ -43,6 +43,14 @@ pub(super) struct State {
     pub(super) extra: Option<Box<OptionalState>>,
 }
 
+/// Returns the values of variables in the stored state of a definition in YAML or of the builder; `None` for each
+/// that is missing, and for all if another program wrote the state.
+#[must_use]
+pub fn stored_variables(state: &[u8], names: &[&str]) -> Vec<Option<Value>> {
+    let mut variables = State::variables(state).unwrap_or_default();
+    names.iter().map(|name| variables.remove(*name)).collect()
+}
+
 /// Flags that are never cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -145,6 +153,15 @@ impl State {
                 Err(ProgramError::InvalidState(format!("the state refers to {at:?}, which does not exist")))
             }
             None => Ok(state),
+        }
+    }
+
+    /// Returns the variables of a stored state of any definition.
+    fn variables(bytes: &[u8]) -> Option<Map<String, Value>> {
+        match bytes.get(1) {
+            Some(1) => rmp_serde::from_slice::<Format1>(bytes).ok().map(|state| state.vars),
+            Some(&FORMAT) => rmp_serde::from_slice::<Self>(bytes).ok().map(|state| state.vars),
+            _ => None,
         }
     }
 

@@ -25,14 +25,23 @@ impl KeyWriter {
 
     /// Appends text with its terminator.
     pub(crate) fn text(self, text: &str) -> Self {
-        let mut key = self.open_text(text);
+        self.bytes(text.as_bytes())
+    }
+
+    /// Appends text without its terminator: the prefix of all keys whose text starts with it.
+    pub(crate) fn open_text(self, text: &str) -> Self {
+        self.escaped(text.as_bytes())
+    }
+
+    /// Appends bytes like text, with a terminator.
+    pub(crate) fn bytes(self, bytes: &[u8]) -> Self {
+        let mut key = self.escaped(bytes);
         key.0.extend_from_slice(&[0, 0]);
         key
     }
 
-    /// Appends text without its terminator: the prefix of all keys whose text starts with it.
-    pub(crate) fn open_text(mut self, text: &str) -> Self {
-        let mut parts = text.as_bytes().split(|byte| *byte == 0);
+    fn escaped(mut self, bytes: &[u8]) -> Self {
+        let mut parts = bytes.split(|byte| *byte == 0);
         self.0.extend_from_slice(parts.next().unwrap_or_default());
         for part in parts {
             self.0.extend_from_slice(&[0, 0xff]);
@@ -130,6 +139,12 @@ impl<'a> KeyReader<'a> {
             return Ok(text);
         }
         self.unescaped(bytes).map(Cow::Owned)
+    }
+
+    /// Skips the next text.
+    pub(crate) fn skip_text(&mut self) -> Result<(), Error> {
+        self.rest = &self.rest[self.end_of_text()? + 2..];
+        Ok(())
     }
 
     fn end_of_text(&self) -> Result<usize, Error> {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use orlog_model::count::{Operation, count};
-use serde::de::{DeserializeOwned, Visitor};
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
@@ -25,7 +25,7 @@ pub(crate) fn encode<T: Serialize>(buffer: &mut Vec<u8>, value: &T) {
 }
 
 /// Decodes a value of `table`.
-pub(crate) fn decode<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<T, Error> {
+pub(crate) fn decode<'de, T: Deserialize<'de>>(table: Table, bytes: &'de [u8]) -> Result<T, Error> {
     let corrupt =
         |reason: String| Error::Corrupt { location: format!("a value of table {}", table.name()), reason };
     if table == Table::Outbox {

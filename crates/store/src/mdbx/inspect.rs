@@ -5,7 +5,7 @@ use std::path::Path;
 
 use libmdbx::{Database, DatabaseOptions, Error as MdbxError, Mode, NoWriteMap, RO, Transaction};
 
-use super::{translated, verified};
+use super::{MAX_TABLES, translated, verified};
 use crate::error::Error;
 use crate::table::Table;
 
@@ -48,7 +48,7 @@ pub(crate) struct EnvironmentInfo {
 pub(crate) fn read_environment(path: &Path, keys: &[&[u8]]) -> Result<EnvironmentInfo, Error> {
     let read = || {
         let options = DatabaseOptions {
-            max_tables: Some(16),
+            max_tables: Some(MAX_TABLES),
             mode: Mode::ReadOnly,
             no_rdahead: true,
             ..DatabaseOptions::default()
@@ -77,7 +77,7 @@ pub(crate) fn read_environment(path: &Path, keys: &[&[u8]]) -> Result<Environmen
 /// most `limit` of them. Returns the number of rows. A damaged page can end the process with a signal.
 fn walk(path: &Path, mut limit: usize, report: &mut dyn FnMut(TableProblem)) -> Result<u64, Error> {
     let options =
-        DatabaseOptions { max_tables: Some(16), mode: Mode::ReadOnly, ..DatabaseOptions::default() };
+        DatabaseOptions { max_tables: Some(MAX_TABLES), mode: Mode::ReadOnly, ..DatabaseOptions::default() };
     let mut rows = 0;
     let walk = || {
         let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;

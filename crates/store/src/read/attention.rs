@@ -33,16 +33,17 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use orlog_model::{Change, Commit, Status};
+    use std::sync::Arc;
 
-    use super::*;
+    use orlog_model::{Change, Commit, Instance, Status};
+
     use crate::samples::{at, instance, key, small};
 
-    fn moved(before: Option<StatusSnapshot>, status: Status, paused: bool, millis: i64) -> Change {
+    fn moved(before: Option<Arc<Instance>>, status: Status, paused: bool, millis: i64) -> Change {
         let mut snapshot = instance(1, status);
         snapshot.paused = paused;
         let empty = Commit::empty(key("acme", "a"), at(millis));
-        Change::Apply(Box::new(Commit { instance: Some(std::sync::Arc::new(snapshot)), before, ..empty }))
+        Change::Apply(Box::new(Commit { instance: Some(Arc::new(snapshot)), before, ..empty }))
     }
 
     #[test]
@@ -51,8 +52,8 @@ mod tests {
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let mut before = None;
         let mut check = |status, paused, millis, expected: Option<(Status, bool, i64)>| {
-            writer.commit(&[moved(before, status, paused, millis)], at(millis)).unwrap();
-            before = Some(StatusSnapshot { status, paused });
+            writer.commit(&[moved(before.take(), status, paused, millis)], at(millis)).unwrap();
+            before = reader.instance(&key("acme", "a")).unwrap().map(Arc::new);
             writer.flush().unwrap();
             let listed = reader.attention(9).unwrap();
             let listed: Vec<_> =

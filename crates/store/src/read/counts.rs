@@ -1,28 +1,20 @@
-//! Counts of instances, and the longest unchanged instances.
-//!
-//! Reads every snapshot, but skips its state, waits and work: 1,000,000 rows take 1.5 s if they are in memory
-//! (measured with 100,000). Commits can proceed after every few hundred rows.
+//! Counts of instances, and the longest unchanged instances. Both are read from rows that are kept up to
+//! date, so their cost does not depend on the number of instances.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, BTreeSet};
 
-use orlog_model::{DefinitionRef, InstanceKey, SagaName, Status, TenantId, Timestamp};
-use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use orlog_model::{Instance, InstanceKey, SagaName, Status, TenantId, Timestamp};
 
-use crate::encoding::keys;
+use crate::counts::{COUNTED, of_tenant, read_count};
+use crate::encoding::index_keys::StatusClass;
 use crate::encoding::range::KeyRange;
-use crate::encoding::tuple::KeyReader;
-use crate::encoding::value::{decode, readable};
+use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
 /// Maximum number of unchanged instances that are listed.
 const NAMED: usize = 20;
-/// Number of snapshot fields between `paused` and `updated_at`.
-const SKIPPED: usize = 10;
 
 /// Instance counts of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,9 +25,10 @@ pub struct InstanceCounts {
     pub stuck: Vec<UnchangedInstance>,
     /// Running or compensating instances with the longest time since a change; at most twenty.
     pub longest_unchanged: Vec<UnchangedInstance>,
-    /// Number of scanned instances.
-    pub scanned: u64,
-    /// Whether every instance was scanned; otherwise the counts are lower bounds.
+    /// Number of instances.
+    pub total: u64,
+    /// Whether the counts are exact; after an unreadable instance was deleted they are not, until the store
+    /// is opened again.
     pub complete: bool,
 }
 
@@ -75,36 +68,20 @@ impl InstanceCounts {
         }
         self.stuck.extend(other.stuck);
         self.longest_unchanged.extend(other.longest_unchanged);
-        self.scanned += other.scanned;
+        self.total += other.total;
         self.complete &= other.complete;
         self.truncate(NAMED);
-    }
-
-    fn note(&mut self, key: InstanceKey, header: &SnapshotHeader) {
-        let SnapshotHeader { definition, status, paused, updated_at } = header;
-        let (status, paused) = (*status, *paused);
-        self.scanned += 1;
-        let group = CountKey {
-            saga: key.saga.clone(),
-            version: definition.version,
-            hash: definition.hash,
-            status,
-            paused,
-        };
-        *self.groups.entry(group).or_default() += 1;
-        if status.is_final() {
-            return;
-        }
-        let unchanged = if status == Status::Stuck { &mut self.stuck } else { &mut self.longest_unchanged };
-        unchanged.push(UnchangedInstance { key, status, paused, since: *updated_at });
-        if unchanged.len() > NAMED * 50 {
-            longest(unchanged, NAMED);
-        }
     }
 
     fn truncate(&mut self, named: usize) {
         longest(&mut self.stuck, named);
         longest(&mut self.longest_unchanged, named);
+    }
+}
+
+impl UnchangedInstance {
+    fn of((key, instance): (InstanceKey, Instance)) -> Self {
+        Self { key, status: instance.status, paused: instance.paused, since: instance.updated_at }
     }
 }
 
@@ -119,7 +96,7 @@ fn longest(unchanged: &mut Vec<UnchangedInstance>, named: usize) {
 pub struct PinCounts {
     /// Counts by definition hash.
     pub by_hash: BTreeMap<[u8; 16], PinCount>,
-    /// Whether every instance was scanned; otherwise the counts are lower bounds.
+    /// Whether the counts are exact, see [`InstanceCounts::complete`].
     pub complete: bool,
 }
 
@@ -152,111 +129,58 @@ impl PinCounts {
 
 #[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
-    /// Counts the instances of a tenant by saga and status. Reads all of them.
+    /// Returns the numbers of instances of a tenant by saga and status.
     pub fn count(&self, tenant: &TenantId) -> Result<BTreeMap<(SagaName, Status), u64>, Error> {
         let mut counts = BTreeMap::new();
-        for (group, count) in self.count_instances(tenant, u64::MAX)?.groups {
+        for (_, group, count) in self.counts(Some(tenant))? {
             *counts.entry((group.saga, group.status)).or_default() += count;
         }
         Ok(counts)
     }
 
-    /// Counts the instances of a tenant; scans at most `limit` of them.
-    pub fn count_instances(&self, tenant: &TenantId, limit: u64) -> Result<InstanceCounts, Error> {
-        let mut counts = InstanceCounts::default();
-        let ranges = self.keys().instances(tenant, None, "");
-        counts.complete = self.scan_headers(&ranges, limit, |row, header| {
-            let (_, key) = keys::read_instance(&mut KeyReader::of(row))?;
-            counts.note(key, header);
-            Ok(())
-        })?;
+    /// Returns the numbers of instances of a tenant, and its longest unchanged instances.
+    pub fn count_instances(&self, tenant: &TenantId) -> Result<InstanceCounts, Error> {
+        let mut counts = InstanceCounts { complete: self.has_counts()?, ..InstanceCounts::default() };
+        let mut active = BTreeSet::new();
+        for (_, group, count) in self.counts(Some(tenant))? {
+            counts.total += count;
+            if !group.status.is_final() {
+                active.insert(group.saga.clone());
+            }
+            counts.groups.insert(group, count);
+        }
+        for saga in &active {
+            let longest = |class| {
+                let found = self.longest_unchanged(tenant, saga, class, NAMED)?;
+                Ok::<_, Error>(found.into_iter().map(UnchangedInstance::of))
+            };
+            counts.stuck.extend(longest(StatusClass::Stuck)?);
+            counts.longest_unchanged.extend(longest(StatusClass::Live)?);
+        }
         counts.truncate(NAMED);
         Ok(counts)
     }
 
-    /// Counts the instances of all tenants by definition; scans at most `limit` of them. An instance that
-    /// is migrated meanwhile may be counted for either definition.
-    pub fn pin_counts(&self, limit: u64) -> Result<PinCounts, Error> {
-        self.pin_counts_in(&[KeyRange::all()], limit)
-    }
-
-    /// Counts the instances of one tenant as [`Reader::pin_counts`]. Reads no row of another tenant.
-    pub fn tenant_pin_counts(&self, tenant: &TenantId, limit: u64) -> Result<PinCounts, Error> {
-        self.pin_counts_in(&self.keys().instances(tenant, None, ""), limit)
-    }
-
-    fn pin_counts_in(&self, ranges: &[KeyRange], limit: u64) -> Result<PinCounts, Error> {
-        let mut pins = PinCounts::default();
-        pins.complete = self.scan_headers(ranges, limit, |_, header| {
-            let pinned = pins.by_hash.entry(header.definition.hash).or_default();
-            *(if header.status.is_final() { &mut pinned.ended } else { &mut pinned.live }) += 1;
-            Ok(())
-        })?;
+    /// Returns the numbers of instances by definition, of one tenant or of all.
+    pub fn pin_counts(&self, tenant: Option<&TenantId>) -> Result<PinCounts, Error> {
+        let mut pins = PinCounts { complete: self.has_counts()?, ..PinCounts::default() };
+        for (_, group, count) in self.counts(tenant)? {
+            let pinned = pins.by_hash.entry(group.hash).or_default();
+            *(if group.status.is_final() { &mut pinned.ended } else { &mut pinned.live }) += count;
+        }
         Ok(pins)
     }
 
-    /// Passes at most `limit` snapshots to `visit`; returns whether it was all of them.
-    fn scan_headers(
-        &self,
-        ranges: &[KeyRange],
-        limit: u64,
-        mut visit: impl FnMut(&[u8], &SnapshotHeader) -> Result<(), Error>,
-    ) -> Result<bool, Error> {
-        let (mut remaining, mut complete) = (limit, true);
-        for range in ranges {
-            self.scan(Table::Instance, range, |key, value| {
-                if remaining == 0 {
-                    complete = false;
-                    return Ok(ControlFlow::Break(()));
-                }
-                remaining -= 1;
-                match readable(decode(Table::Instance, value))? {
-                    Some(header) => visit(key, &header)?,
-                    // It may be pinned to any definition.
-                    None => complete = false,
-                }
-                Ok(ControlFlow::Continue(()))
-            })?;
-        }
-        Ok(complete)
-    }
-}
-
-/// Fields that are read from a snapshot.
-struct SnapshotHeader {
-    definition: DefinitionRef,
-    status: Status,
-    paused: bool,
-    updated_at: Timestamp,
-}
-
-impl<'de> Deserialize<'de> for SnapshotHeader {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Snapshot)
-    }
-}
-
-struct Snapshot;
-
-impl<'de> Visitor<'de> for Snapshot {
-    type Value = SnapshotHeader;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the snapshot of an instance")
+    fn has_counts(&self) -> Result<bool, Error> {
+        self.shared.read(|tables| tables.contains(Table::Meta, COUNTED))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<SnapshotHeader, A::Error> {
-        let missing = || A::Error::custom("it is truncated");
-        let definition: DefinitionRef = fields.next_element()?.ok_or_else(missing)?;
-        let _version: u64 = fields.next_element()?.ok_or_else(missing)?;
-        let status: Status = fields.next_element()?.ok_or_else(missing)?;
-        let paused: bool = fields.next_element()?.ok_or_else(missing)?;
-        for _ in 0..SKIPPED {
-            fields.next_element::<IgnoredAny>()?.ok_or_else(missing)?;
-        }
-        let updated_at: Timestamp = fields.next_element()?.ok_or_else(missing)?;
-        while fields.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(SnapshotHeader { definition, status, paused, updated_at })
+    fn counts(&self, tenant: Option<&TenantId>) -> Result<Vec<(TenantId, CountKey, u64)>, Error> {
+        let range = tenant.map_or_else(KeyRange::all, of_tenant);
+        self.scan_rows(Table::Count, &range, usize::MAX, |row, value| {
+            let (tenant, group) = read_count(row)?;
+            Ok((tenant, group, decode(Table::Count, value)?))
+        })
     }
 }
 
@@ -286,8 +210,8 @@ mod tests {
         writer.commit(&[changed("done", Status::Completed, false, 0)], at(3)).unwrap();
 
         let acme = TenantId::new("acme").unwrap();
-        let counts = reader.count_instances(&acme, u64::MAX).unwrap();
-        assert_eq!((counts.scanned, counts.complete), (1_504, true));
+        let counts = reader.count_instances(&acme).unwrap();
+        assert_eq!((counts.total, counts.complete), (1_504, true));
         let count = |status, paused| -> u64 {
             let of = |(group, _): &(&CountKey, &u64)| group.status == status && group.paused == paused;
             counts.groups.iter().filter(of).map(|(_, count)| count).sum()
@@ -301,12 +225,10 @@ mod tests {
         assert_eq!(names(&counts.longest_unchanged)[..2], ["r-1499", "r-1498"]);
         assert_eq!(counts.longest_unchanged.len(), NAMED);
 
-        let part = reader.count_instances(&acme, 10).unwrap();
-        assert_eq!((part.scanned, part.complete), (10, false));
         let mut sum = counts.clone();
-        sum.add(part);
-        assert_eq!((sum.scanned, sum.complete, sum.longest_unchanged.len()), (1_514, false, NAMED));
-        assert_eq!(reader.count_instances(&TenantId::new("zeta").unwrap(), 10).unwrap().scanned, 0);
+        sum.add(InstanceCounts { complete: false, ..counts });
+        assert_eq!((sum.total, sum.complete, sum.longest_unchanged.len()), (3_008, false, NAMED));
+        assert_eq!(reader.count_instances(&TenantId::new("zeta").unwrap()).unwrap().total, 0);
     }
 
     fn pinned(correlation: &str, hash: u8, status: Status) -> Change {
@@ -331,9 +253,9 @@ mod tests {
         let group: Vec<_> = others.chain([pinned("own", 1, Status::Running)]).collect();
         writer.commit(&group, at(1)).unwrap();
         let tenant = TenantId::new("acme").unwrap();
-        let counted = reader.tenant_pin_counts(&tenant, 1).unwrap();
+        let counted = reader.pin_counts(Some(&tenant)).unwrap();
         assert_eq!((counted.of(&[1; 16]), counted.complete), (PinCount { live: 1, ended: 0 }, true));
-        assert_eq!(reader.pin_counts(u64::MAX).unwrap().of(&[1; 16]).live, 601);
+        assert_eq!(reader.pin_counts(None).unwrap().of(&[1; 16]).live, 601);
     }
 
     #[test]
@@ -346,33 +268,16 @@ mod tests {
         let ended = [Status::Completed, Status::Failed, Status::Cancelled, Status::Stuck];
         let group: Vec<_> = ended.iter().map(|status| pinned(&format!("b-{status}"), 2, *status)).collect();
         writer.commit(&group, at(2)).unwrap();
-        writer.commit(&[pinned("a-0", 2, Status::Running)], at(3)).unwrap();
+        let Change::Apply(mut migrated) = pinned("a-0", 2, Status::Running) else { unreachable!() };
+        migrated.before = reader.instance(&migrated.key).unwrap().map(std::sync::Arc::new);
+        writer.commit(&[Change::Apply(migrated)], at(3)).unwrap();
 
-        let mut pins = reader.pin_counts(u64::MAX).unwrap();
+        let mut pins = reader.pin_counts(None).unwrap();
         assert!(pins.complete);
         assert_eq!(pins.of(&[1; 16]), PinCount { live: 599, ended: 0 });
         assert_eq!(pins.of(&[2; 16]), PinCount { live: 2, ended: 3 });
         assert_eq!(pins.of(&[3; 16]), PinCount::default());
-        let part = reader.pin_counts(10).unwrap();
-        assert_eq!((part.complete, part.of(&[1; 16]).live + part.of(&[2; 16]).live), (false, 10));
-        pins.add(&part);
-        assert!(!pins.complete);
-    }
-
-    #[test]
-    #[ignore = "a measurement: run it alone, with --release and --nocapture"]
-    fn pin_count_performance() {
-        let dir = tempfile::tempdir().unwrap();
-        let options = crate::Options { max_bytes: 4 << 30, ..small() };
-        let (mut writer, reader) = crate::open(dir.path(), options).unwrap();
-        for batch in 0..100 {
-            let one = |n| pinned(&format!("order-{batch}-{n}"), 1, Status::Running);
-            let group: Vec<_> = (0..1000).map(one).collect();
-            writer.commit(&group, at(1)).unwrap();
-        }
-        writer.flush().unwrap();
-        let start = std::time::Instant::now();
-        assert_eq!(reader.pin_counts(u64::MAX).unwrap().of(&[1; 16]).live, 100_000);
-        println!("100,000 instances in {:?}", start.elapsed());
+        pins.add(&PinCounts { complete: false, ..pins.clone() });
+        assert_eq!((pins.complete, pins.of(&[1; 16]).live), (false, 1198));
     }
 }

@@ -9,6 +9,8 @@ use orlog_model::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::counts::{of_tenant, read_count};
+use crate::encoding::index_keys;
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
 use crate::encoding::tuple::KeyReader;
@@ -16,6 +18,7 @@ use crate::encoding::value::{DefinitionSourceBytes, decode};
 use crate::error::Error;
 use crate::feed::write;
 use crate::read::attention::Attention;
+use crate::read::counts::CountKey;
 use crate::read::reader::Reader;
 use crate::table::{TABLES, Table};
 
@@ -55,7 +58,8 @@ impl Reader {
 
     /// Returns the first `limit` rows of a table in key order, of one tenant or of all; scans at most
     /// `scan_limit` rows. Tables that belong to no tenant require all tenants. Reads no row of another tenant,
-    /// except in tables whose keys do not start with the tenant: `schedule`, `dedupe` and `dead_letter_outbox`.
+    /// except in tables whose keys do not start with the tenant: `schedule`, `dedupe`, `dead_letter_outbox` and
+    /// `index`.
     /// Accepts the names of [`TABLES`] and the names on disk.
     ///
     /// # Errors
@@ -107,7 +111,9 @@ impl Reader {
             | Table::Checkpoint
             | Table::Definition
             | Table::Meta
-            | Table::Feed => vec![KeyRange::all()],
+            | Table::Feed
+            | Table::Index => vec![KeyRange::all()],
+            Table::Count => vec![of_tenant(tenant)],
         }
     }
 }
@@ -176,6 +182,17 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
             (Some(tenant), name, json::<TaskEvent>(table, bytes)?)
         }
         Table::Feed => feed(key, bytes)?,
+        Table::Index => {
+            let of = index_keys::read(key)?;
+            (Some(of.tenant.clone()), format!("index:{of}:{}", hex::encode(key)), Value::Null)
+        }
+        Table::Count => {
+            let (tenant, CountKey { saga, version, hash, status, paused }) = read_count(key)?;
+            let name = format!("count:{tenant}:{saga}:{version}:{status}");
+            let count: u64 = decode(table, bytes)?;
+            let value = json!({ "count": count, "paused": paused, "hash": hex::encode(hash) });
+            (Some(tenant), name, value)
+        }
         Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), hex::encode(bytes).into()),
     };
     Ok((owner, InspectRow { key, value }))

@@ -4,16 +4,20 @@ use std::ops::ControlFlow;
 
 use orlog_model::{Instance, InstanceKey, SagaName, Status, TenantId, Timer, Timestamp};
 
+use crate::encoding::index_keys;
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
 use crate::encoding::tuple::KeyReader;
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
+use crate::index::Index;
+use crate::read::indexed::{IndexRow, VariableCondition, by_status, by_variable};
 use crate::read::reader::Reader;
 use crate::table::Table;
 
-/// Query of instances. Time ranges include their start and exclude their end.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Query of instances. An indexed condition, or statuses, are read from an index; otherwise all instances of the
+/// tenant and the saga are read. Time ranges include their start and exclude their end.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct InstanceQuery {
     /// Tenant.
     pub tenant: TenantId,
@@ -23,6 +27,8 @@ pub struct InstanceQuery {
     pub statuses: Vec<Status>,
     /// Prefix of the correlation id.
     pub prefix: Option<String>,
+    /// Condition on a variable of `saga`, which must be indexed (see [`Reader::is_indexed`]).
+    pub variable: Option<VariableCondition>,
     /// Start of the range of the last change.
     pub updated_from: Option<Timestamp>,
     /// End of the range of the last change.
@@ -98,41 +104,137 @@ impl InstanceQuery {
             && within(instance.created_at, self.created_from, self.created_until)
     }
 
-    /// Returns the last key of the previous page. It must belong to this tenant, because cursors are
+    /// Returns the last row of the previous page. Its instance must belong to this tenant, because cursors are
     /// external input.
-    fn resumed(&self) -> Result<Option<Vec<u8>>, Error> {
+    fn resumed(&self) -> Result<Option<LastRow>, Error> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
-        let key = hex::decode(cursor).map_err(|_| invalid_cursor(cursor))?;
-        let read = keys::read_instance(&mut KeyReader::of(&key));
-        let (_, instance) = read.map_err(|_| invalid_cursor(cursor))?;
-        if instance.tenant == self.tenant { Ok(Some(key)) } else { Err(invalid_cursor(cursor)) }
+        let invalid = || invalid_cursor(cursor);
+        let (kind, row) = cursor.split_at_checked(1).ok_or_else(invalid)?;
+        let row = hex::decode(row).map_err(|_| invalid())?;
+        let (last, tenant) = match kind {
+            "i" => (LastRow::Index(row.clone()), index_keys::read(&row).map(|instance| instance.tenant)),
+            "r" => {
+                let read = keys::read_instance(&mut KeyReader::of(&row));
+                (LastRow::Instance(row.clone()), read.map(|(_, instance)| instance.tenant))
+            }
+            _ => return Err(invalid()),
+        };
+        if tenant.is_ok_and(|tenant| tenant == self.tenant) { Ok(Some(last)) } else { Err(invalid()) }
+    }
+}
+
+/// Last row of a page.
+enum LastRow {
+    Instance(Vec<u8>),
+    Index(Vec<u8>),
+}
+
+/// Instance in a query result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundInstance {
+    /// Key of the instance.
+    pub key: InstanceKey,
+    /// Instance.
+    pub instance: Instance,
+    position: String,
+}
+
+impl FoundInstance {
+    /// Returns the cursor after this instance.
+    #[must_use]
+    pub fn cursor(&self) -> String {
+        self.position.clone()
     }
 }
 
 impl Reader {
-    /// Returns the cursor of a query whose last page ended with this instance.
-    #[must_use]
-    pub fn cursor(&self, key: &InstanceKey) -> String {
-        hex::encode(self.keys().instance(key))
-    }
-
-    /// Returns the instances that match a query, ordered by slot, saga and correlation id.
+    /// Returns the instances that match a query: ordered by value if an indexed variable is compared, by
+    /// status if statuses are given, otherwise by slot; then by saga and correlation id.
     ///
     /// # Errors
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].
-    pub fn instances(&self, query: &InstanceQuery) -> Result<Page<(InstanceKey, Instance)>, Error> {
+    pub fn instances(&self, query: &InstanceQuery) -> Result<Page<FoundInstance>, Error> {
         let after = query.resumed()?;
         let prefix = query.prefix.as_deref().unwrap_or_default();
-        let mut ranges = self.keys().instances(&query.tenant, query.saga.as_ref(), prefix);
-        if let Some(key) = &after {
-            ranges = ranges.into_iter().map(|range| range.after(key)).collect();
+        let rows = self.keys().instances(&query.tenant, query.saga.as_ref(), prefix);
+        let (index, after) = match after {
+            Some(LastRow::Instance(row)) => (None, Some(row)),
+            Some(LastRow::Index(row)) => (self.index_of(query)?, Some(row)),
+            None => (self.index_of(query)?, None),
+        };
+        match index {
+            Some(IndexScan { ranges, row_of }) => {
+                self.indexed(query, &resumed_ranges(ranges, after.as_deref()), (&rows, &*row_of))
+            }
+            None => self.scanned(query, &resumed_ranges(rows, after.as_deref())),
         }
-        let page = self.scan_page(Table::Instance, &ranges, query.limits(), |row, value| {
+    }
+
+    fn scanned(&self, query: &InstanceQuery, rows: &[KeyRange]) -> Result<Page<FoundInstance>, Error> {
+        let page = self.scan_page(Table::Instance, rows, query.limits(), |row, value| {
             let (_, key) = keys::read_instance(&mut KeyReader::of(row))?;
             let instance: Option<Instance> = readable(decode(Table::Instance, value))?;
-            Ok(instance.filter(|instance| query.matches(&key, instance)).map(|instance| (key, instance)))
+            let matching = instance.filter(|instance| query.matches(&key, instance));
+            Ok(matching.map(|instance| FoundInstance { key, instance, position: row_cursor("r", row) }))
         })?;
-        Ok(Page { items: page.items, next: page.last.map(hex::encode), scanned: page.scanned })
+        let next = page.last.map(|row| row_cursor("r", &row));
+        Ok(Page { items: page.items, next, scanned: page.scanned })
+    }
+
+    fn indexed(
+        &self,
+        query: &InstanceQuery,
+        ranges: &[KeyRange],
+        (rows, row_of): (&[KeyRange], &IndexRow<'_>),
+    ) -> Result<Page<FoundInstance>, Error> {
+        let (limit, scan_limit) = query.limits();
+        let mut page = Page { items: Vec::new(), next: None, scanned: 0 };
+        for range in ranges {
+            let mut rest = range.clone();
+            loop {
+                let limits = (limit - page.items.len(), scan_limit - page.scanned);
+                let candidates = self.candidates(&rest, rows, limits, row_of)?;
+                page.scanned = scan_limit.min(page.scanned + candidates.scanned);
+                for (row, key, instance) in candidates.found {
+                    if query.matches(&key, &instance) {
+                        page.items.push(FoundInstance { key, instance, position: row_cursor("i", &row) });
+                    }
+                }
+                if let Some(last) = &candidates.last
+                    && (page.items.len() == limit || page.scanned == scan_limit)
+                {
+                    page.next = Some(row_cursor("i", last));
+                    return Ok(page);
+                }
+                match candidates.last {
+                    Some(last) if !candidates.is_end => rest = rest.after(&last),
+                    _ => break,
+                }
+            }
+        }
+        Ok(page)
+    }
+
+    /// Returns the index that a query uses; `None` if all instances of its saga are read.
+    fn index_of<'a>(&self, query: &'a InstanceQuery) -> Result<Option<IndexScan<'a>>, Error> {
+        let InstanceQuery { tenant, saga, statuses, .. } = query;
+        if let (Some(saga), Some(condition)) = (saga, &query.variable)
+            && self.is_indexed(saga, &condition.name)?
+        {
+            let VariableCondition { name, lower, upper } = condition;
+            let range = index_keys::variable_range(tenant, (saga, name), lower.as_ref(), upper.as_ref());
+            let row_of = Box::new(by_variable(name, self.shared.variables));
+            return Ok(Some(IndexScan { ranges: vec![range], row_of }));
+        }
+        if statuses.is_empty() || !self.is_ready(&Index::Instances)? {
+            return Ok(None);
+        }
+        let prefix = query.prefix.as_deref().unwrap_or_default();
+        let range_of = |status: Status| index_keys::status_range(tenant, status, saga.as_ref(), prefix);
+        let mut ranges: Vec<_> = statuses.iter().map(|status| range_of(*status)).collect();
+        ranges.sort_by(|a, b| a.start.cmp(&b.start));
+        ranges.dedup_by(|a, b| a.start == b.start);
+        Ok(Some(IndexScan { ranges, row_of: Box::new(by_status) }))
     }
 
     /// Returns the armed timers of a tenant, ordered by due time.
@@ -157,6 +259,22 @@ impl Reader {
         })?;
         Ok(page)
     }
+}
+
+/// Ranges of one index that contain the results of a query.
+struct IndexScan<'a> {
+    ranges: Vec<KeyRange>,
+    row_of: Box<IndexRow<'a>>,
+}
+
+fn row_cursor(kind: &str, row: &[u8]) -> String {
+    format!("{kind}{}", hex::encode(row))
+}
+
+/// Returns the parts of the ranges, which are in order, after a row.
+fn resumed_ranges(ranges: Vec<KeyRange>, after: Option<&[u8]>) -> Vec<KeyRange> {
+    let Some(row) = after else { return ranges };
+    ranges.into_iter().map(|range| range.after(row)).filter(|range| !range.is_empty()).collect()
 }
 
 /// Returns the limits of results and of scanned rows, with their defaults.

@@ -1,11 +1,9 @@
 //! Sweep: iterates over the rows of all tenants page by page, in key order, for retention.
 
-use orlog_model::{DeadLetter, Instance, InstanceKey, TaskRow, TaskStatus, TenantId};
+use orlog_model::{DeadLetter, InstanceKey, TaskRow, TaskStatus, TenantId};
 use uuid::Uuid;
 
-use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
-use crate::encoding::tuple::KeyReader;
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::read::reader::Reader;
@@ -17,6 +15,18 @@ pub const PURGE_BATCH: usize = crate::translate::PURGE_BATCH;
 /// End of a page; the default is the start of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepCursor(Option<Vec<u8>>);
+
+impl SweepCursor {
+    /// Returns the cursor after a row.
+    pub(crate) fn at(row: &[u8]) -> Self {
+        Self(Some(row.to_vec()))
+    }
+
+    /// Returns the last row of the previous page.
+    pub(crate) fn row(&self) -> Option<&[u8]> {
+        self.0.as_deref()
+    }
+}
 
 /// Page of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,21 +41,6 @@ pub struct SweepPage<T> {
 
 #[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
-    /// Returns the matching instances with their versions: at most `found`, among at most `scanned`.
-    pub fn sweep_instances(
-        &self,
-        from: &SweepCursor,
-        (found, scanned): (usize, usize),
-        is_match: impl Fn(&InstanceKey, &Instance) -> bool,
-    ) -> Result<SweepPage<(InstanceKey, u64)>, Error> {
-        self.sweep(Table::Instance, from, (found, scanned), |key, value| {
-            let (_, key) = keys::read_instance(&mut KeyReader::of(key))?;
-            let instance: Option<Instance> = readable(decode(Table::Instance, value))?;
-            let matching = instance.filter(|instance| is_match(&key, instance));
-            Ok(matching.map(|instance| (key, instance.version)))
-        })
-    }
-
     /// Returns the tasks, among at most `scanned`, whose instance was deleted or has been restarted since.
     pub fn sweep_tasks(
         &self,
@@ -89,7 +84,7 @@ impl Reader {
         (found, scanned): (usize, usize),
         read: impl Fn(&[u8], &[u8]) -> Result<Option<T>, Error>,
     ) -> Result<SweepPage<T>, Error> {
-        let range = match &from.0 {
+        let range = match from.row() {
             Some(key) => KeyRange::all().after(key),
             None => KeyRange::all(),
         };
@@ -128,16 +123,15 @@ mod tests {
         let all_read = Barrier::new(READERS);
         let found = std::thread::scope(|scope| {
             let read = || {
-                let is_match = |_: &InstanceKey, _: &Instance| {
+                let found = reader.scan_rows(Table::Instance, &KeyRange::all(), 1, |_, _| {
                     all_read.wait();
-                    true
-                };
-                let found = reader.sweep_instances(&SweepCursor::default(), (1, 1), is_match);
+                    Ok(())
+                });
                 // The others must not wait for a reader that failed.
                 if found.is_err() {
                     all_read.wait();
                 }
-                found.map(|page| page.found.len()).map_err(|error| error.to_string())
+                found.map(|rows| rows.len()).map_err(|error| error.to_string())
             };
             let threads: Vec<_> = (0..READERS)
                 .map(|_| std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, read).unwrap())

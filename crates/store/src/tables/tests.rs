@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::{RowAccess, Tables};
 use crate::encoding::record::{KeyPresence, RecordWriter, RowOp, StoreState};
+use crate::encoding::tuple::Key;
 use crate::mdbx::Mdbx;
 use crate::memory::MemoryTables;
 use crate::memtable::Memtable;
@@ -44,7 +45,7 @@ fn memtable(ops: &[RowOp<'_>]) -> Memtable {
 }
 
 fn write(tables: &dyn Tables, ops: &[RowOp<'_>]) {
-    tables.write(Some(&memtable(ops)), &[]).unwrap();
+    tables.write(Some(&memtable(ops)), &Vec::new(), &[]).unwrap();
 }
 
 fn value(tables: &dyn Tables, table: Table, key: &[u8]) -> Option<Vec<u8>> {
@@ -95,12 +96,17 @@ fn scans_return_a_range_in_key_order_until_they_are_ended() {
 #[test]
 fn snapshots_are_unaffected_by_later_writes() {
     on_each(|tables| {
-        tables.write(None, &[(b"heads", b"1")]).unwrap();
+        tables.write(None, &Vec::new(), &[(b"heads", b"1")]).unwrap();
         let snapshot = tables.snapshot().unwrap();
-        tables.write(Some(&memtable(&[RowOp::Put(Table::Task, A, b"1")])), &[(b"heads", b"2")]).unwrap();
+        let index = vec![(Key::from_slice(A), false), (Key::from_slice(B), true)];
+        tables.write(Some(&memtable(&[RowOp::Put(Table::Task, A, b"1")])), &index, &[(b"heads", b"2")]).unwrap();
         assert_eq!(snapshot.meta(b"heads").unwrap().as_deref(), Some(&b"1"[..]));
         assert_eq!(snapshot.meta(b"none").unwrap(), None);
         assert_eq!(value(tables, Table::Meta, b"heads").as_deref(), Some(&b"2"[..]));
+        let indexed = [A, B].map(|key| tables.contains(Table::Index, key).unwrap());
+        assert_eq!(indexed, [false, true]);
+        tables.write(None, &vec![(Key::from_slice(B), false)], &[]).unwrap();
+        assert!(!tables.contains(Table::Index, B).unwrap());
     });
 }
 

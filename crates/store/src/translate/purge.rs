@@ -55,21 +55,24 @@ impl DedupePurge {
     }
 }
 
-/// Purges an instance. It remains if it has buffered or spilled inputs, because they are about to be applied.
+/// Purges an instance; returns it if no row of it remains. It remains if it has buffered or spilled inputs, because they are about to be applied.
 pub(super) fn purge_instance(
     tables: &MergedTables,
     record: &mut RecordWriter,
     row: &[u8],
     version: u64,
-) -> Result<(), Error> {
-    let is_unchanged =
-        stored(tables, row)?.is_some_and(|stored| stored.version == version && stored.is_finished());
-    if !is_unchanged || has_any(tables, Table::BufferedInput, row)? {
-        return Ok(());
+) -> Result<Option<Instance>, Error> {
+    let unchanged = stored(tables, row)?.filter(|stored| stored.version == version && stored.is_finished());
+    if unchanged.is_none() || has_any(tables, Table::BufferedInput, row)? {
+        return Ok(None);
     }
     let mut remaining = PURGE_BATCH;
     delete_some(tables, record, Table::History, &KeyRange::of_prefix(Key::from_slice(row)), &mut remaining)?;
-    if remaining > 0 { record.delete(Table::Instance, row) } else { Ok(()) }
+    if remaining == 0 {
+        return Ok(None);
+    }
+    record.delete(Table::Instance, row)?;
+    Ok(unchanged)
 }
 
 /// Purges the tasks of an instance that was deleted or has been restarted since.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orlog_model::{Change, Commit, Instance, InstanceKey, Status, StreamPosition};
-use orlog_store::{Error, InstanceQuery};
+use orlog_store::{Error, FoundInstance, InstanceQuery};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -23,12 +23,21 @@ pub fn instance_query_pages(mut fixture: StoreFixture) {
         });
         fixture.commit(&group.collect::<Vec<_>>());
     }
-    for of in ["acme", KEY_SHARDED] {
+    // In the memtable, then in the tables.
+    for (of, is_flushed) in [("acme", false), (KEY_SHARDED, false), ("acme", true), (KEY_SHARDED, true)] {
+        if is_flushed {
+            fixture.writer.flush().unwrap();
+        }
         let all = InstanceQuery { tenant: tenant(of), limit: 7, ..InstanceQuery::default() };
         assert_eq!(found(&fixture, &all).len(), 40);
         assert_eq!(found(&fixture, &InstanceQuery { scan_limit: 3, ..all.clone() }).len(), 40);
         let failed = InstanceQuery { statuses: vec![Status::Failed, Status::Stuck], ..all.clone() };
         assert_eq!(found(&fixture, &failed).len(), 10);
+        let limited = InstanceQuery { scan_limit: 3, ..failed.clone() };
+        assert_eq!(found(&fixture, &limited).len(), 10);
+        let odd_failed =
+            InstanceQuery { saga: Some(saga("order")), prefix: Some("odd-".to_owned()), ..failed.clone() };
+        assert!(found(&fixture, &odd_failed).is_empty());
         let odd = InstanceQuery { saga: Some(saga("order")), prefix: Some("odd-".to_owned()), ..all.clone() };
         assert_eq!(found(&fixture, &odd).len(), 20);
         assert_eq!(found(&fixture, &InstanceQuery { saga: None, ..odd }).len(), 20);
@@ -58,7 +67,7 @@ fn found(fixture: &StoreFixture, query: &InstanceQuery) -> BTreeMap<InstanceKey,
     let mut found = BTreeMap::new();
     loop {
         let page = fixture.reader.instances(&query).unwrap();
-        for (key, instance) in page.items {
+        for FoundInstance { key, instance, .. } in page.items {
             assert_eq!(key.tenant, query.tenant);
             assert!(found.insert(key, instance).is_none(), "an instance was found twice");
         }

@@ -18,8 +18,6 @@ use crate::dead_letters::api::causes;
 
 /// Maximum time that the first request waits for the first count.
 const WAIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Maximum scanned instances per shard.
-const MAX_INSTANCES: u64 = 5_000_000;
 /// Maximum scanned tasks.
 const MAX_TASKS: usize = 10_000;
 
@@ -72,7 +70,7 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
     };
     let mut tasks = TaskCounts { waiting: 0, overdue: 0, complete: true };
     for reader in app.readers() {
-        instance_counts.add(reader.count_instances(tenant, MAX_INSTANCES)?);
+        instance_counts.add(reader.count_instances(tenant)?);
         let page = reader.tasks(&query)?;
         let overdue = page.items.iter().filter(|row| row.task.spec.due.is_some_and(|due| due < at));
         tasks.overdue += overdue.count();

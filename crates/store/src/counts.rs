@@ -1,0 +1,127 @@
+//! Numbers of instances by saga, definition and status: rows of the table `count`, which each group commit
+//! updates once for each number that changes.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use bytes::Bytes;
+use orlog_model::{DefinitionRef, Instance, InstanceKey, SagaName, Status, TenantId};
+
+use crate::encoding::header::SnapshotHeader;
+use crate::encoding::index_keys::status_number;
+use crate::encoding::keys::read_instance;
+use crate::encoding::range::KeyRange;
+use crate::encoding::record::{KeyPresence, RecordWriter};
+use crate::encoding::tuple::{Key, KeyReader, KeyWriter};
+use crate::encoding::value::{EMPTY, decode, encode, readable};
+use crate::error::Error;
+use crate::memtable::Memtable;
+use crate::merged::MergedTables;
+use crate::read::counts::CountKey;
+use crate::replication::follower::RecordPosition;
+use crate::table::Table;
+
+/// Key of a row of the table `meta` that exists if the counts are complete.
+pub(crate) const COUNTED: &[u8] = b"counted";
+
+/// Changes of counts.
+#[derive(Debug, Default)]
+pub(crate) struct CountChanges(BTreeMap<Key, i64>);
+
+impl CountChanges {
+    /// Notes that an instance changed, started (`before` is `None`) or was deleted (`after` is `None`).
+    pub(crate) fn note(&mut self, key: &InstanceKey, before: Option<&Instance>, after: Option<&Instance>) {
+        let group = |instance: &Instance| (instance.status, instance.paused, instance.definition.hash);
+        if before.map(group) == after.map(group) {
+            return;
+        }
+        for (instance, by) in [(before, -1), (after, 1)] {
+            let Some(instance) = instance else { continue };
+            self.add(count_key(key, &instance.definition, instance.status, instance.paused), by);
+        }
+    }
+
+    fn add(&mut self, key: Key, by: i64) {
+        *self.0.entry(key).or_default() += by;
+    }
+
+    /// Writes the new counts.
+    pub(crate) fn write(self, tables: &MergedTables, record: &mut RecordWriter) -> Result<(), Error> {
+        for (key, change) in self.0.into_iter().filter(|(_, change)| *change != 0) {
+            let old = tables.get(Table::Count, &key, |value| decode::<u64>(Table::Count, value))?;
+            match old.transpose()?.unwrap_or_default().saturating_add_signed(change) {
+                0 => record.delete(Table::Count, &key)?,
+                count => put(record, &key, count)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put(record: &mut RecordWriter, key: &[u8], count: u64) -> Result<(), Error> {
+    record.put(KeyPresence::Unknown, Table::Count, key, |buffer| encode(buffer, &count))
+}
+
+fn count_key(key: &InstanceKey, definition: &DefinitionRef, status: Status, paused: bool) -> Key {
+    KeyWriter::new()
+        .text(key.tenant.as_str())
+        .text(key.saga.as_str())
+        .fixed(&definition.version.to_be_bytes())
+        .fixed(&definition.hash)
+        .u8(status_number(status))
+        .u8(u8::from(paused))
+        .finish()
+}
+
+/// Returns the range of the counts of a tenant.
+pub(crate) fn of_tenant(tenant: &TenantId) -> KeyRange {
+    KeyRange::of_prefix(KeyWriter::new().text(tenant.as_str()).finish())
+}
+
+/// Decodes the key of a count.
+pub(crate) fn read_count(row: &[u8]) -> Result<(TenantId, CountKey), Error> {
+    let mut fields = KeyReader::of(row);
+    let (tenant, saga) = (fields.text()?, fields.text()?);
+    let (version, hash) = (u32::from_be_bytes(fields.fixed()?), fields.fixed()?);
+    let (number, paused) = (fields.u8()?, fields.u8()? == 1);
+    let invalid = |error: orlog_model::IdError| fields.corrupt(error.to_string());
+    let tenant = TenantId::new(&*tenant).map_err(invalid)?;
+    let saga = SagaName::new(&*saga).map_err(invalid)?;
+    let status = Status::ALL.into_iter().find(|status| status_number(*status) == number);
+    let status = status.ok_or_else(|| fields.corrupt(format!("{number} is not a status")))?;
+    Ok((tenant, CountKey { saga, version, hash, status, paused }))
+}
+
+impl MergedTables {
+    /// Counts all instances, unless the stored counts are complete: after an upgrade, and after an
+    /// unreadable instance was deleted.
+    pub(crate) fn count_if_needed(&mut self) -> Result<(), Error> {
+        if self.get(Table::Meta, COUNTED, |_| ())?.is_some() {
+            return Ok(());
+        }
+        self.flush()?;
+        let (mut changes, mut record) = (CountChanges::default(), RecordWriter::default());
+        self.scan(Table::Instance, &[], None, &mut |row, value| {
+            let header: Option<SnapshotHeader<'_>> = readable(decode(Table::Instance, value))?;
+            if let Some(header) = header {
+                let (_, key) = read_instance(&mut KeyReader::of(row))?;
+                changes.add(count_key(&key, &header.definition, header.status, header.paused), 1);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        record.clear();
+        self.scan_keys(Table::Count, &[], None, &mut |row, _| {
+            record.delete(Table::Count, row)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for (key, count) in &changes.0 {
+            put(&mut record, key, count.unsigned_abs())?;
+        }
+        let (store_state, last_entry) = (*self.state(), self.active().last_entry());
+        let (mut counts, record) =
+            (Memtable::new(store_state, last_entry), Bytes::copy_from_slice(record.finish(&store_state)));
+        counts.apply(RecordPosition { position: store_state.position, last_entry }, &record, Instant::now())?;
+        self.disk().tables().write(Some(&counts), &Vec::new(), &[(COUNTED, EMPTY)])
+    }
+}

@@ -1,0 +1,259 @@
+//! Reads of instances by index: rows of the table `index`, merged with the instances in the memtables.
+//!
+//! Each row that is found names a candidate. The instance itself is read, and a candidate that has changed
+//! since is skipped.
+
+use std::ops::ControlFlow;
+
+use orlog_model::{Instance, InstanceKey, Name, SagaName, TenantId, Timestamp};
+
+use crate::encoding::header::SnapshotHeader;
+use crate::encoding::index_keys::{self, IndexedValue, StatusClass};
+use crate::encoding::keys::read_instance;
+use crate::encoding::range::{KeyRange, successor_key};
+use crate::encoding::tuple::{Key, KeyReader};
+use crate::encoding::value::{decode, readable};
+use crate::error::Error;
+use crate::index::{Index, VariableReader};
+use crate::read::reader::{ROWS_PER_LOCK, Reader};
+use crate::read::sweep::{SweepCursor, SweepPage};
+use crate::table::Table;
+
+/// Index row of a snapshot: what a scan of one index compares.
+pub(crate) type IndexRow<'a> = dyn Fn(&InstanceKey, &SnapshotHeader<'_>) -> Option<Key> + 'a;
+
+/// Condition on an indexed variable of a saga: bounds that are inclusive. A bound of another type than the
+/// value does not match.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VariableCondition {
+    /// Name of the variable.
+    pub name: Name,
+    /// Lower bound.
+    pub lower: Option<IndexedValue>,
+    /// Upper bound.
+    pub upper: Option<IndexedValue>,
+}
+
+/// Candidates of a page.
+pub(crate) struct CandidatePage {
+    /// Index rows and their instances, in the order of the index.
+    pub(crate) found: Vec<(Key, InstanceKey, Instance)>,
+    /// Last row of the page, also if its instance has changed.
+    pub(crate) last: Option<Key>,
+    /// Whether no row follows.
+    pub(crate) is_end: bool,
+    pub(crate) scanned: usize,
+}
+
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+impl Reader {
+    /// Declares all indexed variables, by saga. New indexes are built in the background, and indexes that
+    /// are not declared any more are deleted.
+    pub fn declare_indexes(&self, variables: &[(SagaName, Vec<Name>)]) -> Result<(), Error> {
+        self.shared.declare_indexes(variables)
+    }
+
+    /// Returns whether a variable of a saga is indexed and its index is complete.
+    pub fn is_indexed(&self, saga: &SagaName, name: &Name) -> Result<bool, Error> {
+        self.is_ready(&Index::Variable(saga.clone(), name.clone()))
+    }
+
+    pub(crate) fn is_ready(&self, index: &Index) -> Result<bool, Error> {
+        self.shared.read(|tables| Ok(tables.disk().indexes().is_ready(index)))
+    }
+
+    /// Returns instances that have ended, with their versions, oldest first in each saga: at most `found`,
+    /// among at most `scanned`. `ended_before` returns the end of the time for the instances of a saga, or
+    /// `None` to skip them. Instances that have ended since the last flush are not returned.
+    pub fn sweep_ended(
+        &self,
+        from: &SweepCursor,
+        (found, scanned): (usize, usize),
+        ended_before: impl Fn(&TenantId, &SagaName) -> Option<Timestamp>,
+    ) -> Result<SweepPage<(InstanceKey, u64)>, Error> {
+        let mut page = SweepPage { found: Vec::new(), next: None, scanned: 0 };
+        if !self.is_ready(&Index::Instances)? {
+            return Ok(page);
+        }
+        let mut rest = index_keys::all_changed();
+        if let Some(row) = from.row() {
+            rest = rest.after(row);
+        }
+        while let Some(row) = self.first(Table::Index, &rest, |row, _| Ok(Key::from_slice(row)))? {
+            if page.found.len() >= found || page.scanned >= scanned {
+                page.next = Some(SweepCursor::at(&rest.start));
+                break;
+            }
+            let InstanceKey { tenant, saga, .. } = index_keys::read(&row)?;
+            if let Some(end) = ended_before(&tenant, &saga) {
+                let range = index_keys::changed_range(&tenant, &saga, StatusClass::Ended, Some(end));
+                let range = KeyRange { start: range.start.max(rest.start.clone()), ..range };
+                let limits = (found - page.found.len(), scanned - page.scanned);
+                let candidates = self.on_disk(&range, limits, &by_change(StatusClass::Ended))?;
+                page.scanned += candidates.scanned;
+                let finished = candidates.found.into_iter().filter(|(_, _, instance)| instance.is_finished());
+                page.found.extend(finished.map(|(_, key, instance)| (key, instance.version)));
+                if let Some(last) = candidates.last.filter(|_| !candidates.is_end) {
+                    page.next = Some(SweepCursor::at(&last));
+                    break;
+                }
+            }
+            rest = index_keys::after_saga(rest, &tenant, &saga);
+        }
+        Ok(page)
+    }
+
+    /// Returns the instances of a saga in a class that have not changed for the longest time.
+    pub(crate) fn longest_unchanged(
+        &self,
+        tenant: &TenantId,
+        saga: &SagaName,
+        class: StatusClass,
+        limit: usize,
+    ) -> Result<Vec<(InstanceKey, Instance)>, Error> {
+        let range = index_keys::changed_range(tenant, saga, class, None);
+        let mut page = self.on_disk(&range, (limit, usize::MAX), &by_change(class))?;
+        // The instances in the memtables have changed later.
+        if page.found.len() < limit {
+            let rows = self.keys().instances(tenant, Some(saga), "");
+            page = self.candidates(&range, &rows, (limit, usize::MAX), &by_change(class))?;
+        }
+        Ok(page.found.into_iter().map(|(_, key, instance)| (key, instance)).collect())
+    }
+
+    /// Returns the instances of an index range, also those whose index rows are not on disk yet: these have
+    /// their rows in the ranges `rows`. Limits: instances found, candidates read.
+    pub(crate) fn candidates(
+        &self,
+        range: &KeyRange,
+        rows: &[KeyRange],
+        (limit, scan_limit): (usize, usize),
+        row_of: &IndexRow<'_>,
+    ) -> Result<CandidatePage, Error> {
+        let mut in_memory = self.in_memory(range, rows, limit, row_of)?;
+        let mut page = self.on_disk(range, (limit, scan_limit), row_of)?;
+        // Rows after the first end of the two belong to the next page.
+        let disk_end = page.last.take().filter(|_| !page.is_end);
+        let memory_end = in_memory.get(limit).and_then(|_| Some(in_memory.get(limit - 1)?.0.clone()));
+        in_memory.truncate(limit);
+        let end = disk_end.into_iter().chain(memory_end).min();
+        let is_here = |row: &Key| end.as_ref().is_none_or(|end| row <= end);
+        page.found.retain(|(row, ..)| is_here(row));
+        for (row, key) in in_memory.into_iter().filter(|(row, _)| is_here(row)) {
+            page.scanned += 1;
+            page.found.extend(self.verified(row, key, row_of)?);
+        }
+        page.found.sort_by(|a, b| a.0.cmp(&b.0));
+        page.found.dedup_by(|a, b| a.0 == b.0);
+        page.is_end = end.is_none() && page.found.len() <= limit;
+        page.found.truncate(limit);
+        let last = page.found.last().map(|(row, ..)| row.clone());
+        page.last = if page.found.len() == limit { last } else { end.or(last) };
+        Ok(page)
+    }
+
+    /// Returns the instances of an index range whose index rows are on disk.
+    fn on_disk(
+        &self,
+        range: &KeyRange,
+        (limit, scan_limit): (usize, usize),
+        row_of: &IndexRow<'_>,
+    ) -> Result<CandidatePage, Error> {
+        let mut page = CandidatePage { found: Vec::new(), last: None, is_end: range.is_empty(), scanned: 0 };
+        let mut rest = range.clone();
+        while !page.is_end && page.found.len() < limit && page.scanned < scan_limit {
+            // The instances are read outside the scan, which holds the lock of the tables.
+            let count = ROWS_PER_LOCK.min(limit - page.found.len()).min(scan_limit - page.scanned);
+            let rows = self.scan_rows(Table::Index, &rest, count, |row, _| Ok(Key::from_slice(row)))?;
+            page.is_end = rows.len() < count;
+            for row in rows {
+                page.scanned += 1;
+                let key = index_keys::read(&row)?;
+                rest.start = successor_key(&row);
+                page.last = Some(row.clone());
+                page.found.extend(self.verified(row, key, row_of)?);
+            }
+        }
+        Ok(page)
+    }
+
+    /// Returns the first `limit` index rows of the instances in the memtables, and one more if there is one.
+    fn in_memory(
+        &self,
+        range: &KeyRange,
+        rows: &[KeyRange],
+        limit: usize,
+        row_of: &IndexRow<'_>,
+    ) -> Result<Vec<(Key, InstanceKey)>, Error> {
+        let mut found = Vec::new();
+        for within in rows {
+            let mut next = (!within.is_empty()).then(|| within.start.clone());
+            while let Some(from) = next.take() {
+                let mut remaining = ROWS_PER_LOCK;
+                self.shared.read(|tables| {
+                    tables.scan_memtables(Table::Instance, &from, within.end.as_deref(), &mut |row, value| {
+                        let header: Option<SnapshotHeader<'_>> = readable(decode(Table::Instance, value))?;
+                        let (_, key) = read_instance(&mut KeyReader::of(row))?;
+                        let indexed = header.and_then(|header| row_of(&key, &header));
+                        let is_inside = |row: &Key| {
+                            range.start <= *row && range.end.as_ref().is_none_or(|end| row < end)
+                        };
+                        found.extend(indexed.filter(is_inside).map(|row| (row, key)));
+                        if found.len() / 2 > limit.saturating_add(ROWS_PER_LOCK) {
+                            smallest(&mut found, limit);
+                        }
+                        remaining -= 1;
+                        if remaining > 0 {
+                            return Ok(ControlFlow::Continue(()));
+                        }
+                        next = Some(successor_key(row));
+                        Ok(ControlFlow::Break(()))
+                    })
+                })?;
+            }
+        }
+        smallest(&mut found, limit);
+        Ok(found)
+    }
+
+    /// Returns the candidate if its instance still has this index row.
+    fn verified(
+        &self,
+        row: Key,
+        key: InstanceKey,
+        row_of: &IndexRow<'_>,
+    ) -> Result<Option<(Key, InstanceKey, Instance)>, Error> {
+        let instance = readable(self.instance(&key))?.flatten();
+        let is_current = |instance: &Instance| row_of(&key, &SnapshotHeader::from_instance(instance)).as_ref() == Some(&row);
+        Ok(instance.filter(is_current).map(|instance| (row, key, instance)))
+    }
+}
+
+/// Sorts rows, and removes those after the first `limit` and one more.
+fn smallest(rows: &mut Vec<(Key, InstanceKey)>, limit: usize) {
+    rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    rows.truncate(limit.saturating_add(1));
+}
+
+/// Returns the rows of the index by status.
+pub(crate) fn by_status(key: &InstanceKey, header: &SnapshotHeader<'_>) -> Option<Key> {
+    Some(index_keys::status(key, header.status))
+}
+
+/// Returns the rows of the index by time, of one class.
+fn by_change(class: StatusClass) -> impl Fn(&InstanceKey, &SnapshotHeader<'_>) -> Option<Key> {
+    move |key, header| {
+        (StatusClass::of(header.status) == class).then(|| index_keys::changed(key, class, header.updated_at))
+    }
+}
+
+/// Returns the rows of the index of a variable.
+pub(crate) fn by_variable(
+    name: &Name,
+    variables: VariableReader,
+) -> impl Fn(&InstanceKey, &SnapshotHeader<'_>) -> Option<Key> {
+    move |key, header| {
+        let value = variables(header.state, &[name.as_str()]).pop().flatten();
+        value.map(|value| index_keys::variable(key, name, &value))
+    }
+}
