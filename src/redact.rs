@@ -95,6 +95,13 @@ impl HiddenValues {
 }
 
 impl Redaction {
+    /// Returns whether a variable of an instance is displayed as redacted.
+    #[must_use]
+    pub fn hides_variable(&self, name: &str) -> bool {
+        let path = ["vars".to_owned(), name.to_lowercase()];
+        self.fields.iter().any(|field| field.matches(&path))
+    }
+
     /// Returns whether there is a rule.
     #[must_use]
     pub fn is_active(&self) -> bool {

@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlog_store::IndexedValue;
-use serde_json::Value;
 use orlog_bus::nats::{Credentials, Leases, Options, StreamRetention, StreamSet, StreamsConfig, TlsOptions};
 use orlog_bus::signature::Signer;
 use orlog_bus::subject::SubjectKind;
 use orlog_effect::secret::{SecretRef, SecretUnavailable};
 use orlog_model::{SLOTS, Slot, SlotAssigner};
+use orlog_store::IndexedValue;
+use serde_json::Value;
 
 use super::replication::{self, SnapshotPolicy};
 use crate::config::{BusConfig, BusKind, ClusterMode, Config, Durability, StoreConfig, StreamLimits};

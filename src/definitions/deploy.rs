@@ -14,12 +14,12 @@ use orlog_store::Reader;
 
 use super::change::{self, DefinitionLocks, DeployError};
 use super::gc::Collector;
+use crate::definitions::initial;
 use crate::definitions::{
     self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile, UsageContext,
     ValidatedDefinitions,
 };
 use crate::upstreams::UpstreamSources;
-
 
 /// Request to deploy definitions.
 #[derive(Clone, Debug)]
@@ -214,6 +214,12 @@ impl Deployments {
             &definitions,
             &change::stored_definitions(&self.runtime, None)?,
         ));
+        for reader in self.runtime.readers() {
+            let declared = initial::declare_indexes(&reader, &definitions);
+            if let Err(error) = declared {
+                tracing::warn!(%error, "indexes not declared in a shard; retrying at its next start");
+            }
+        }
         self.definitions.activate(definitions, Some(deployment));
         let (number, warnings) = (plan.number, plan.warnings.len());
         tracing::info!(number, changes = plan.changes(), warnings, "definitions deployed");

@@ -94,7 +94,9 @@ impl Collector {
             return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
         }
         if !pins.complete {
-            tracing::warn!("an unreadable instance was deleted, so the counts of instances are not exact until the next start; unused definitions stay");
+            tracing::warn!(
+                "an unreadable instance was deleted, so the counts of instances are not exact until the next start; unused definitions stay"
+            );
             return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
         }
         let loaded = self.programs.all();

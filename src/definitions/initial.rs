@@ -130,5 +130,20 @@ pub(crate) fn store_definitions(
         let committed = writer.commit(&group, now);
         anyhow::Context::context(committed, "the definitions cannot be stored")?;
     }
-    Ok(())
+    Ok(declare_indexes(reader, &chosen.definitions)?)
+}
+
+/// Declares the indexed variables of all active definitions in a store. It builds new indexes in the background.
+///
+/// # Errors
+/// Fails if the store cannot be written.
+pub(crate) fn declare_indexes(
+    reader: &Reader,
+    active: &[LoadedDefinition],
+) -> Result<(), orlog_store::Error> {
+    let indexed = active.iter().map(|definition| {
+        let program = &definition.program;
+        (program.definition_ref().saga.clone(), program.manifest().indexed.clone())
+    });
+    reader.declare_indexes(&indexed.collect::<Vec<_>>())
 }

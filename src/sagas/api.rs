@@ -99,7 +99,7 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D
 
 /// List instances
 ///
-/// Ordered by saga and correlation id. A request scans a bounded number of instances, so a page can be
+/// Ordered by saga and correlation id; with `status` or a filter that uses an index, first by status or value. A request scans a bounded number of instances, so a page can be
 /// short and still have a `next_cursor`; the last page has none.
 #[utoipa::path(
     get,

@@ -48,9 +48,10 @@ impl Runtime {
             };
             loop {
                 let page = shard.reader.instances(&query)?;
-                let concerned = page.items.into_iter().filter(|found| {
-                    found.instance.definition.hash != to.definition_ref().hash
-                });
+                let concerned = page
+                    .items
+                    .into_iter()
+                    .filter(|found| found.instance.definition.hash != to.definition_ref().hash);
                 planned.extend(concerned.map(|found| self.planned_for(found.key, &found.instance, to)));
                 query.cursor = page.next;
                 if query.cursor.is_none() {

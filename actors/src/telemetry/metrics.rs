@@ -169,7 +169,9 @@ impl Metrics {
         }
         if let Some(instance) = &commit.instance {
             self.transitions.inc();
-            tenant_cache.counters(&self.tenants, &commit.key.tenant).count(commit.before.as_deref(), instance);
+            tenant_cache
+                .counters(&self.tenants, &commit.key.tenant)
+                .count(commit.before.as_deref(), instance);
         }
     }
 

@@ -8,8 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     DeadLetter, DedupeKey, DefinitionRef, Deployment, EventId, Failure, Input, InputKind, Instance,
-    InstanceKey, Name, OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, Wait,
-    Work, WorkItem,
+    InstanceKey, Name, OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, Wait, Work, WorkItem,
 };
 
 /// Next state of an instance, with the resulting work, timers and tasks.

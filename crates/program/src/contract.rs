@@ -33,6 +33,8 @@ pub struct Manifest {
     pub sagas: Vec<SagaName>,
     /// How long early events are stored; zero disables early events.
     pub early_event_ttl: Duration,
+    /// Variables of the instances that are indexed.
+    pub indexed: Vec<Name>,
 }
 
 /// Subscription of a program to one event type.

@@ -8,7 +8,7 @@
 mod action;
 mod step;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use orlog_model::{EventType, Name, SagaName};
@@ -48,6 +48,9 @@ language_map! {
         may_or_default "vars" vars: Map<String, Value> = Templates,
             "Variables to save from the start event.";
         may "reference" reference: Option<Value> = Template, "Business reference of the instance.";
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        may_or_default "index" index: Vec<Name> = OneOrList<Id<Name>>,
+            "Variables by which instances are found without reading all of them, at most 8.";
         may "timeout" timeout: Option<Duration> = Period,
             "Maximum duration of the forward execution of an instance.";
         #[serde(default)]
@@ -73,6 +76,14 @@ impl Definition {
         let mut decoder = Decoder { findings };
         let fields = decoder.fields(root, "", &Self::MAP);
         Self::read(&mut decoder, &fields).expect("every required field has a placeholder or a default")
+    }
+
+    /// Returns the names of the variables that are set anywhere.
+    pub(crate) fn variables(&self) -> BTreeSet<String> {
+        let saved = self.steps.iter().flat_map(|step| step.save.keys());
+        let handled = self.on.iter().flat_map(|handler| handler.save.keys());
+        let migrated = self.migrations.iter().flat_map(|form| form.vars.keys());
+        self.vars.keys().chain(saved).chain(handled).chain(migrated).cloned().collect()
     }
 
     pub(crate) fn early_event_ttl(&self) -> Duration {

@@ -32,7 +32,7 @@ use orlog_model::InstanceKey;
 use serde_json::{Map, Value, json};
 
 pub(crate) use check::{CheckError, Scope};
-pub use filter::{Filter, FilterError, FilterEvalError};
+pub use filter::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError};
 
 use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};

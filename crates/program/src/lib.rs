@@ -40,11 +40,11 @@ pub use definition::{
     UnsupportedVersionPolicy,
 };
 pub use diagnostic::Diagnostic;
-pub use expression::{Filter, FilterError, FilterEvalError, evaluate};
+pub use expression::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError, evaluate};
 pub use limits::{
     DEFAULT_FOREACH_CONCURRENCY, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION_COST, MAX_EXPRESSION_BYTES,
-    MAX_FUEL, MAX_JSON_DEPTH, MAX_MEMORY_PAGES, MAX_MODULE_BYTES, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES,
-    MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge, check_payload,
+    MAX_FUEL, MAX_INDEXES, MAX_JSON_DEPTH, MAX_MEMORY_PAGES, MAX_MODULE_BYTES, MAX_PATTERN_BYTES,
+    MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge, check_payload,
 };
 pub use lint::{LintWarning, lint};
 pub use machine::stored_variables;

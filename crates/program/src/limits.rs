@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 
+/// Maximum number of indexed variables of a saga.
+pub const MAX_INDEXES: usize = 8;
 /// Maximum number of elements of a `foreach` step.
 pub const MAX_ELEMENTS: usize = 1000;
 

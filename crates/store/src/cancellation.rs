@@ -49,8 +49,8 @@ mod tests {
     use super::*;
     use crate::Error;
     use crate::encoding::range::KeyRange;
-    use crate::table::Table;
     use crate::samples::{at, instance, key, small};
+    use crate::table::Table;
 
     #[test]
     fn cancelled_scan_ends_after_a_group_of_rows() {

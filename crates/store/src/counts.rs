@@ -1,7 +1,6 @@
 //! Numbers of instances by saga, definition and status: rows of the table `count`, which each group commit
 //! updates once for each number that changes.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -25,11 +24,15 @@ use crate::table::Table;
 /// Key of a row of the table `meta` that exists if the counts are complete.
 pub(crate) const COUNTED: &[u8] = b"counted";
 
-/// Changes of counts.
+/// Changes of counts, sorted by key. The writer reuses the memory.
 #[derive(Debug, Default)]
-pub(crate) struct CountChanges(BTreeMap<Key, i64>);
+pub(crate) struct CountChanges(Vec<(Key, i64)>);
 
 impl CountChanges {
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// Notes that an instance changed, started (`before` is `None`) or was deleted (`after` is `None`).
     pub(crate) fn note(&mut self, key: &InstanceKey, before: Option<&Instance>, after: Option<&Instance>) {
         let group = |instance: &Instance| (instance.status, instance.paused, instance.definition.hash);
@@ -43,16 +46,19 @@ impl CountChanges {
     }
 
     fn add(&mut self, key: Key, by: i64) {
-        *self.0.entry(key).or_default() += by;
+        match self.0.binary_search_by(|(other, _)| other.cmp(&key)) {
+            Ok(at) => self.0[at].1 += by,
+            Err(at) => self.0.insert(at, (key, by)),
+        }
     }
 
     /// Writes the new counts.
-    pub(crate) fn write(self, tables: &MergedTables, record: &mut RecordWriter) -> Result<(), Error> {
-        for (key, change) in self.0.into_iter().filter(|(_, change)| *change != 0) {
-            let old = tables.get(Table::Count, &key, |value| decode::<u64>(Table::Count, value))?;
-            match old.transpose()?.unwrap_or_default().saturating_add_signed(change) {
-                0 => record.delete(Table::Count, &key)?,
-                count => put(record, &key, count)?,
+    pub(crate) fn write(&self, tables: &MergedTables, record: &mut RecordWriter) -> Result<(), Error> {
+        for (key, change) in self.0.iter().filter(|(_, change)| *change != 0) {
+            let old = tables.get(Table::Count, key, |value| decode::<u64>(Table::Count, value))?;
+            match old.transpose()?.unwrap_or_default().saturating_add_signed(*change) {
+                0 => record.delete(Table::Count, key)?,
+                count => put(record, key, count)?,
             }
         }
         Ok(())
@@ -121,7 +127,11 @@ impl MergedTables {
         let (store_state, last_entry) = (*self.state(), self.active().last_entry());
         let (mut counts, record) =
             (Memtable::new(store_state, last_entry), Bytes::copy_from_slice(record.finish(&store_state)));
-        counts.apply(RecordPosition { position: store_state.position, last_entry }, &record, Instant::now())?;
+        counts.apply(
+            RecordPosition { position: store_state.position, last_entry },
+            &record,
+            Instant::now(),
+        )?;
         self.disk().tables().write(Some(&counts), &Vec::new(), &[(COUNTED, EMPTY)])
     }
 }

@@ -45,8 +45,9 @@ impl Shared {
     /// Declares all variables that are indexed, by saga.
     pub(crate) fn declare_indexes(&self, variables: &[(SagaName, Vec<Name>)]) -> Result<(), Error> {
         let one_at_a_time = lock(&self.flushing);
-        let declared =
-            self.read(|tables| Ok(Arc::clone(tables.disk()))).and_then(|disk| disk.declare_indexes(variables));
+        let declared = self
+            .read(|tables| Ok(Arc::clone(tables.disk())))
+            .and_then(|disk| disk.declare_indexes(variables));
         drop(one_at_a_time);
         self.record_failure(declared)
     }
@@ -128,7 +129,8 @@ pub(crate) fn maintenance_loop(shared: &Arc<Shared>, wake: &std::sync::mpsc::Rec
     use std::sync::mpsc::RecvTimeoutError;
     let mut at = None;
     loop {
-        let pause = at.map_or(shared.memtable_max_age, |at: Instant| at.saturating_duration_since(Instant::now()));
+        let pause =
+            at.map_or(shared.memtable_max_age, |at: Instant| at.saturating_duration_since(Instant::now()));
         if wake.recv_timeout(pause.min(MAX_PAUSE)) == Err(RecvTimeoutError::Disconnected) {
             return;
         }

@@ -112,6 +112,7 @@ impl Mdbx {
     ) -> libmdbx::Result<()> {
         let (mut cursor, mut sealed) = (txn.cursor(self.handle(Table::Index))?, Vec::new());
         for (key, is_put) in changes {
+            count(Operation::TableWrite);
             if *is_put {
                 checksum::seal(&mut sealed, Table::Index, key, EMPTY);
                 cursor.put(key, &sealed, WriteFlags::UPSERT)?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    Change, CheckpointKey, Commit, DedupeKey, HistoryEntry, InstanceKey, Name, OutboxKey, SagaName, Status, StreamPosition,
-    TenantId, Timer, Timestamp, WorkItem,
+    Change, CheckpointKey, Commit, DedupeKey, HistoryEntry, InstanceKey, Name, OutboxKey, SagaName, Status,
+    StreamPosition, TenantId, Timer, Timestamp, WorkItem,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -145,7 +145,9 @@ impl Model {
                 vec![Change::PurgeDedupe { before: self.now }]
             }
             Step::PurgeInstance { instance } => self.purge_instance(&name(*instance)).into_iter().collect(),
-            Step::Commit { .. } | Step::Flush | Step::Declare { .. } | Step::Restart | Step::Recover => vec![],
+            Step::Commit { .. } | Step::Flush | Step::Declare { .. } | Step::Restart | Step::Recover => {
+                vec![]
+            }
         }
     }
 
@@ -231,10 +233,7 @@ impl Model {
             }
             assert_eq!(reader.count(&tenant).unwrap(), counts);
             let query = InstanceQuery { tenant: tenant.clone(), ..InstanceQuery::default() };
-            assert_eq!(
-                reader.instances(&query).unwrap().items.len() as u64,
-                counts.values().sum::<u64>()
-            );
+            assert_eq!(reader.instances(&query).unwrap().items.len() as u64, counts.values().sum::<u64>());
             for statuses in [vec![Status::Failed], vec![Status::Stuck, Status::Running]] {
                 let with_status = self.having(&tenant, |_, status| statuses.contains(&status));
                 let query = InstanceQuery { limit: 2, statuses, ..query.clone() };
@@ -283,12 +282,11 @@ impl Model {
     /// Compares the ended instances that a sweep finds, after a flush.
     fn compare_ended(&self, reader: &Reader) {
         let page = reader.sweep_ended(&SweepCursor::default(), (99, 99), |_, _| Some(at(3))).unwrap();
-        let expected = self.instances.iter().filter(|(_, (version, status))| *version < 3 && status.is_final());
-        let expected: BTreeMap<_, _> =
-            expected.map(|(key, (version, _))| (key.clone(), *version)).collect();
+        let expected =
+            self.instances.iter().filter(|(_, (version, status))| *version < 3 && status.is_final());
+        let expected: BTreeMap<_, _> = expected.map(|(key, (version, _))| (key.clone(), *version)).collect();
         assert_eq!(page.found.into_iter().collect::<BTreeMap<_, _>>(), expected);
     }
-
 
     fn compare_instance(&self, reader: &Reader, key: &InstanceKey) {
         let read = reader.instance(key).unwrap().map(|instance| (instance.version, instance.status));
@@ -336,7 +334,13 @@ impl StoreFixture {
     fn options() -> Options {
         let dedupe_window = Duration::from_millis(WINDOW.unsigned_abs());
         // So small that some commits trigger a flush.
-        Options { dedupe_window, memtable_bytes: 6 << 10, journal_segment_bytes: 8 << 10, variables, ..small() }
+        Options {
+            dedupe_window,
+            memtable_bytes: 6 << 10,
+            journal_segment_bytes: 8 << 10,
+            variables,
+            ..small()
+        }
     }
 
     fn restart(&mut self) {

@@ -51,7 +51,7 @@ struct ChangeTranslator<'a> {
     /// Last feed row that this group deletes.
     trimmed: Option<FeedOffset>,
     purge: Option<DedupePurge>,
-    counts: CountChanges,
+    counts: &'a mut CountChanges,
 }
 
 /// Result of a translation.
@@ -71,7 +71,7 @@ pub(crate) fn translate(
     group: &[Change],
     now: Timestamp,
     (tables, keys, feeding): (&MergedTables, &KeyEncoder, FeedWriter),
-    (record, work): (&mut RecordWriter, &mut Vec<u64>),
+    (record, work, counts): (&mut RecordWriter, &mut Vec<u64>, &mut CountChanges),
     purge: Option<DedupePurge>,
 ) -> Result<Translation, Error> {
     let mut store_state = *tables.state();
@@ -80,6 +80,7 @@ pub(crate) fn translate(
     let bucket = keys.bucket(store_state.latest);
     record.clear();
     work.clear();
+    counts.clear();
     let mut translation = ChangeTranslator {
         tables,
         keys,
@@ -91,7 +92,7 @@ pub(crate) fn translate(
         feeding,
         trimmed: None,
         purge,
-        counts: CountChanges::default(),
+        counts,
     };
     for change in group {
         translation.change(change)?;

@@ -8,6 +8,7 @@ use orlog_journal::LocalDisk;
 use orlog_model::{Change, Timestamp};
 
 use crate::background::Background;
+use crate::counts::CountChanges;
 use crate::encoding::record::RecordWriter;
 use crate::error::Error;
 use crate::feed::write::FeedWriter;
@@ -29,6 +30,8 @@ pub struct Writer {
     record: RecordWriter,
     /// Outbox sequences of the work items of the last group.
     work: Vec<u64>,
+    /// Changes of counts by the last group.
+    counts: CountChanges,
     feeding: FeedWriter,
     /// Purge of expired dedupe keys; `None` if no key is expired.
     purge: Option<DedupePurge>,
@@ -117,8 +120,8 @@ pub fn open_in_memory(options: Options) -> (Writer, Reader) {
 impl Writer {
     fn new(shared: Arc<Shared>, home: Option<StoreHome>) -> (Self, Reader) {
         let (feeding, reader) = (FeedWriter::new(shared.feed_enabled), Reader::new(Arc::clone(&shared)));
-        let (record, work, purge) = (RecordWriter::default(), Vec::new(), None);
-        (Self { shared, record, work, feeding, purge, home }, reader)
+        let (record, work, counts) = (RecordWriter::default(), Vec::new(), CountChanges::default());
+        (Self { shared, record, work, counts, feeding, purge: None, home }, reader)
     }
 
     /// Commits a group atomically at the time `now`, from which dedupe keys expire. On return every reader
@@ -138,7 +141,7 @@ impl Writer {
         self.shared.check_writable()?;
         let frozen = self.shared.wait_for_memtable_space()?;
         let shared = &self.shared;
-        let (output, feeding) = ((&mut self.record, &mut self.work), self.feeding);
+        let (output, feeding) = ((&mut self.record, &mut self.work, &mut self.counts), self.feeding);
         let (purge, was_purging) = (self.purge.clone(), self.purge.is_some());
         let Translation { store_state, purge, purged } =
             shared.read(|tables| translate(group, now, (tables, &shared.keys, feeding), output, purge))?;

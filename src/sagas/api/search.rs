@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use orlog_model::{Instance, InstanceKey, Timestamp};
-use orlog_program::{Filter, FilterEvalError};
-use orlog_store::{FoundInstance, InstanceQuery};
+use orlog_model::{Instance, InstanceKey, Name, SagaName, Timestamp};
+use orlog_program::{ComparisonOperator, Filter, FilterEvalError};
+use orlog_store::{FoundInstance, InstanceQuery, VariableCondition};
 use serde_json::{Map, Value, json};
 
 use super::view::{
@@ -15,6 +15,7 @@ use crate::api::errors::invalid_parameter;
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
 use crate::app::App;
+use crate::app::component_config::indexed_value;
 use crate::redact::HiddenValues;
 
 /// Instances per read; the tables are not locked during the evaluation.
@@ -76,6 +77,9 @@ fn example() -> Map<String, Value> {
 /// If a store cannot be read, or the condition is not Boolean.
 pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchResult, Problem> {
     let InstanceSearch { mut query, start_shard: first, filter, count, timeout: timeout_after } = search;
+    if let Some(filter) = &filter {
+        narrow(&mut query, filter, app);
+    }
     let sieve = FilterEvaluator { app, filter: filter.as_ref(), now: app.clock.now() };
     let (limit, scan_limit, until) = (query.limit, query.scan_limit, Instant::now() + timeout_after);
     let mut sifted = SearchResult::default();
@@ -125,12 +129,39 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
     Ok(sifted)
 }
 
-fn take(
-    sifted: &mut SearchResult,
-    shard: u16,
-    limit: usize,
-    found: FoundInstance,
-) {
+/// Adds the comparisons of a condition that an index or a range of keys answers. The condition is still evaluated
+/// for each instance found.
+fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
+    let comparisons = filter.comparisons();
+    let saga = comparisons.iter().find(|c| c.path == "saga" && c.operator == ComparisonOperator::Equal);
+    if query.saga.is_none() {
+        query.saga = saga.and_then(|c| SagaName::new(c.value.as_str()?).ok());
+    }
+    let Some(saga) = &query.saga else { return };
+    let active = app.definitions.active();
+    let definition = active.iter().find(|definition| definition.program.definition_ref().saga == *saga);
+    // The number of instances read would reveal values that are not displayed.
+    let is_readable = |name: &Name| !app.config.redact.hides_variable(name.as_str());
+    let indexed = definition.into_iter().flat_map(|definition| &definition.program.manifest().indexed);
+    let conditions = indexed.filter(|name| is_readable(name)).filter_map(|name| {
+        let path = format!("vars.{name}");
+        let mut condition = VariableCondition { name: name.clone(), lower: None, upper: None };
+        for comparison in comparisons.iter().filter(|comparison| comparison.path == path) {
+            let value = indexed_value(&comparison.value)?;
+            if comparison.operator != ComparisonOperator::AtMost {
+                condition.lower = Some(value.clone());
+            }
+            if comparison.operator != ComparisonOperator::AtLeast {
+                condition.upper = Some(value);
+            }
+        }
+        (condition.lower.is_some() || condition.upper.is_some()).then_some(condition)
+    });
+    // An equality finds the fewest instances.
+    query.variable = conditions.min_by_key(|condition| condition.lower != condition.upper);
+}
+
+fn take(sifted: &mut SearchResult, shard: u16, limit: usize, found: FoundInstance) {
     sifted.count.0 += 1;
     if sifted.items.len() < limit {
         if sifted.items.len() + 1 == limit {

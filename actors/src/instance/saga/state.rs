@@ -9,8 +9,7 @@ use std::time::Instant;
 
 use orlog_engine::{BufferedInputRef, MAX_EARLY_INPUTS};
 use orlog_model::{
-    Change, Clock, Commit, DeadLetterOriginal, DedupeKey, Input, Instance, InstanceKey, Status,
-    TraceParent,
+    Change, Clock, Commit, DeadLetterOriginal, DedupeKey, Input, Instance, InstanceKey, Status, TraceParent,
 };
 use orlog_store::{Error as StoreError, Reader};
 

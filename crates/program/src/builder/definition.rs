@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_model::{EventType, SagaName};
+use orlog_model::{EventType, Name, SagaName};
 use serde_json::{Map, Value};
 
 use super::handlers::{EventHandler, MigrationBuilder};
@@ -39,6 +39,7 @@ impl Definition {
             migrations: Vec::new(),
             vars: Map::new(),
             reference: None,
+            index: Vec::new(),
             timeout: None,
             steps: Vec::new(),
             completed: None,
@@ -87,6 +88,14 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn var(self, name: &str, template: Value) -> Self {
         self.change(|definition, _| drop(definition.vars.insert(name.to_owned(), template)))
+    }
+
+    /// Adds a variable to the indexes of the saga.
+    #[must_use]
+    pub fn index(self, name: &str) -> Self {
+        self.change(|definition, findings| {
+            definition.index.extend(parse_name(Name::new(name), "index", findings))
+        })
     }
 
     /// Sets the template of the business reference of the instance.

@@ -39,13 +39,10 @@ pub(super) fn assemble(definition: &Definition) -> Result<(CompiledSaga, Correla
 }
 
 fn compiler(definition: &Definition, findings: RawDiagnostics) -> ExpressionCompiler<'_> {
-    let saved = definition.steps.iter().flat_map(|step| step.save.keys());
-    let handled = definition.on.iter().flat_map(|handler| handler.save.keys());
-    let migrated = definition.migrations.iter().flat_map(|form| form.vars.keys());
     ExpressionCompiler {
         saga: &definition.saga,
         steps: definition.steps.iter().map(|step| &step.id).collect(),
-        vars: definition.vars.keys().chain(saved).chain(handled).chain(migrated).cloned().collect(),
+        vars: definition.variables().into_iter().collect(),
         has_jobs: definition.steps.iter().any(|step| matches!(step.action, Action::Job(_))),
         findings,
     }

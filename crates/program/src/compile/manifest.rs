@@ -13,6 +13,7 @@ pub(super) fn of(definition: &Definition, result_events: &[EventType]) -> Manife
         commands: sorted(actions(definition).filter_map(command)),
         sagas: sorted(actions(definition).filter_map(saga)),
         early_event_ttl: definition.early_event_ttl(),
+        indexed: sorted(definition.index.iter().cloned()),
     }
 }
 

@@ -4,7 +4,7 @@ use orlog_model::{InDoubtPolicy, RetryPolicy};
 
 use crate::definition::{AfterHandler, CompensationSpec, Definition, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
-use crate::limits::check_duration;
+use crate::limits::{MAX_INDEXES, check_duration};
 use crate::machine::SAGA_TIMER;
 use crate::steps::Action;
 use crate::steps::kind::Completion;
@@ -34,6 +34,23 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
     }
     handlers(definition, findings);
     migrations(definition, findings);
+    indexes(definition, findings);
+}
+
+fn indexes(definition: &Definition, findings: &mut RawDiagnostics) {
+    if definition.index.len() > MAX_INDEXES {
+        let message = format!("a saga has at most {MAX_INDEXES} indexes; it has {}", definition.index.len());
+        findings.push(RawDiagnostic::new("index", message));
+    }
+    let variables = definition.variables();
+    for (n, name) in definition.index.iter().enumerate() {
+        if !variables.contains(name.as_str()) {
+            let finding = RawDiagnostic::new(format!("index[{n}]"), format!("no variable is named `{name}`"));
+            let similar = did_you_mean(name.as_str(), variables.iter().map(String::as_str));
+            let suggestion = similar.unwrap_or_else(|| "set it in `vars` or in a `save`".to_owned());
+            findings.push(finding.with_suggestion(suggestion));
+        }
+    }
 }
 
 fn id(path: &str, step: &Step, findings: &mut RawDiagnostics) {

@@ -7,14 +7,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::common::types::CelBool;
 use serde_json::{Map, Value};
 
 use super::ast::children;
 use super::check::{self, CheckedExpression, NameResolution};
 use super::cost;
-use super::functions::environment;
+use super::functions::{EQUAL, environment};
 use super::rewrite::wrap;
 use super::{FreeVariables, run};
 
@@ -91,6 +91,15 @@ impl Filter {
         self.names.contains(name)
     }
 
+    /// Returns the comparisons of a name or a field with a literal that hold for every match: those that `&&`
+    /// combines at the top.
+    #[must_use]
+    pub fn comparisons(&self) -> Vec<Comparison> {
+        let mut found = Vec::new();
+        comparisons(&self.parsed.expression, &mut found);
+        found
+    }
+
     /// Evaluates the condition and returns the used units of work
     /// ([`MAX_EVALUATION_COST`](crate::MAX_EVALUATION_COST) at most). Only the names that it uses must be
     /// present.
@@ -110,6 +119,69 @@ impl Filter {
             (Err(reason), _) => Err(FilterEvalError::NoValue(reason)),
         };
         (result, cost::spent_units())
+    }
+}
+
+/// Comparison in a condition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Compared name, with its field: `saga` or `vars.total`.
+    pub path: String,
+    /// Operator.
+    pub operator: ComparisonOperator,
+    /// Literal to the right of the operator.
+    pub value: Value,
+}
+
+/// Operator of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComparisonOperator {
+    /// `==`
+    Equal,
+    /// `<` or `<=`
+    AtMost,
+    /// `>` or `>=`
+    AtLeast,
+}
+
+fn comparisons(node: &IdedExpr, found: &mut Vec<Comparison>) {
+    let Expr::Call(call) = &node.expr else { return };
+    let [left, right] = call.args.as_slice() else { return };
+    let (at_most, at_least) = (ComparisonOperator::AtMost, ComparisonOperator::AtLeast);
+    let (operator, mirrored) = match call.func_name.as_str() {
+        operators::LOGICAL_AND => return [left, right].into_iter().for_each(|part| comparisons(part, found)),
+        operators::EQUALS | EQUAL => (ComparisonOperator::Equal, ComparisonOperator::Equal),
+        operators::LESS | operators::LESS_EQUALS => (at_most, at_least),
+        operators::GREATER | operators::GREATER_EQUALS => (at_least, at_most),
+        _ => return,
+    };
+    let sides = [(left, operator, right), (right, mirrored, left)];
+    found.extend(sides.into_iter().filter_map(|(name, operator, value)| {
+        Some(Comparison { path: path(name)?, operator, value: literal(value)? })
+    }));
+}
+
+/// Returns the path of a name or of a field of a name.
+fn path(node: &IdedExpr) -> Option<String> {
+    match &node.expr {
+        Expr::Ident(name) => Some(name.clone()),
+        Expr::Select(select) if !select.test => match &select.operand.expr {
+            Expr::Ident(name) => Some(format!("{name}.{}", select.field)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn literal(node: &IdedExpr) -> Option<Value> {
+    let Expr::Literal(literal) = &node.expr else { return None };
+    match literal {
+        LiteralValue::Boolean(value) => Some((*value.inner()).into()),
+        LiteralValue::Int(value) => Some((*value.inner()).into()),
+        LiteralValue::UInt(value) => Some((*value.inner()).into()),
+        LiteralValue::Double(value) => Some((*value.inner()).into()),
+        LiteralValue::String(value) => Some(value.inner().into()),
+        LiteralValue::Bytes(_) | LiteralValue::Null => None,
     }
 }
 
@@ -186,6 +258,29 @@ mod tests {
 
     fn compile(source: &str) -> Result<Filter, FilterError> {
         Filter::compile(source, &example(), &["updated_at", "now"])
+    }
+
+    #[test]
+    fn comparisons_that_hold_for_every_match_are_found() {
+        let found = |source| -> Vec<String> {
+            let found = compile(source).unwrap().comparisons();
+            found.iter().map(|c| format!("{} {:?} {}", c.path, c.operator, c.value)).collect()
+        };
+        assert_eq!(
+            found("vars.customer == 'c-1' && (vars.total >= 10 && 20.5 > vars.total) && version < 9"),
+            [
+                "vars.customer Equal \"c-1\"",
+                "vars.total AtLeast 10",
+                "vars.total AtMost 20.5",
+                "version AtMost 9"
+            ]
+        );
+        assert_eq!(found("vars.vip == true"), ["vars.vip Equal true"]);
+        for other in
+            ["vars.total > 1 || version == 2", "!(vars.total > 1)", "vars.total + 1 > 2", "has(vars.a)"]
+        {
+            assert_eq!(found(other), Vec::<String>::new(), "{other}");
+        }
     }
 
     #[track_caller]

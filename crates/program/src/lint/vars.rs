@@ -13,6 +13,7 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let mut used = UsedVariables { names: BTreeSet::new(), all: false };
     let form = serde_json::to_value(definition).expect("a definition is plain data with text keys");
     used.search(&form);
+    used.names.extend(definition.index.iter().map(|name| name.as_str().to_owned()));
     if used.all {
         return Vec::new();
     }

@@ -76,6 +76,7 @@ impl ModuleManifest {
             commands: self.commands.clone(),
             sagas: self.sagas.clone(),
             early_event_ttl: self.early_event_ttl,
+            indexed: Vec::new(),
         }
     }
 }

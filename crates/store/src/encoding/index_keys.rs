@@ -125,7 +125,10 @@ pub(crate) fn variable_range(
     let start = lower.map(bound).or_else(|| upper.map(of_type));
     let end = upper.map(bound).or_else(|| lower.map(of_type));
     let all = KeyRange::of_prefix(of_tenant().finish());
-    KeyRange { start: start.map_or(all.start, |range| range.start), end: end.map_or(all.end, |range| range.end) }
+    KeyRange {
+        start: start.map_or(all.start, |range| range.start),
+        end: end.map_or(all.end, |range| range.end),
+    }
 }
 
 fn type_number(value: &IndexedValue) -> u8 {

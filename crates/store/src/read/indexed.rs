@@ -195,9 +195,8 @@ impl Reader {
                         let header: Option<SnapshotHeader<'_>> = readable(decode(Table::Instance, value))?;
                         let (_, key) = read_instance(&mut KeyReader::of(row))?;
                         let indexed = header.and_then(|header| row_of(&key, &header));
-                        let is_inside = |row: &Key| {
-                            range.start <= *row && range.end.as_ref().is_none_or(|end| row < end)
-                        };
+                        let is_inside =
+                            |row: &Key| range.start <= *row && range.end.as_ref().is_none_or(|end| row < end);
                         found.extend(indexed.filter(is_inside).map(|row| (row, key)));
                         if found.len() / 2 > limit.saturating_add(ROWS_PER_LOCK) {
                             smallest(&mut found, limit);
@@ -224,7 +223,9 @@ impl Reader {
         row_of: &IndexRow<'_>,
     ) -> Result<Option<(Key, InstanceKey, Instance)>, Error> {
         let instance = readable(self.instance(&key))?.flatten();
-        let is_current = |instance: &Instance| row_of(&key, &SnapshotHeader::from_instance(instance)).as_ref() == Some(&row);
+        let is_current = |instance: &Instance| {
+            row_of(&key, &SnapshotHeader::from_instance(instance)).as_ref() == Some(&row)
+        };
         Ok(instance.filter(is_current).map(|instance| (row, key, instance)))
     }
 }
@@ -255,5 +256,34 @@ pub(crate) fn by_variable(
     move |key, header| {
         let value = variables(header.state, &[name.as_str()]).pop().flatten();
         value.map(|value| index_keys::variable(key, name, &value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::samples::{apply, at, key, small, transition};
+
+    fn state_size(state: &[u8], names: &[&str]) -> Vec<Option<IndexedValue>> {
+        let text = String::from_utf8(state.to_vec()).unwrap();
+        vec![Some(IndexedValue::Text(text)); names.len()]
+    }
+
+    #[test]
+    fn declared_indexes_are_complete_without_a_flush() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = crate::Options { variables: state_size, ..small() };
+        let (mut writer, reader) = crate::open(dir.path(), options).unwrap();
+        let order = key("acme", "o-1");
+        writer.commit(&[apply(transition(&order, 1))], at(1)).unwrap();
+        let text = Name::new("text").unwrap();
+        reader.declare_indexes(&[(order.saga.clone(), vec![text.clone()])]).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !reader.is_indexed(&order.saga, &text).unwrap() {
+            assert!(Instant::now() < deadline, "the index is not built");
+            std::thread::yield_now();
+        }
     }
 }

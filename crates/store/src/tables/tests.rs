@@ -99,7 +99,9 @@ fn snapshots_are_unaffected_by_later_writes() {
         tables.write(None, &Vec::new(), &[(b"heads", b"1")]).unwrap();
         let snapshot = tables.snapshot().unwrap();
         let index = vec![(Key::from_slice(A), false), (Key::from_slice(B), true)];
-        tables.write(Some(&memtable(&[RowOp::Put(Table::Task, A, b"1")])), &index, &[(b"heads", b"2")]).unwrap();
+        tables
+            .write(Some(&memtable(&[RowOp::Put(Table::Task, A, b"1")])), &index, &[(b"heads", b"2")])
+            .unwrap();
         assert_eq!(snapshot.meta(b"heads").unwrap().as_deref(), Some(&b"1"[..]));
         assert_eq!(snapshot.meta(b"none").unwrap(), None);
         assert_eq!(value(tables, Table::Meta, b"heads").as_deref(), Some(&b"2"[..]));
