@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep_until, timeout};
+use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
 
 use crate::client::Client;
 use crate::process::{cpu_seconds, load_average, peak_mib};
@@ -66,14 +66,14 @@ pub(crate) struct Target {
 pub(crate) async fn run(target: &Target) -> Result<Run> {
     let load_average = load_average()?;
     let processes = [target.processes[0], target.processes[1], std::process::id()];
-    let starter = Arc::new(Starter::connect(target).await?);
-    let mut loads = Vec::new();
+    let orders = Arc::new(Orders::connect(target).await?);
+    let (mut loads, mut sagas) = (Vec::new(), 0);
     for in_flight in LOADS {
         let window = Window::new(Duration::from_secs(target.seconds));
-        let measured = measure(&starter, in_flight, window, processes).await;
+        let measured = measure(&orders, in_flight, window, processes).await;
         loads.push(measured.with_context(|| format!("the load with {in_flight} orders in flight failed"))?);
+        sagas = orders.check().await?;
     }
-    let sagas = starter.check(target.system).await?;
     let mut peak = [0.0; 3];
     for (peak, process) in peak.iter_mut().zip(processes) {
         *peak = peak_mib(process)?;
@@ -96,24 +96,24 @@ impl Window {
 }
 
 async fn measure(
-    starter: &Arc<Starter>,
+    orders: &Arc<Orders>,
     in_flight: usize,
     window: Window,
     processes: [u32; 3],
 ) -> Result<Measurement> {
-    let mut orders = JoinSet::new();
+    let mut tasks = JoinSet::new();
     if in_flight == 0 {
-        orders.spawn(open_loop(Arc::clone(starter), window));
+        tasks.spawn(open_loop(Arc::clone(orders), window));
     }
     for _ in 0..in_flight {
-        orders.spawn(closed_loop(Arc::clone(starter), window));
+        tasks.spawn(closed_loop(Arc::clone(orders), window));
     }
     sleep_until(window.from).await;
-    let before = cpu(processes)?;
+    let before = (cpu(processes)?, orders.stored().await?);
     sleep_until(window.until).await;
-    let after = cpu(processes)?;
+    let after = (cpu(processes)?, orders.stored().await?);
     let mut latencies = Vec::new();
-    while let Some(ended) = orders.join_next().await {
+    while let Some(ended) = tasks.join_next().await {
         latencies.extend(ended??);
     }
     latencies.sort_unstable();
@@ -122,13 +122,16 @@ async fn measure(
     else {
         bail!("no order ended within {}s", (window.until - window.from).as_secs());
     };
+    let ended = latencies.len() as u64;
+    // The service receives the last request of an order before Orlog stores its end: the node counts the stored ends.
+    let count = if orders.system == System::OrlogHttp && in_flight > 0 { after.1 - before.1 } else { ended };
     #[expect(clippy::cast_precision_loss, reason = "less than 2^52")]
-    let count = latencies.len() as f64;
+    let count = count as f64;
     Ok(Measurement {
         sagas_per_s: count / (window.until - window.from).as_secs_f64(),
         p50_ms: p50.as_secs_f64() * 1e3,
         p99_ms: p99.as_secs_f64() * 1e3,
-        cpu_us: std::array::from_fn(|index| (after[index] - before[index]) * 1e6 / count),
+        cpu_us: std::array::from_fn(|index| (after.0[index] - before.0[index]) * 1e6 / count),
     })
 }
 
@@ -137,11 +140,11 @@ fn cpu(processes: [u32; 3]) -> Result<[f64; 3]> {
 }
 
 /// Runs one order after the other. Returns the latencies of the orders that ended in the window.
-async fn closed_loop(starter: Arc<Starter>, window: Window) -> Result<Vec<Duration>> {
+async fn closed_loop(orders: Arc<Orders>, window: Window) -> Result<Vec<Duration>> {
     let mut latencies = Vec::new();
     while Instant::now() < window.until {
         let started = Instant::now();
-        starter.order().await?;
+        orders.run(false).await?;
         let ended = Instant::now();
         if window.from <= ended && ended < window.until {
             latencies.push(ended - started);
@@ -151,17 +154,17 @@ async fn closed_loop(starter: Arc<Starter>, window: Window) -> Result<Vec<Durati
 }
 
 /// Starts an order every `PERIOD`. Returns the latencies of the orders that started in the window.
-async fn open_loop(starter: Arc<Starter>, window: Window) -> Result<Vec<Duration>> {
-    let (mut orders, mut ticks) = (JoinSet::new(), interval(PERIOD));
+async fn open_loop(orders: Arc<Orders>, window: Window) -> Result<Vec<Duration>> {
+    let (mut tasks, mut ticks) = (JoinSet::new(), interval(PERIOD));
     loop {
         let started = ticks.tick().await;
         if started >= window.until {
             break;
         }
-        let starter = Arc::clone(&starter);
-        orders.spawn(async move { starter.order().await.map(|()| (started, started.elapsed())) });
+        let orders = Arc::clone(&orders);
+        tasks.spawn(async move { orders.run(true).await.map(|()| (started, started.elapsed())) });
     }
-    let ended: Result<Vec<_>> = orders.join_all().await.into_iter().collect();
+    let ended: Result<Vec<_>> = tasks.join_all().await.into_iter().collect();
     Ok(ended?
         .into_iter()
         .filter(|(started, _)| *started >= window.from)
@@ -172,7 +175,7 @@ async fn open_loop(starter: Arc<Starter>, window: Window) -> Result<Vec<Duration
 type Waiters = Arc<Mutex<HashMap<u64, oneshot::Sender<()>>>>;
 
 /// Starts orders and waits for their ends.
-struct Starter {
+struct Orders {
     system: System,
     client: Client,
     next: AtomicU64,
@@ -181,16 +184,14 @@ struct Starter {
     control: tokio::sync::Mutex<(OwnedWriteHalf, mpsc::Receiver<[u64; 2]>)>,
 }
 
-impl Starter {
+impl Orders {
     async fn connect(target: &Target) -> Result<Self> {
         let client = if target.system.is_orlog() {
             Client::http1(target.server, HTTP1_CONNECTIONS).await?
         } else {
             Client::http2(target.server, HTTP2_CONNECTIONS).await?
         };
-        let control =
-            TcpStream::connect(("127.0.0.1", target.control)).await.context("the service does not listen")?;
-        control.set_nodelay(true)?;
+        let control = connect(target.control).await?;
         let (reader, writer) = control.into_split();
         let (sender, counts) = mpsc::channel(1);
         let waiters = Waiters::default();
@@ -199,8 +200,9 @@ impl Starter {
         Ok(Self { system: target.system, client, next: AtomicU64::new(0), waiters, control })
     }
 
-    /// Starts an order and waits until its end is known.
-    async fn order(&self) -> Result<()> {
+    /// Starts an order and waits until its end is known. With HTTP effects of Orlog, and not `stored`, the end is the last request to
+    /// the service.
+    async fn run(&self, stored: bool) -> Result<()> {
         let order = self.next.fetch_add(1, Ordering::Relaxed);
         let run = async {
             match self.system {
@@ -211,11 +213,11 @@ impl Starter {
                     self.post(&format!("/OrderWorkflow/{order}/run"), "application/json", order.to_string())
                         .await
                 }
-                System::OrlogExchange => self.publish(order).await,
-                System::OrlogHttp => {
+                System::OrlogHttp if stored => {
                     self.publish(order).await?;
                     self.wait_until_stored(order).await
                 }
+                System::OrlogExchange | System::OrlogHttp => self.publish(order).await,
             }
         };
         let ended = timeout(ORDER_TIMEOUT, run).await;
@@ -248,30 +250,52 @@ impl Starter {
         }
     }
 
+    /// Returns the number of orders whose end Orlog has stored; for Restate, of those with a response.
+    async fn stored(&self) -> Result<u64> {
+        if !self.system.is_orlog() {
+            return Ok(self.next.load(Ordering::Relaxed));
+        }
+        let metrics = self.client.send(Method::GET, "/metrics", "text/plain", String::new()).await?;
+        let metrics = String::from_utf8_lossy(&metrics);
+        let mut ended =
+            metrics.lines().filter(|line| line.starts_with("orlog_tenant_instances_ended_total{"));
+        let completed = ended.find(|line| line.contains("status=\"completed\""));
+        completed.and_then(|line| line.split_whitespace().last()).map_or(Ok(0), |count| Ok(count.parse()?))
+    }
+
     /// Checks that each order was executed once and has ended. Returns their number.
-    async fn check(&self, system: System) -> Result<u64> {
+    async fn check(&self) -> Result<u64> {
         let accepted = self.next.load(Ordering::Relaxed);
+        let started = Instant::now();
+        while self.stored().await? < accepted && started.elapsed() < ORDER_TIMEOUT {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let stored = self.stored().await?;
         let (writer, counts) = &mut *self.control.lock().await;
         writer.write_u8(0).await?;
         let counts = timeout(ORDER_TIMEOUT, counts.recv()).await.ok().flatten();
         let [exact, executions] = counts.context("the service sent no counts")?;
-        if exact != accepted || executions != accepted * STEPS.len() as u64 {
+        if [stored, exact, executions] != [accepted, accepted, accepted * STEPS.len() as u64] {
             bail!(
-                "{accepted} orders were accepted, but {exact} have each step once, and {executions} steps were executed"
+                "{accepted} orders were accepted, but {stored} completed, {exact} had each step once, and {executions} steps were executed"
             );
         }
-        if system.is_orlog() {
-            let metrics = self.client.send(Method::GET, "/metrics", "text/plain", String::new()).await?;
-            let metrics = String::from_utf8_lossy(&metrics);
-            let mut ended =
-                metrics.lines().filter(|line| line.starts_with("orlog_tenant_instances_ended_total"));
-            let completed =
-                ended.find(|line| line.contains("completed")).and_then(|line| line.split_whitespace().last());
-            if completed != Some(&accepted.to_string()) {
-                bail!("{accepted} orders were accepted, but Orlog completed {}", completed.unwrap_or("none"));
-            }
-        }
         Ok(accepted)
+    }
+}
+
+/// Connects to the service, which may still start.
+async fn connect(port: u16) -> Result<TcpStream> {
+    let started = Instant::now();
+    loop {
+        match TcpStream::connect(("127.0.0.1", port)).await {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(_) if started.elapsed() < ORDER_TIMEOUT => sleep(Duration::from_millis(20)).await,
+            Err(error) => return Err(error).context("the service does not listen"),
+        }
     }
 }
 

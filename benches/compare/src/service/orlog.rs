@@ -69,7 +69,8 @@ struct Received<'a> {
 
 #[derive(Deserialize)]
 struct Job<'a> {
-    job: &'a str,
+    #[serde(rename = "job")]
+    id: &'a str,
     claim: &'a str,
     effect: &'a str,
     correlation: &'a str,
@@ -126,7 +127,7 @@ pub(super) async fn exchange(steps: &Steps, server: u16) -> Result<()> {
             continue;
         }
         let mut results = Vec::with_capacity(received.jobs.len());
-        for Job { job, claim, effect, correlation } in &received.jobs {
+        for Job { id: job, claim, effect, correlation } in &received.jobs {
             let order = correlation.parse().with_context(|| format!("unexpected order {correlation}"))?;
             let name = effect.trim_start_matches("order.");
             let step =
