@@ -1,53 +1,30 @@
-//! HTTP clients over few connections that stay open.
+//! HTTP client with a limited number of connections that stay open.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::{http1, http2};
-use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-type Body = Full<Bytes>;
+type Connection = SendRequest<Full<Bytes>>;
 
-/// Connections to one server.
+/// Connections to one server. Each one has one request at a time; further requests wait.
 pub(crate) struct Client {
-    port: u16,
-    kind: Kind,
-}
-
-enum Kind {
-    /// One request at a time on each connection.
-    Http1 { free: Mutex<Vec<http1::SendRequest<Body>>>, permits: Semaphore },
-    /// Many requests at a time on each connection, in turn.
-    Http2 { connections: Vec<http2::SendRequest<Body>>, next: AtomicUsize },
+    address: String,
+    free: Mutex<Vec<Connection>>,
+    permits: Semaphore,
 }
 
 impl Client {
-    /// Opens `count` HTTP/1.1 connections.
-    pub(crate) async fn http1(port: u16, count: usize) -> Result<Self> {
-        let mut free = Vec::with_capacity(count);
-        for _ in 0..count {
-            let (sender, connection) = http1::handshake(connect(port).await?).await?;
-            tokio::spawn(connection);
-            free.push(sender);
-        }
-        Ok(Self { port, kind: Kind::Http1 { free: Mutex::new(free), permits: Semaphore::new(count) } })
-    }
-
-    /// Opens `count` HTTP/2 connections.
-    pub(crate) async fn http2(port: u16, count: usize) -> Result<Self> {
-        let mut connections = Vec::with_capacity(count);
-        for _ in 0..count {
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), connect(port).await?).await?;
-            tokio::spawn(connection);
-            connections.push(sender);
-        }
-        Ok(Self { port, kind: Kind::Http2 { connections, next: AtomicUsize::new(0) } })
+    /// Opens no connection yet, and never more than `connections`.
+    pub(crate) fn new(port: u16, connections: usize) -> Self {
+        let address = format!("127.0.0.1:{port}");
+        Self { address, free: Mutex::default(), permits: Semaphore::new(connections) }
     }
 
     /// Sends a request and returns the body of the response.
@@ -55,48 +32,35 @@ impl Client {
     /// # Errors
     /// The connection is lost, or the status is not 2xx.
     pub(crate) async fn send(&self, method: Method, path: &str, kind: &str, body: String) -> Result<Bytes> {
-        let uri = format!("http://127.0.0.1:{}{path}", self.port);
-        let mut request = Request::builder().method(method).header("content-type", kind);
-        if let Kind::Http1 { .. } = self.kind {
-            request = request.header("host", format!("127.0.0.1:{}", self.port)).uri(path);
-        } else {
-            request = request.uri(&uri);
-        }
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("host", &self.address).header("content-type", kind);
         let request = request.body(Full::new(Bytes::from(body)))?;
-        let (status, body) =
-            self.exchange(request).await.with_context(|| format!("no response from {uri}"))?;
-        if !status.is_success() {
-            bail!("{uri} returned {status}: {}", String::from_utf8_lossy(&body));
+        let response = self.exchange(request).await;
+        let (failed, body) = response.with_context(|| format!("no response from {}{path}", self.address))?;
+        if let Some(status) = failed {
+            bail!("{}{path} returned {status}: {}", self.address, String::from_utf8_lossy(&body));
         }
         Ok(body)
     }
 
-    async fn exchange(&self, request: Request<Body>) -> Result<(StatusCode, Bytes)> {
-        match &self.kind {
-            Kind::Http1 { free, permits } => {
-                let _permit = permits.acquire().await?;
-                let taken = free.lock().expect("no panic under the lock").pop();
-                let mut sender = taken.context("all connections were lost")?;
-                sender.ready().await?;
-                let response = sender.send_request(request).await?;
-                let status = response.status();
-                let body = response.into_body().collect().await?.to_bytes();
-                free.lock().expect("no panic under the lock").push(sender);
-                Ok((status, body))
-            }
-            Kind::Http2 { connections, next } => {
-                let index = next.fetch_add(1, Ordering::Relaxed) % connections.len();
-                let response = connections[index].clone().send_request(request).await?;
-                let status = response.status();
-                Ok((status, response.into_body().collect().await?.to_bytes()))
-            }
-        }
+    /// Returns the status, if it is not 2xx, and the body.
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(Option<hyper::StatusCode>, Bytes)> {
+        let _permit = self.permits.acquire().await?;
+        let free = self.free.lock().expect("no panic under the lock").pop();
+        let mut connection = if let Some(free) = free { free } else { self.connect().await? };
+        connection.ready().await?;
+        let response = connection.send_request(request).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        self.free.lock().expect("no panic under the lock").push(connection);
+        Ok(((!status.is_success()).then_some(status), body))
     }
-}
 
-async fn connect(port: u16) -> Result<TokioIo<TcpStream>> {
-    let stream = TcpStream::connect(("127.0.0.1", port)).await;
-    let stream = stream.with_context(|| format!("no server at 127.0.0.1:{port}"))?;
-    stream.set_nodelay(true)?;
-    Ok(TokioIo::new(stream))
+    async fn connect(&self) -> Result<Connection> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
 }

@@ -23,9 +23,9 @@ use crate::system::System;
 /// Loads: orders in flight, or for 0 a new order every 100 ms.
 pub(crate) const LOADS: [usize; 3] = [0, 256, 1000];
 /// Connections to Orlog. A request occupies one until its event is durable.
-const HTTP1_CONNECTIONS: usize = 64;
-/// Connections to Restate. A request waits for the end of its saga; a connection carries at most 200.
-const HTTP2_CONNECTIONS: usize = 8;
+const ORLOG_CONNECTIONS: usize = 64;
+/// Connections to Restate. A request occupies one until its saga ends.
+const RESTATE_CONNECTIONS: usize = 1000;
 const PERIOD: Duration = Duration::from_millis(100);
 const WARM_UP: Duration = Duration::from_secs(1);
 /// Maximum duration of one order.
@@ -186,11 +186,8 @@ struct Orders {
 
 impl Orders {
     async fn connect(target: &Target) -> Result<Self> {
-        let client = if target.system.is_orlog() {
-            Client::http1(target.server, HTTP1_CONNECTIONS).await?
-        } else {
-            Client::http2(target.server, HTTP2_CONNECTIONS).await?
-        };
+        let connections = if target.system.is_orlog() { ORLOG_CONNECTIONS } else { RESTATE_CONNECTIONS };
+        let client = Client::new(target.server, connections);
         let control = connect(target.control).await?;
         let (reader, writer) = control.into_split();
         let (sender, counts) = mpsc::channel(1);

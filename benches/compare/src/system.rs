@@ -88,11 +88,8 @@ impl Server {
     async fn request(&self, method: Method, path: &str, body: String) -> Result<()> {
         let started = Instant::now();
         loop {
-            let request = async {
-                let client = Client::http1(self.admin, 1).await?;
-                client.send(method.clone(), path, "application/json", body.clone()).await
-            };
-            match request.await {
+            let client = Client::new(self.admin, 1);
+            match client.send(method.clone(), path, "application/json", body.clone()).await {
                 Ok(_) => return Ok(()),
                 Err(error) if started.elapsed() > START_TIMEOUT => {
                     return Err(
