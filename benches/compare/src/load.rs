@@ -177,7 +177,9 @@ type Waiters = Arc<Mutex<HashMap<u64, oneshot::Sender<()>>>>;
 /// Starts orders and waits for their ends.
 struct Orders {
     system: System,
-    client: Client,
+    starts: Client,
+    /// Other requests, which do not wait behind starts.
+    reads: Client,
     next: AtomicU64,
     /// Orders whose end the service reports.
     waiters: Waiters,
@@ -187,14 +189,14 @@ struct Orders {
 impl Orders {
     async fn connect(target: &Target) -> Result<Self> {
         let connections = if target.system.is_orlog() { ORLOG_CONNECTIONS } else { RESTATE_CONNECTIONS };
-        let client = Client::new(target.server, connections);
+        let (starts, reads) = (Client::new(target.server, connections), Client::new(target.server, 8));
         let control = connect(target.control).await?;
         let (reader, writer) = control.into_split();
         let (sender, counts) = mpsc::channel(1);
         let waiters = Waiters::default();
         tokio::spawn(receive(reader, Arc::clone(&waiters), sender));
         let control = tokio::sync::Mutex::new((writer, counts));
-        Ok(Self { system: target.system, client, next: AtomicU64::new(0), waiters, control })
+        Ok(Self { system: target.system, starts, reads, next: AtomicU64::new(0), waiters, control })
     }
 
     /// Starts an order and waits until its end is known. With HTTP effects of Orlog, and not `stored`, the end is the last request to
@@ -222,7 +224,7 @@ impl Orders {
     }
 
     async fn post(&self, path: &str, kind: &str, body: String) -> Result<()> {
-        self.client.send(Method::POST, path, kind, body).await.map(drop)
+        self.starts.send(Method::POST, path, kind, body).await.map(drop)
     }
 
     /// Publishes the start event, and waits until the service reports the end.
@@ -240,7 +242,7 @@ impl Orders {
     async fn wait_until_stored(&self, order: u64) -> Result<()> {
         let path = format!("/v1/sagas/order/{order}?history_limit=1");
         loop {
-            let body = self.client.send(Method::GET, &path, "application/json", String::new()).await?;
+            let body = self.reads.send(Method::GET, &path, "application/json", String::new()).await?;
             if serde_json::from_slice::<Instance<'_>>(&body)?.status == "completed" {
                 return Ok(());
             }
@@ -252,7 +254,7 @@ impl Orders {
         if !self.system.is_orlog() {
             return Ok(self.next.load(Ordering::Relaxed));
         }
-        let metrics = self.client.send(Method::GET, "/metrics", "text/plain", String::new()).await?;
+        let metrics = self.reads.send(Method::GET, "/metrics", "text/plain", String::new()).await?;
         let metrics = String::from_utf8_lossy(&metrics);
         let mut ended =
             metrics.lines().filter(|line| line.starts_with("orlog_tenant_instances_ended_total{"));

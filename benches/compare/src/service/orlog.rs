@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt};
+use futures::{FutureExt, SinkExt, StreamExt};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -85,13 +86,13 @@ struct Acknowledgement<'a> {
 #[derive(Serialize)]
 struct Reports<'a> {
     credit: usize,
-    results: Vec<Report<'a>>,
+    results: &'a [Report],
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
-    job: &'a str,
-    claim: &'a str,
+struct Report {
+    job: String,
+    claim: String,
     result: &'static str,
 }
 
@@ -103,12 +104,36 @@ pub(super) async fn exchange(steps: &Steps, server: u16) -> Result<()> {
     let (mut stream, _) =
         tokio_tungstenite::client_async(&url, stream).await.with_context(|| format!("no stream at {url}"))?;
     let effects = STEPS.map(|step| format!("order.{step}"));
-    let hello = serde_json::json!({"worker": "compare", "effects": effects, "credit": CREDIT});
+    let hello = json!({"worker": "compare", "effects": effects, "credit": CREDIT});
     stream.send(Message::text(hello.to_string())).await?;
-    // Orders of the last step whose results are not acknowledged.
-    let mut shipped = HashMap::new();
+    let mut worker = Worker { steps, reports: Vec::new(), shipped: HashMap::new() };
     while let Some(message) = stream.next().await {
-        let Message::Text(text) = message.context("the stream to Orlog failed")? else { continue };
+        worker.receive(message.context("the stream to Orlog failed")?)?;
+        // All messages that have arrived get one response.
+        while let Some(Some(message)) = stream.next().now_or_never() {
+            worker.receive(message.context("the stream to Orlog failed")?)?;
+        }
+        if !worker.reports.is_empty() {
+            let reports = Reports { credit: worker.reports.len(), results: &worker.reports };
+            let reports = Message::text(serde_json::to_string(&reports)?);
+            worker.reports.clear();
+            stream.send(reports).await?;
+        }
+    }
+    bail!("Orlog closed the stream")
+}
+
+struct Worker<'a> {
+    steps: &'a Steps,
+    /// Results that are not sent.
+    reports: Vec<Report>,
+    /// Orders by the job of the last step, until its result is acknowledged.
+    shipped: HashMap<String, u64>,
+}
+
+impl Worker<'_> {
+    fn receive(&mut self, message: Message) -> Result<()> {
+        let Message::Text(text) = message else { return Ok(()) };
         let received: Received<'_> =
             serde_json::from_str(&text).with_context(|| format!("unexpected message {text}"))?;
         if let Some(problem) = received.problem {
@@ -119,27 +144,20 @@ pub(super) async fn exchange(steps: &Steps, server: u16) -> Result<()> {
                 bail!("Orlog did not accept the result of job {job}: {status}");
             }
             // The result of the last step is stored, and with it the end of the saga.
-            if let Some(order) = shipped.remove(job) {
-                steps.report(order);
+            if let Some(order) = self.shipped.remove(job) {
+                self.steps.report(order);
             }
         }
-        if received.jobs.is_empty() {
-            continue;
-        }
-        let mut results = Vec::with_capacity(received.jobs.len());
-        for Job { id: job, claim, effect, correlation } in &received.jobs {
+        for Job { id, claim, effect, correlation } in received.jobs {
             let order = correlation.parse().with_context(|| format!("unexpected order {correlation}"))?;
-            let name = effect.trim_start_matches("order.");
-            let step =
-                STEPS.iter().position(|step| *step == name).with_context(|| format!("no step {name}"))?;
-            steps.execute(step, order);
+            let step = STEPS.iter().position(|step| effect.strip_prefix("order.") == Some(step));
+            let step = step.with_context(|| format!("no step for {effect}"))?;
+            self.steps.execute(step, order);
             if step == STEPS.len() - 1 {
-                shipped.insert((*job).to_owned(), order);
+                self.shipped.insert(id.to_owned(), order);
             }
-            results.push(Report { job, claim, result: "succeeded" });
+            self.reports.push(Report { job: id.to_owned(), claim: claim.to_owned(), result: "succeeded" });
         }
-        let reports = Reports { credit: results.len(), results };
-        stream.send(Message::text(serde_json::to_string(&reports)?)).await?;
+        Ok(())
     }
-    bail!("Orlog closed the stream")
 }
