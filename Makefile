@@ -90,7 +90,7 @@ bench: setup ## run all benchmarks, print one table, and run a load test
 	$(CARGO) build --release --locked -p orlog
 	$(BENCH)
 
-compare: setup ## compare Orlog with Restate (docs/benchmarks.md), about 11 minutes after the build (restate-server by npm, by hash)
+compare: setup ## compare Orlog with Restate (docs/benchmarks.md), about 8 minutes after the build (restate-server by npm, by hash)
 	@tools/restate.sh
 	$(CARGO) build --release --locked -p orlog
 	$(CARGO) build --release --locked --manifest-path benches/compare/Cargo.toml --target-dir $(TARGET)
