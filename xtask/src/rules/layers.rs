@@ -37,7 +37,7 @@ const ALLOWED_FOR_ROOT: &[&str] = &[
 ];
 
 /// Layers from bottom to top: a crate and its allowed dependencies.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-guest", &[]),
@@ -51,6 +51,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("orlog", ALLOWED_FOR_ROOT),
     ("orlog-testkit", ALLOWED_FOR_ROOT),
     ("xtask", &[]),
+    ("orlog-compare", &[]),
 ];
 
 /// Checks the dependencies of every manifest, except dev-dependencies: tests may use all crates.
