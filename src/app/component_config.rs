@@ -219,7 +219,9 @@ mod tests {
         assert_eq!(runtime(&config).limits, orlog_actors::Limits::default());
         assert_eq!(runtime(&config).intensity, orlog_actors::RestartIntensity::default());
         assert_eq!(bus(&config), orlog_bus::embedded::Options::default());
-        let (ours, theirs) = (store(&config), orlog_store::Options::default());
+        // The variables are those of the programs.
+        let theirs = orlog_store::Options { variables: indexed_values, ..orlog_store::Options::default() };
+        let ours = store(&config);
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
     }
 

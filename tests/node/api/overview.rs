@@ -50,7 +50,7 @@ async fn overview_counts_are_isolated_by_tenant() {
         (2, 1, 1),
         "{acme:#}"
     );
-    assert_eq!((&acme["counts"]["complete"], &acme["counts"]["scanned"]), (&json!(true), &json!(4)));
+    assert_eq!(acme["counts"]["complete"], true);
     assert_eq!(acme["counts"]["stuck"][0]["correlation"], "o-0");
     let quiet: Vec<_> = acme["counts"]["longest_unchanged"]
         .as_array()

@@ -21,6 +21,8 @@ fn forgetful(config: &mut Config) {
     config.store.dedupe_window = Duration::from_millis(1);
     config.retention.instances = SHORT;
     config.retention.interval = Duration::from_hours(1);
+    // A pass finds instances that are flushed.
+    config.store.memtable_max_age = Duration::from_millis(1);
 }
 
 fn key(tenant: &str, id: &str) -> InstanceKey {
