@@ -158,6 +158,7 @@ pub(crate) fn store(config: &Config) -> orlog_store::Options {
         dedupe_window: store.dedupe_window,
         feed: config.export.enabled,
         max_bytes: store.max_size,
+        resident_bytes: store.resident_size,
         memtable_bytes: bytes(store.memtable_size),
         memtable_max_age: store.memtable_max_age,
         journal_segment_bytes: store.journal_segment_size,

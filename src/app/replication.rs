@@ -12,15 +12,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use orlog_bus::nats::{self, Connection, ShardLog, Snapshot, Snapshots, StreamSet};
+use orlog_bus::nats::{self, Connection, ShardLog, Snapshots, StreamSet};
 use orlog_store::{
-    CommitLog, CommitLogError, Error, LogEntry, LogPosition, Options, Reader, ReplicationOptions, Writer,
+    CommitLog, CommitLogError, Error, LogEntry, LogPosition, Options, Reader, ReplicationOptions, Snapshot,
+    Writer,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 /// Timeout of retries against an unavailable log; a cluster elects a new leader faster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// Prefix of the metadata about the base of a snapshot.
+const BASE: &str = "base-";
 /// Delay between two attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -167,18 +170,26 @@ impl CommitLog for NatsCommitLog {
         self.wait(self.log.purge_before(number))
     }
 
-    fn snapshots(&self) -> Result<Vec<LogPosition>, CommitLogError> {
+    fn snapshots(&self) -> Result<Vec<Snapshot>, CommitLogError> {
         let snapshots = self.wait(self.snapshots.list())?;
-        Ok(snapshots.iter().filter_map(|snapshot| read_notes(&snapshot.metadata)).collect())
+        let read = |object: &nats::Snapshot| {
+            let (position, base) = read_notes(&object.metadata)?;
+            Some(Snapshot { position, base, bytes: object.bytes })
+        };
+        Ok(snapshots.iter().filter_map(read).collect())
     }
 
-    fn save(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
-        let epoch = self.epoch.unwrap_or(log_position.epoch);
+    fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
+        let epoch = self.epoch.unwrap_or(snapshot.position.epoch);
         self.wait(async {
             // Keeps snapshots of this epoch: an earlier run of this process may still write them.
             self.snapshots.delete_orphans(&format!("{epoch:020}")).await?;
-            let snapshot = Snapshot { name: name(epoch, log_position), metadata: notes(epoch, log_position) };
-            self.snapshots.save(&snapshot, file).await
+            let object = nats::Snapshot {
+                name: name(epoch, &snapshot.position),
+                metadata: notes(epoch, snapshot),
+                bytes: snapshot.bytes,
+            };
+            self.snapshots.save(&object, file).await
         })
     }
 
@@ -195,9 +206,9 @@ impl NatsCommitLog {
     /// Returns the name under which the snapshot was saved.
     async fn stored_name(&self, log_position: &LogPosition) -> Result<String, nats::ShardLogError> {
         let snapshots = self.snapshots.list().await?;
-        let found = snapshots
-            .into_iter()
-            .find(|snapshot| read_notes(&snapshot.metadata).as_ref() == Some(log_position));
+        let found = snapshots.into_iter().find(|object| {
+            read_notes(&object.metadata).is_some_and(|(position, _)| position == *log_position)
+        });
         found.map(|snapshot| snapshot.name).ok_or_else(|| {
             nats::ShardLogError::Damaged(format!(
                 "the snapshot of commit {} no longer exists",
@@ -213,27 +224,34 @@ fn name(epoch: u64, log_position: &LogPosition) -> String {
     format!("{epoch:020}-{:020}-{:016x}", log_position.position, log_position.writer)
 }
 
-fn notes(saved_in: u64, log_position: &LogPosition) -> BTreeMap<String, String> {
-    let note = |name: &str, value: String| (name.to_owned(), value);
-    BTreeMap::from([
-        note("log", format!("{:032x}", u128::from_be_bytes(log_position.log))),
-        note("position", log_position.position.to_string()),
-        note("entry", log_position.number.to_string()),
-        note("epoch", log_position.epoch.to_string()),
-        note("writer", format!("{:016x}", log_position.writer)),
-        note("saved-in-epoch", saved_in.to_string()),
-    ])
+fn notes(saved_in: u64, snapshot: &Snapshot) -> BTreeMap<String, String> {
+    let mut notes = BTreeMap::from([("saved-in-epoch".to_owned(), saved_in.to_string())]);
+    for (prefix, position) in [("", Some(snapshot.position)), (BASE, snapshot.base)] {
+        let Some(position) = position else { continue };
+        let mut note = |name: &str, value: String| drop(notes.insert(format!("{prefix}{name}"), value));
+        note("log", format!("{:032x}", u128::from_be_bytes(position.log)));
+        note("position", position.position.to_string());
+        note("entry", position.number.to_string());
+        note("epoch", position.epoch.to_string());
+        note("writer", format!("{:016x}", position.writer));
+    }
+    notes
 }
 
-/// Reads the metadata of a snapshot; `None` if it is not a snapshot of Orlog.
-fn read_notes(notes: &BTreeMap<String, String>) -> Option<LogPosition> {
-    let number = |name: &str| notes.get(name)?.parse().ok();
+/// Reads the metadata of a snapshot, its position and its base; `None` if it is not a snapshot of Orlog.
+fn read_notes(notes: &BTreeMap<String, String>) -> Option<(LogPosition, Option<LogPosition>)> {
+    Some((read_position(notes, "")?, read_position(notes, BASE)))
+}
+
+fn read_position(notes: &BTreeMap<String, String>, prefix: &str) -> Option<LogPosition> {
+    let note = |name: &str| notes.get(&format!("{prefix}{name}"));
+    let number = |name: &str| note(name)?.parse().ok();
     Some(LogPosition {
-        log: u128::from_str_radix(notes.get("log")?, 16).ok()?.to_be_bytes(),
+        log: u128::from_str_radix(note("log")?, 16).ok()?.to_be_bytes(),
         position: number("position")?,
         number: number("entry")?,
         epoch: number("epoch")?,
-        writer: u64::from_str_radix(notes.get("writer")?, 16).ok()?,
+        writer: u64::from_str_radix(note("writer")?, 16).ok()?,
     })
 }
 
@@ -244,7 +262,11 @@ mod tests {
     #[test]
     fn snapshot_metadata_round_trips_and_names_sort_by_epoch() {
         let log_position = LogPosition { log: [0xa5; 16], position: 7, number: 99, epoch: 3, writer: 0xf00d };
-        assert_eq!(read_notes(&notes(5, &log_position)), Some(log_position));
+        let base = LogPosition { position: 3, number: 40, ..log_position };
+        for base in [None, Some(base)] {
+            let snapshot = Snapshot { position: log_position, base, bytes: 1 };
+            assert_eq!(read_notes(&notes(5, &snapshot)), Some((log_position, base)));
+        }
         assert_eq!(read_notes(&BTreeMap::new()), None);
         assert!(name(9, &log_position) < name(10, &log_position));
     }

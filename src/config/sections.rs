@@ -110,6 +110,9 @@ pub struct StoreConfig {
     /// Maximum size of the tables of one shard, in bytes.
     #[serde(with = "units::text")]
     pub max_size: u64,
+    /// File pages in memory of the process above which a flush releases the pages of the tables, in bytes.
+    #[serde(with = "units::text")]
+    pub resident_size: u64,
     /// Memtable size in bytes that triggers a flush.
     #[serde(with = "units::text")]
     pub memtable_size: u64,

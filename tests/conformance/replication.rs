@@ -274,9 +274,13 @@ fn snapshots_allow_log_purge_and_takeover() {
             wait(|| pod.reader.stats().replication.expect("replicated").snapshots >= due);
         }
     }
-    let places = orlog_store::CommitLog::snapshots(&log).expect("up");
-    assert_eq!(places.len(), 2, "{places:?}");
-    assert_eq!(log.entries()[0].number, places[0].number, "the log begins where the older one ends");
+    let snapshots = orlog_store::CommitLog::snapshots(&log).expect("up");
+    let positions: Vec<_> = snapshots.iter().map(|snapshot| snapshot.position).collect();
+    let bases: Vec<_> = snapshots.iter().map(|snapshot| snapshot.base).collect();
+    let expected: Vec<_> = std::iter::once(None).chain(positions.iter().copied().map(Some)).take(4).collect();
+    assert_eq!(bases, expected, "one full snapshot, then deltas");
+    assert!(snapshots[1..].iter().all(|delta| delta.bytes < snapshots[0].bytes / 4), "{snapshots:?}");
+    assert_eq!(log.entries()[0].number, positions[2].number, "the log begins where the second newest ends");
     pod.commit(24).expect("the log is sound");
     drop(pod);
     let expected = &model(24)[24];

@@ -38,6 +38,7 @@ impl Shared {
         drop(frozen);
         let flushed = self.change(|tables| Ok(tables.drop_immutable()))?;
         self.flushes.record(start.elapsed());
+        disk.tables().release_memory(self.resident_bytes);
         drop(flushed);
         disk.truncate(position)
     }

@@ -76,7 +76,7 @@ pub use read::reader::Reader;
 pub use read::sweep::{PURGE_BATCH, SweepCursor, SweepPage};
 pub use read::tasks::{TaskQuery, merge_tasks};
 pub use rebuild::{RebuildBase, RebuiltTables, rebuild_tables};
-pub use replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition};
+pub use replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition, Snapshot};
 pub use replication::open::ReplicationOptions;
 pub use stats::{BOUNDS_SECONDS, DurationHistogram, PageStats, ReplicationStats, Stats, TableStats};
 pub use table::TABLES;

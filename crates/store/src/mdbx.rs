@@ -5,6 +5,7 @@
 //! invalidates the transaction.
 
 pub(crate) mod inspect;
+mod resident;
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -257,6 +258,10 @@ impl Tables for Mdbx {
             Ok(PageStats { total: all, free: all.saturating_sub(used), readers: info.num_readers() as u64 })
         };
         pages().map_err(|error| self.mdbx_error("examine", error))
+    }
+
+    fn release_memory(&self, limit: u64) {
+        resident::release(&self.path.join("mdbx.dat"), limit);
     }
 
     fn damaged_reads(&self) -> u64 {

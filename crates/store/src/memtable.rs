@@ -12,7 +12,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use orlog_model::count::{Operation, count};
 
-use crate::encoding::record::{self, RowOp, StoreState};
+use crate::encoding::record::{self, KeyPresence, RecordWriter, RowOp, StoreState};
 use crate::error::Error;
 use crate::replication::follower::{EntryId, RecordPosition};
 use crate::table::Table;
@@ -187,6 +187,23 @@ impl Memtable {
         rows.map(|(key, entry)| (&**key, entry.value()))
     }
 
+    /// Writes the operations whose result is this memtable.
+    pub(crate) fn copy_to(&self, record: &mut RecordWriter) -> Result<(), Error> {
+        for table in Table::ALL {
+            for (key, entry) in &self.tables[table as usize] {
+                let put = |record: &mut RecordWriter, presence, value: &Bytes| {
+                    record.put(presence, table, key, |buffer| buffer.extend_from_slice(value))
+                };
+                match entry {
+                    MemtableEntry::New(value) => put(record, KeyPresence::Absent, value)?,
+                    MemtableEntry::Put(value) => put(record, KeyPresence::Unknown, value)?,
+                    MemtableEntry::Tombstone => record.delete(table, key)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Returns all entries of a table, in key order.
     pub(crate) fn table(&self, table: Table) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.tables[table as usize].iter().map(|(key, entry)| (&**key, entry.value()))
@@ -196,7 +213,6 @@ impl Memtable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encoding::record::{KeyPresence, RecordWriter};
 
     fn memtable(ops: &[RowOp<'_>]) -> Memtable {
         let mut record = RecordWriter::default();

@@ -21,6 +21,8 @@ pub struct Options {
     pub feed: bool,
     /// Maximum size of the tables, in bytes. Only address space is reserved.
     pub max_bytes: u64,
+    /// Size of the file pages in memory of the process, in bytes, above which a flush releases the pages of the tables.
+    pub resident_bytes: u64,
     /// Size in bytes at which the memtable is flushed. Memory use is at most twice this value, plus one
     /// group.
     pub memtable_bytes: usize,
@@ -55,6 +57,7 @@ impl Default for Options {
             dedupe_window: Duration::from_hours(24),
             feed: false,
             max_bytes: 64 << 30,
+            resident_bytes: 1 << 30,
             memtable_bytes: 64 << 20,
             memtable_max_age: Duration::from_secs(5),
             journal_segment_bytes: 64 << 20,

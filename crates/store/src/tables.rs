@@ -60,6 +60,11 @@ pub(crate) trait Tables: fmt::Debug + Send + Sync {
         Ok(PageStats::default())
     }
 
+    /// Releases the mapped pages of the tables if the process has more than `limit` bytes of file pages in memory.
+    fn release_memory(&self, limit: u64) {
+        let _ = limit;
+    }
+
     /// Returns the number of reads of damaged rows.
     fn damaged_reads(&self) -> u64 {
         0

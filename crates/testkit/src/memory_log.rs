@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use orlog_store::{CommitLog, CommitLogError, LogEntry, LogPosition};
+use orlog_store::{CommitLog, CommitLogError, LogEntry, LogPosition, Snapshot};
 
 /// Fault of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ struct LogState {
     max_entry_bytes: usize,
     entries: VecDeque<LogEntry>,
     next: u64,
-    snapshots: HashMap<LogPosition, Vec<u8>>,
+    snapshots: HashMap<LogPosition, (Snapshot, Vec<u8>)>,
     damaged: Vec<u64>,
     late: Vec<(Option<u64>, Bytes)>,
 }
@@ -238,20 +238,20 @@ impl CommitLog for MemoryLog {
         Ok(())
     }
 
-    fn snapshots(&self) -> Result<Vec<LogPosition>, CommitLogError> {
-        let mut log_positions: Vec<_> = self.up()?.snapshots.keys().copied().collect();
-        log_positions.sort_by_key(|log_position| log_position.position);
-        Ok(log_positions)
+    fn snapshots(&self) -> Result<Vec<Snapshot>, CommitLogError> {
+        let mut snapshots: Vec<_> = self.up()?.snapshots.values().map(|(snapshot, _)| *snapshot).collect();
+        snapshots.sort_by_key(|snapshot| snapshot.position.position);
+        Ok(snapshots)
     }
 
-    fn save(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
+    fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
         let bytes = std::fs::read(file).map_err(|error| CommitLogError::Unavailable(error.to_string()))?;
         let mut log = self.up()?;
         // Checked while the log is locked: the log may lose its tail after the end of the process.
         if self.end().ended {
             return Err(no_response());
         }
-        log.snapshots.insert(*log_position, bytes);
+        log.snapshots.insert(snapshot.position, (*snapshot, bytes));
         Ok(())
     }
 
@@ -259,7 +259,7 @@ impl CommitLog for MemoryLog {
         let log = self.up()?;
         let bytes = log.snapshots.get(log_position).filter(|_| !log.damaged.contains(&log_position.position));
         let bytes = bytes.ok_or_else(|| CommitLogError::Damaged("the snapshot is corrupted".to_owned()))?;
-        std::fs::write(file, bytes).map_err(|error| CommitLogError::Unavailable(error.to_string()))
+        std::fs::write(file, &bytes.1).map_err(|error| CommitLogError::Unavailable(error.to_string()))
     }
 
     fn delete_snapshot(&self, log_position: &LogPosition) -> Result<(), CommitLogError> {

@@ -45,6 +45,8 @@ pub struct Snapshot {
     pub name: String,
     /// Metadata by name.
     pub metadata: BTreeMap<String, String>,
+    /// Size of the file, in bytes.
+    pub bytes: u64,
 }
 
 /// Snapshots of one shard. Each request can fail with [`ShardLogError::Unavailable`].
@@ -99,7 +101,7 @@ impl Snapshots {
         let prefix = self.object("");
         let named = |info: ObjectInfo| {
             let name = info.name.strip_prefix(&prefix)?.to_owned();
-            Some(Snapshot { name, metadata: info.metadata.into_iter().collect() })
+            Some(Snapshot { name, metadata: info.metadata.into_iter().collect(), bytes: info.size as u64 })
         };
         Ok(self.objects().await?.into_iter().filter_map(named).collect())
     }

@@ -56,10 +56,10 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     fn purge_before(&self, number: u64) -> Result<(), CommitLogError>;
 
     /// Returns the existing snapshots in any order, including those of a lost log.
-    fn snapshots(&self) -> Result<Vec<LogPosition>, CommitLogError>;
+    fn snapshots(&self) -> Result<Vec<Snapshot>, CommitLogError>;
 
-    /// Saves a file as the snapshot of this position. The snapshot is complete when the call returns.
-    fn save(&self, position: &LogPosition, file: &Path) -> Result<(), CommitLogError>;
+    /// Saves a file as a snapshot, which is complete when the call returns.
+    fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError>;
 
     /// Writes a snapshot to a file and verifies it.
     ///
@@ -94,6 +94,17 @@ pub struct LogPosition {
     pub epoch: u64,
     /// Writer, see [`crate::ReplicationOptions`].
     pub writer: u64,
+}
+
+/// Snapshot of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Position of the snapshot.
+    pub position: LogPosition,
+    /// Position of the snapshot whose changes this one contains; `None`: it is complete by itself.
+    pub base: Option<LogPosition>,
+    /// Size of the file, in bytes.
+    pub bytes: u64,
 }
 
 /// Error of a log operation.

@@ -21,7 +21,8 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::merged::MergedTables;
 use crate::options::Options;
-use crate::replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition};
+use crate::replication::commit_log::{CommitLog, CommitLogError, LogEntry, Snapshot};
+use crate::replication::delta;
 use crate::replication::follower::{FollowStep, LogFollower};
 use crate::replication::frame::{self, EntryKind};
 use crate::replication::log_writer::{self, LogWriter};
@@ -104,15 +105,15 @@ impl ReplicationOptions {
             discard(dir, CopyOrigin::Directory, "it follows another log")?;
         }
         let mut snapshots = self.log.snapshots()?;
-        snapshots.sort_by_key(|log_position| Reverse((log_position.position, log_position.number)));
+        snapshots.sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
         let (ours, foreign): (Vec<_>, Vec<_>) =
-            snapshots.into_iter().partition(|log_position| log_position.log == log);
+            snapshots.into_iter().partition(|snapshot| snapshot.position.log == log);
         if !ours.is_empty() {
-            self.load_one_of(dir, &ours)?;
+            self.load_one_of(dir, options, &ours)?;
             return Ok((StoreDir::open_replicated(dir, options, log)?, CopyOrigin::Log));
         }
         if let Some(newest) = foreign.first() {
-            self.reject_empty_log(dir, newest.position)?;
+            self.reject_empty_log(dir, newest.position.position)?;
         }
         let dedupe_window = self.first_window()?.unwrap_or(options.dedupe_window);
         let options = Options { dedupe_window, ..options.clone() };
@@ -146,25 +147,47 @@ impl ReplicationOptions {
     }
 
     /// Loads the first of these snapshots that is intact. An older one only takes longer to catch up.
-    fn load_one_of(&self, dir: &Path, snapshots: &[LogPosition]) -> Result<(), Error> {
-        let target_dir = dir.join("tables.new");
+    fn load_one_of(&self, dir: &Path, options: &Options, snapshots: &[Snapshot]) -> Result<(), Error> {
+        let target = dir.join("tables.new");
         let mut damage = None;
-        for log_position in snapshots {
-            remove(&target_dir)?;
-            fs::create_dir_all(&target_dir).map_err(Error::io("create the directory", &target_dir))?;
-            match self.log.load(log_position, &target_dir.join("mdbx.dat")) {
+        for Snapshot { position, .. } in snapshots {
+            let loaded = match delta::chain(snapshots, position) {
+                Some(chain) => self.load_chain(&target, options, &chain),
+                None => Err(LoadError::Damaged("its base no longer exists".to_owned())),
+            };
+            match loaded {
                 Ok(()) => {
-                    return fs::rename(&target_dir, tables(dir)).map_err(Error::io("rename", &target_dir));
+                    fs::rename(tables(&target), tables(dir)).map_err(Error::io("rename", &target))?;
+                    return remove(&target);
                 }
-                Err(CommitLogError::Damaged(reason)) => {
-                    tracing::warn!(position = log_position.position, reason, "shard snapshot is unusable");
-                    damage = Some((log_position.position, reason));
+                Err(LoadError::Damaged(reason)) => {
+                    tracing::warn!(position = position.position, reason, "shard snapshot is unusable");
+                    damage = Some((position.position, reason));
                 }
-                Err(error) => return Err(error.into()),
+                Err(LoadError::Failed(error)) => return Err(error),
             }
         }
         let (position, reason) = damage.unwrap_or_default();
         Err(Error::Corrupt { location: format!("the snapshot of commit {position}"), reason })
+    }
+
+    /// Loads a full snapshot into the directory `target`, and applies the deltas after it.
+    fn load_chain(&self, target: &Path, options: &Options, chain: &[Snapshot]) -> Result<(), LoadError> {
+        let [full, deltas @ ..] = chain else { return Err(LoadError::Damaged("it is empty".to_owned())) };
+        remove(target)?;
+        fs::create_dir_all(tables(target)).map_err(Error::io("create the directory", target))?;
+        self.log.load(&full.position, &tables(target).join("mdbx.dat"))?;
+        if deltas.is_empty() {
+            return Ok(());
+        }
+        let disk = StoreDir::open_replicated(target, options, full.position.log)?;
+        for Snapshot { position, .. } in deltas {
+            let file = target.join("delta");
+            self.log.load(position, &file)?;
+            delta::apply(&disk, &file, options)?;
+            fs::remove_file(&file).map_err(Error::io("remove", &file))?;
+        }
+        Ok(())
     }
 
     /// Follows the log to its end and claims it.
@@ -222,6 +245,28 @@ enum CopyOrigin {
     Directory,
     /// Snapshot, or an empty copy.
     Log,
+}
+
+/// Reason why a snapshot is not loaded.
+enum LoadError {
+    /// Another snapshot can be used.
+    Damaged(String),
+    Failed(Error),
+}
+
+impl From<Error> for LoadError {
+    fn from(error: Error) -> Self {
+        LoadError::Failed(error)
+    }
+}
+
+impl From<CommitLogError> for LoadError {
+    fn from(error: CommitLogError) -> Self {
+        match error {
+            CommitLogError::Damaged(reason) => LoadError::Damaged(reason),
+            error => LoadError::Failed(error.into()),
+        }
+    }
 }
 
 /// Reason why a copy did not become the store.

@@ -1,5 +1,6 @@
 //! Copies of the tables: snapshots of a replicated shard, and copies on request.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,8 @@ use orlog_journal::Journal;
 use crate::error::Error;
 use crate::lock::lock;
 use crate::read::reader::Reader;
-use crate::replication::commit_log::LogPosition;
+use crate::replication::commit_log::{CommitLog, LogPosition, Snapshot};
+use crate::replication::delta;
 use crate::replication::metrics::LogMetrics;
 use crate::replication::open::{COPY_PREFIX, ReplicationOptions};
 use crate::shared::Shared;
@@ -86,7 +88,7 @@ pub(crate) fn run(
 fn save(shared: &Arc<Shared>, meter: &LogMetrics, replication: &ReplicationOptions, dir: &Path) -> bool {
     let (start, behind) = (Instant::now(), meter.start_snapshot());
     let file = temporary(dir);
-    let saved = copy_and_save(shared, replication, &file);
+    let saved = make_and_save(shared, replication, behind.1, &file);
     // The next opening removes leftover files.
     fs::remove_file(&file).ok();
     let saved = match saved {
@@ -103,29 +105,72 @@ fn save(shared: &Arc<Shared>, meter: &LogMetrics, replication: &ReplicationOptio
     done
 }
 
-fn copy_and_save(shared: &Shared, replication: &ReplicationOptions, file: &Path) -> Result<u64, Error> {
-    let TableCopy { position, log_position: place, .. } = copy(shared, file)?;
+fn make_and_save(
+    shared: &Shared,
+    replication: &ReplicationOptions,
+    log_bytes: u64,
+    file: &Path,
+) -> Result<u64, Error> {
     let log = &*replication.log;
-    // Before the first commit there is nothing to save.
-    let Some(log_position) = place.filter(|log_position| log_position.number > 0) else {
-        return Ok(position);
+    let identity = log.identity()?;
+    let Some(snapshot) = make(shared, log, (identity, log_bytes), file)? else {
+        // Before the first commit there is nothing to save.
+        return Ok(0);
     };
-    log.save(&log_position, file)?;
-    let mut ours = log.snapshots()?;
-    ours.retain(|other| other.log == log_position.log);
-    ours.sort_by_key(|log_position| std::cmp::Reverse((log_position.position, log_position.number)));
-    for old in ours.iter().skip(RETAINED_SNAPSHOTS) {
-        log.delete_snapshot(old)?;
+    log.save(&snapshot, file)?;
+    let mut ours = snapshots_of(log, identity)?;
+    let retained: Vec<_> =
+        ours.iter().take(RETAINED_SNAPSHOTS).filter_map(|kept| delta::chain(&ours, &kept.position)).collect();
+    // The entry itself remains: a copy identifies the log by it.
+    let purge = ours.get(RETAINED_SNAPSHOTS - 1).map(|oldest| oldest.position.number);
+    ours.retain(|old| !retained.iter().flatten().any(|kept| kept == old));
+    for old in &ours {
+        log.delete_snapshot(&old.position)?;
     }
     // Entry numbers of a log that was recreated meanwhile are not comparable.
-    if let Some(oldest) = ours.get(RETAINED_SNAPSHOTS - 1)
-        && log.identity()? == log_position.log
+    if let Some(number) = purge
+        && log.identity()? == identity
     {
-        // The entry itself remains: a copy identifies the log by it.
-        log.purge_before(oldest.number)?;
+        log.purge_before(number)?;
     }
-    tracing::debug!(position, "shard snapshot saved");
+    let (position, is_delta) = (snapshot.position.position, snapshot.base.is_some());
+    tracing::debug!(position, is_delta, bytes = snapshot.bytes, "shard snapshot saved");
     Ok(position)
+}
+
+/// Writes the next snapshot: a delta if the tables are large and little has changed, otherwise a copy of the
+/// tables. Returns `None` if there is no commit.
+fn make(
+    shared: &Shared,
+    log: &dyn CommitLog,
+    (identity, log_bytes): ([u8; 16], u64),
+    file: &Path,
+) -> Result<Option<Snapshot>, Error> {
+    let existing = snapshots_of(log, identity)?;
+    let newest = existing.first().map(|newest| newest.position);
+    let chain = newest.and_then(|newest| delta::chain(&existing, &newest)).unwrap_or_default();
+    if let Some(base) = newest
+        && delta::is_worthwhile(&chain, log_bytes)
+        && let Some(position) = delta::write(log, &base, shared.memtable_bytes, file)?
+    {
+        return Ok(Some(Snapshot { position, base: Some(base), bytes: size(file)? }));
+    }
+    fs::remove_file(file).ok();
+    let TableCopy { log_position, .. } = copy(shared, file)?;
+    let position = log_position.filter(|position| position.number > 0);
+    position.map(|position| Ok(Snapshot { position, base: None, bytes: size(file)? })).transpose()
+}
+
+fn size(file: &Path) -> Result<u64, Error> {
+    Ok(fs::metadata(file).map_err(Error::io("read", file))?.len())
+}
+
+/// Returns the snapshots of this log, newest first.
+fn snapshots_of(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapshot>, Error> {
+    let mut snapshots = log.snapshots()?;
+    snapshots.retain(|snapshot| snapshot.position.log == identity);
+    snapshots.sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
+    Ok(snapshots)
 }
 
 /// Returns a name that no other run of a store in this directory uses.

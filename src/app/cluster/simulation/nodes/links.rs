@@ -15,7 +15,7 @@ use orlog_bus::{
     Subscription, SubscriptionStart,
 };
 use orlog_model::{Clock, SteadyTime, Timestamp};
-use orlog_store::{CommitLog, CommitLogError, LogEntry, LogPosition};
+use orlog_store::{CommitLog, CommitLogError, LogEntry, LogPosition, Snapshot};
 use orlog_testkit::memory_log::{AppendFault, MemoryLog};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -179,12 +179,12 @@ impl CommitLog for OwnerLog {
         self.reach()?.purge_before(number)
     }
 
-    fn snapshots(&self) -> Result<Vec<LogPosition>, CommitLogError> {
+    fn snapshots(&self) -> Result<Vec<Snapshot>, CommitLogError> {
         self.reach()?.snapshots()
     }
 
-    fn save(&self, position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
-        self.reach()?.save(position, file)
+    fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
+        self.reach()?.save(snapshot, file)
     }
 
     fn load(&self, position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {

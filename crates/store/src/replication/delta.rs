@@ -1,0 +1,139 @@
+//! Deltas: snapshots that contain only the rows that changed after another snapshot, their base.
+//!
+//! A delta is made from the log alone, by merging its records after the base. It is a sequence of parts,
+//! each not larger than a memtable: position, entry number, epoch, writer and length (each u64, little
+//! endian), then a record. A snapshot is loaded by its chain: the full snapshot, then each delta.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::encoding::record::{RecordWriter, StoreState};
+use crate::error::Error;
+use crate::memtable::Memtable;
+use crate::merged::MergedTables;
+use crate::options::Options;
+use crate::replication::commit_log::{CommitLog, LogEntry, LogPosition, Snapshot};
+use crate::replication::follower::{EntryId, FollowStep, LogFollower, RecordPosition};
+use crate::replication::frame::LogOwner;
+use crate::store_dir::StoreDir;
+
+/// Maximum number of deltas after a full snapshot.
+const MAX_DELTAS: usize = 16;
+
+/// Returns the snapshots that are loaded for the snapshot at `position`, the full one first; `None` if one is
+/// missing.
+pub(crate) fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>> {
+    let (mut chain, mut next) = (Vec::new(), Some(*position));
+    while let Some(position) = next {
+        let snapshot = snapshots.iter().find(|snapshot| snapshot.position == position)?;
+        next = snapshot.base.filter(|base| base.position < position.position);
+        chain.push(*snapshot);
+    }
+    chain.reverse();
+    Some(chain)
+}
+
+/// Returns whether the next snapshot after this chain is a delta: while all deltas together are smaller than
+/// half of the full snapshot.
+pub(crate) fn is_worthwhile(chain: &[Snapshot], next_bytes: u64) -> bool {
+    let Some((full, deltas)) = chain.split_first() else { return false };
+    let bytes = deltas.iter().map(|delta| delta.bytes).sum::<u64>().saturating_add(next_bytes);
+    deltas.len() < MAX_DELTAS && bytes < full.bytes / 2
+}
+
+/// Writes the rows that changed after `base` to a new file. Returns the position of the delta; `None` if the
+/// log does not continue the base, or no commit follows.
+pub(crate) fn write(
+    log: &dyn CommitLog,
+    base: &LogPosition,
+    memtable_bytes: usize,
+    path: &Path,
+) -> Result<Option<LogPosition>, Error> {
+    let io_error = || Error::io("write", path);
+    let mut file = BufWriter::new(File::create_new(path).map_err(io_error())?);
+    let mut follower = LogFollower::from(base);
+    let mut rows = Memtable::new(StoreState::NONE, base.last_entry());
+    let (mut last, mut outcome): (_, Result<(), Error>) = (None, Ok(()));
+    let mut take = |entry: &LogEntry| match follower.take(entry)? {
+        FollowStep::Nothing => Ok(ControlFlow::Continue(())),
+        FollowStep::Diverged(_) => {
+            last = None;
+            Ok(ControlFlow::Break(()))
+        }
+        FollowStep::Record(at, record) => {
+            rows.apply(at, &record, Instant::now())?;
+            last = Some(at);
+            if rows.bytes() >= memtable_bytes {
+                write_part(&mut file, at, &rows).map_err(io_error())?;
+                rows = Memtable::new(*rows.state(), at.last_entry);
+            }
+            Ok(ControlFlow::Continue(()))
+        }
+    };
+    log.read(base.number.saturating_sub(1), &mut |entry| match take(&entry) {
+        Ok(flow) => flow,
+        Err(error) => {
+            outcome = Err(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    outcome?;
+    let Some(last) = last else { return Ok(None) };
+    if rows.created_at().is_some() {
+        write_part(&mut file, last, &rows).map_err(io_error())?;
+    }
+    file.into_inner()
+        .map_err(io::IntoInnerError::into_error)
+        .and_then(|file| file.sync_all())
+        .map_err(io_error())?;
+    Ok(Some(base.at(last)))
+}
+
+fn write_part(file: &mut BufWriter<File>, at: RecordPosition, rows: &Memtable) -> io::Result<()> {
+    let mut record = RecordWriter::default();
+    record.clear();
+    rows.copy_to(&mut record).map_err(io::Error::other)?;
+    let record = record.finish(rows.state());
+    let EntryId { number, owner: LogOwner { epoch, writer } } = at.last_entry;
+    for field in [at.position, number, epoch, writer, record.len() as u64] {
+        file.write_all(&field.to_le_bytes())?;
+    }
+    file.write_all(record)
+}
+
+/// Applies a delta to the tables of its base.
+pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Result<(), Error> {
+    let io_error = || Error::io("read", path);
+    let mut file = BufReader::new(File::open(path).map_err(io_error())?);
+    let mut tables = MergedTables::new(Arc::clone(disk));
+    while let Some([position, number, epoch, writer, length]) = read_header(&mut file).map_err(io_error())? {
+        let mut record = Vec::new();
+        let read = file.by_ref().take(length).read_to_end(&mut record).map_err(io_error())?;
+        if read as u64 != length {
+            return Err(io_error()(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let last_entry = EntryId { number, owner: LogOwner { epoch, writer } };
+        tables.apply(RecordPosition { position, last_entry }, &Bytes::from(record))?;
+        tables.flush_if_full(options.memtable_bytes)?;
+    }
+    tables.flush()
+}
+
+/// Reads the numbers before a part; `None` at the end of the file.
+fn read_header(file: &mut BufReader<File>) -> io::Result<Option<[u64; 5]>> {
+    let mut bytes = [0; 40];
+    if file.by_ref().take(1).read(&mut bytes)? == 0 {
+        return Ok(None);
+    }
+    file.read_exact(&mut bytes[1..])?;
+    let (fields, _) = bytes.as_chunks::<8>();
+    let mut header = [0; 5];
+    header.iter_mut().zip(fields).for_each(|(field, bytes)| *field = u64::from_le_bytes(*bytes));
+    Ok(Some(header))
+}
