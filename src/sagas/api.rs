@@ -10,7 +10,7 @@ mod work;
 use std::time::Instant;
 
 use axum::Json;
-use orlog_model::{InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem};
+use orlog_model::{Instance, InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem, WorkKind};
 use orlog_store::{FoundInstance, InstanceQuery, Page, Reader};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -215,7 +215,7 @@ pub(crate) async fn show(
         let history = reader.history(&key, page.history_after, limit + 1)?;
         let spilled = reader.spilled_inputs(&key, buffered_limit)?.len();
         let buffered_count = reader.buffered_inputs(&key, buffered_limit)?.len() + spilled;
-        let (work, whole) = outbox(&reader, &key)?;
+        let (work, whole) = outbox(&reader, &key, &instance)?;
         let mut detail = InstanceDetail::of(app, &key, &instance, &history, limit);
         detail.buffered_inputs = buffered_count;
         detail.attempts = app.attempts.for_instance(&key).iter().map(AttemptView::of).collect();
@@ -225,10 +225,20 @@ pub(crate) async fn show(
     Ok(Json(detail.await?))
 }
 
-/// Returns the work of one instance in the outbox, and whether the whole outbox was scanned.
-fn outbox(reader: &Reader, key: &InstanceKey) -> Result<(Vec<(OutboxKey, WorkItem)>, bool), Problem> {
+/// Returns the work of one instance in the outbox, and whether the whole outbox was scanned. Effects and commands are
+/// scanned only if the instance waits for some: the other instances of the tenant may have thousands.
+fn outbox(
+    reader: &Reader,
+    key: &InstanceKey,
+    instance: &Instance,
+) -> Result<(Vec<(OutboxKey, WorkItem)>, bool), Problem> {
     let (mut work, mut remaining) = (Vec::new(), OUTBOX_SCAN);
-    for destination in reader.tenant_destinations(&key.tenant)? {
+    let can_have = |kind| match kind {
+        WorkKind::Fact | WorkKind::Saga => true,
+        WorkKind::Effect | WorkKind::Command => instance.pending_work.iter().any(|work| work.kind == kind),
+    };
+    let destinations = reader.tenant_destinations(&key.tenant)?;
+    for destination in destinations.into_iter().filter(|destination| can_have(destination.kind)) {
         let rows = reader.outbox(&destination, 0, remaining + 1)?;
         let whole = rows.len() <= remaining;
         remaining -= rows.len().min(remaining);

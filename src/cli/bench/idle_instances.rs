@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use orlog_model::{ControlAction, ControlRequest, EventId, EventType, Status};
+use orlog_model::{ControlAction, ControlRequest, EventId, EventType, Status, TenantId};
+use orlog_store::{InstanceQuery, Reader};
 use serde_json::json;
 
 use super::client::start;
@@ -34,7 +35,13 @@ pub(super) async fn workload_c(bench: &BenchArgs, mut config: Config) -> anyhow:
     let mut report = BenchReport::of(bench);
     let (app, completions) = start(config.clone()).await?;
     let (before, started) = (ResourceUsage::now()?, Instant::now());
-    put_to_sleep(&app, workload::SLEEPER, 0, sagas).await?;
+    let tenth = (sagas / 10).max(1);
+    for first in (0..sagas).step_by(usize::try_from(tenth)?) {
+        let (count, started) = (tenth.min(sagas - first), Instant::now());
+        put_to_sleep(&app, workload::SLEEPER, first, count).await?;
+        let name = if first == 0 { "started_per_s_first_tenth" } else { "started_per_s_last_tenth" };
+        report.extra.insert(name, float(count) / started.elapsed().as_secs_f64());
+    }
     let transitions = app.runtime.metrics().transitions();
     report.rates(sagas, transitions, started.elapsed(), ResourceUsage::now()?.since(before));
     wait_until("every instance is passivated", || app.runtime.metrics().live_instances() == 0).await?;
@@ -42,6 +49,7 @@ pub(super) async fn workload_c(bench: &BenchArgs, mut config: Config) -> anyhow:
         "resident_bytes_per_instance",
         bytes_per(ResourceUsage::now()?.resident, before.resident, sagas),
     );
+    measure_reads(&app, &mut report)?;
 
     let naps = fall_due_together(&app, sagas).await?;
     wait_until("every timer has fired", || completions.count() >= naps).await?;
@@ -67,6 +75,23 @@ pub(super) async fn workload_c(bench: &BenchArgs, mut config: Config) -> anyhow:
     report.extra.insert("used_bytes_per_instance", ratio(used, float(sagas + naps)));
     app.stop().await?;
     Ok(report)
+}
+
+/// Measures reads whose cost must not depend on the number of instances.
+fn measure_reads(app: &App, report: &mut BenchReport) -> anyhow::Result<()> {
+    let mut timed = |name, read: &dyn Fn(&Reader) -> Result<(), orlog_store::Error>| {
+        let started = Instant::now();
+        app.runtime.readers().try_for_each(|reader| read(&reader))?;
+        report.extra.insert(name, started.elapsed().as_secs_f64() * 1e3);
+        anyhow::Ok(())
+    };
+    let tenant = TenantId::default_tenant();
+    for (name, status) in [("list_running_ms", Status::Running), ("list_failed_ms", Status::Failed)] {
+        let (tenant, statuses) = (tenant.clone(), vec![status]);
+        let query = InstanceQuery { tenant, statuses, limit: 20, ..InstanceQuery::default() };
+        timed(name, &|reader| reader.instances(&query).map(drop))?;
+    }
+    timed("counts_ms", &|reader| reader.count_instances(&tenant).map(drop))
 }
 
 /// Runs workload D.
@@ -163,7 +188,7 @@ fn outbox_is_empty(app: &App) -> bool {
 fn count(app: &App, saga: &str) -> anyhow::Result<u64> {
     let mut sum = 0;
     for reader in app.runtime.readers() {
-        let counts = reader.count(&orlog_model::TenantId::default_tenant())?;
+        let counts = reader.count(&TenantId::default_tenant())?;
         sum += counts.iter().filter(|((name, _), _)| name.as_str() == saga).map(|(_, n)| n).sum::<u64>();
     }
     Ok(sum)
