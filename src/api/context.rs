@@ -1,6 +1,7 @@
 //! State that every handler receives.
 
 use std::convert::Infallible;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -38,9 +39,15 @@ pub(crate) struct RequestScope {
     pub(crate) trace: Option<TraceParent>,
 }
 
-/// Node, and state of the API. As an extractor it has the scope of its request.
+/// Node, state of the API, and the scope of a request. As an extractor it has the scope of its request.
 #[derive(Clone)]
 pub(crate) struct ApiState {
+    shared: Arc<SharedState>,
+    pub(crate) scope: RequestScope,
+}
+
+/// Node, and state that all requests share.
+pub(crate) struct SharedState {
     pub(crate) app: Arc<App>,
     pub(crate) requests: Arc<RequestMetrics>,
     pub(crate) description: Arc<str>,
@@ -53,7 +60,14 @@ pub(crate) struct ApiState {
     /// Client for requests to other pods.
     pods: PodClient,
     pub(crate) quotas: Quotas,
-    pub(crate) scope: RequestScope,
+}
+
+impl Deref for ApiState {
+    type Target = SharedState;
+
+    fn deref(&self) -> &SharedState {
+        &self.shared
+    }
 }
 
 impl FromRequestParts<ApiState> for ApiState {
@@ -76,7 +90,7 @@ impl ApiState {
         let hosts = Arc::new(AllowedHosts::new(&app.config));
         let requests = Arc::new(RequestMetrics::new(&quotas));
         let (overview_cache, bus_check) = Default::default();
-        Self {
+        let shared = SharedState {
             app,
             requests,
             description,
@@ -88,19 +102,19 @@ impl ApiState {
             bodies,
             pods,
             quotas,
-            scope: RequestScope::default(),
-        }
+        };
+        Self { shared: Arc::new(shared), scope: RequestScope::default() }
     }
 
     /// Returns the state with the scope of a request.
     pub(crate) fn for_request(&self, extensions: &Extensions) -> Self {
         let scope = extensions.get::<RequestScope>().cloned().unwrap_or_default();
-        Self { scope, ..self.clone() }
+        Self { shared: Arc::clone(&self.shared), scope }
     }
 
     /// Returns the state for work that does not belong to a request, and to no caller.
     pub(crate) fn detached(&self) -> Self {
-        Self { scope: RequestScope::default(), ..self.clone() }
+        Self { shared: Arc::clone(&self.shared), scope: RequestScope::default() }
     }
 
     /// Creates a request to another pod.

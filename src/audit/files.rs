@@ -49,6 +49,9 @@ pub(super) struct AuditFiles {
 struct AuditFile {
     number: u64,
     file: File,
+    /// Lines that are not written yet; empty between two calls.
+    lines: String,
+    /// Size with these lines.
     bytes: u64,
     head: ChainHead,
     /// Time of the first record.
@@ -130,9 +133,16 @@ impl AuditFiles {
         Ok(ChainHead { sequence: sequence.unwrap_or(start.sequence), hash: hash.unwrap_or(start.hash) })
     }
 
-    /// Appends a record, a JSON object, as the next line of the chain.
-    pub(super) fn write(&mut self, record: &str, now: Timestamp) -> io::Result<()> {
-        let written = self.append(record, now);
+    /// Appends records, JSON objects, as the next lines of the chain. The records of one file are one write.
+    /// After an error, some of the records may be written.
+    pub(super) fn write<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = &'a str>,
+        now: Timestamp,
+    ) -> io::Result<()> {
+        let mut records = records.into_iter();
+        let written = records.try_for_each(|record| self.append(record, now));
+        let written = written.and_then(|()| self.last.as_mut().map_or(Ok(()), AuditFile::write_lines));
         if written.is_err() {
             // The file is opened again for the next record: then its content is known.
             self.sync().ok();
@@ -146,10 +156,12 @@ impl AuditFiles {
         let last = self.last()?;
         let line = last.head.next_line(record);
         if last.is_full(line.len() as u64, max_bytes) || last.is_old(now) {
+            last.write_lines()?;
             self.rotate()?;
             self.expire(now);
         }
-        self.last()?.append(&line, now)
+        self.last()?.append(&line, now);
+        Ok(())
     }
 
     fn rotate(&mut self) -> io::Result<()> {
@@ -207,7 +219,16 @@ impl AuditFile {
             File::open(dir)?.sync_all()?;
         }
         let (started_at, is_terminated) = read_ends(path)?;
-        Ok(Self { number, file, bytes, head, started_at, is_terminated, is_dirty: false })
+        Ok(Self {
+            number,
+            file,
+            lines: String::new(),
+            bytes,
+            head,
+            started_at,
+            is_terminated,
+            is_dirty: false,
+        })
     }
 
     fn is_full(&self, more: u64, max_bytes: u64) -> bool {
@@ -218,14 +239,24 @@ impl AuditFile {
         self.started_at.is_some_and(|started_at| now.duration_since(started_at) >= MAX_AGE)
     }
 
-    fn append(&mut self, line: &str, now: Timestamp) -> io::Result<()> {
-        let separator = if self.is_terminated { "" } else { "\n" };
-        let text = format!("{separator}{line}\n");
-        self.file.write_all(text.as_bytes())?;
-        self.bytes += text.len() as u64;
+    fn append(&mut self, line: &str, now: Timestamp) {
+        let start = self.lines.len();
+        if !self.is_terminated {
+            self.lines.push('\n');
+        }
+        self.lines.extend([line, "\n"]);
+        self.bytes += (self.lines.len() - start) as u64;
         self.head.advance(line);
         self.started_at.get_or_insert(now);
-        (self.is_terminated, self.is_dirty) = (true, true);
+        self.is_terminated = true;
+    }
+
+    fn write_lines(&mut self) -> io::Result<()> {
+        if !self.lines.is_empty() {
+            self.is_dirty = true;
+            self.file.write_all(self.lines.as_bytes())?;
+            self.lines.clear();
+        }
         Ok(())
     }
 }

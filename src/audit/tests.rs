@@ -194,7 +194,7 @@ fn retention_deletes_files_by_age_and_never_by_size() {
     let dir = tempfile::tempdir().unwrap();
     let now = SystemClock.now();
     let mut files = AuditFiles::open(dir.path(), FileSet::Calls, limits(100)).unwrap();
-    (0..8).for_each(|_| files.write("{\"a\":1}", now).unwrap());
+    (0..8).for_each(|_| files.write(["{\"a\":1}"], now).unwrap());
     let age = |number: u64, days: u32| {
         let at =
             SystemTime::UNIX_EPOCH + Duration::from_millis(now.as_millis().try_into().unwrap()) - days * DAY;
@@ -219,7 +219,7 @@ fn retention_deletes_files_by_age_and_never_by_size() {
     assert_eq!(numbers(), [8]);
     drop(files);
     let mut files = AuditFiles::open(dir.path(), FileSet::Calls, limits(100)).unwrap();
-    files.write("{\"a\":1}", now).unwrap();
+    files.write(["{\"a\":1}"], now).unwrap();
     assert_eq!(verified(dir.path()), Ok((9, 9)));
 }
 
@@ -228,7 +228,7 @@ fn file_is_rotated_after_a_day() {
     let (dir, start) = (tempfile::tempdir().unwrap(), SystemClock.now());
     let write = |now: Timestamp| {
         let mut files = AuditFiles::open(dir.path(), FileSet::Calls, limits(1 << 20)).unwrap();
-        files.write(&format!("{{\"at\":\"{now}\"}}"), now).unwrap();
+        files.write([format!("{{\"at\":\"{now}\"}}").as_str()], now).unwrap();
         FileSet::Calls.numbers(dir.path()).unwrap().len()
     };
     let later = |hours| start.saturating_add(Duration::from_hours(hours));

@@ -1,6 +1,7 @@
 //! Writer of audit records: one thread that appends them to the files.
 //!
-//! Records of one batch share an fsync if a request waits for it. Other records are durable within one second.
+//! Records of one batch share a write, and an fsync if a request waits for it. Other records are durable within one
+//! second.
 
 use std::io;
 use std::sync::Arc;
@@ -22,8 +23,10 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 const DENIAL_PERIOD: Duration = Duration::from_mins(1);
 /// Interval between deletions of old files.
 const EXPIRY_INTERVAL: Duration = Duration::from_hours(1);
-/// Maximum number of requests to the writer that share an fsync.
-const MAX_BATCH: usize = 256;
+/// Maximum number of requests to the writer that share a write and an fsync.
+const MAX_BATCH: usize = 1024;
+/// Time between two batches while no request waits for its record, so that not every request wakes the writer.
+const BATCH_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Request to the writer.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub(super) struct AuditWriter {
     /// Whether records are also logged.
     log: bool,
     failures: Counter,
+    /// Whether a request has waited for its record: then each batch starts at once.
+    has_waiters: bool,
     synced: Instant,
     summarized: Instant,
     expired: Instant,
@@ -63,7 +68,7 @@ impl AuditWriter {
         denial_files.expire(SystemClock.now());
         let started = Instant::now();
         let (synced, summarized, expired) = (started, started, started);
-        Self { calls, denial_files, denials, log, failures, synced, summarized, expired }
+        Self { calls, denial_files, denials, log, failures, has_waiters: false, synced, summarized, expired }
     }
 
     /// Writes until all senders are dropped.
@@ -75,34 +80,34 @@ impl AuditWriter {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.run_periodic_tasks();
+            if !self.has_waiters {
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a wait for the channel is a wake-up for each request"
+                )]
+                std::thread::sleep(BATCH_INTERVAL);
+            }
         }
         self.summarize();
         self.sync();
     }
 
     fn write_batch(&mut self, requests: impl Iterator<Item = WriterRequest>) {
-        let mut waiting = Vec::new();
+        let (mut records, mut waiting) = (Vec::new(), Vec::new());
         for request in requests {
             match request {
-                WriterRequest::Write { record, durable } => match (self.write(&record), durable) {
-                    (true, durable) => waiting.extend(durable),
-                    // A receiver that no longer waits needs no result.
-                    (false, durable) => {
-                        durable.map(|durable| durable.send(false).ok());
-                    }
-                },
+                WriterRequest::Write { record, durable } => {
+                    records.push(record);
+                    waiting.extend(durable);
+                }
                 WriterRequest::Flush(written) => {
+                    self.write(&mut records, &mut waiting);
                     self.summarize();
                     written.try_send(()).ok();
                 }
             }
         }
-        if !waiting.is_empty() {
-            let is_durable = self.sync();
-            for durable in waiting {
-                durable.send(is_durable).ok();
-            }
-        }
+        self.write(&mut records, &mut waiting);
     }
 
     fn run_periodic_tasks(&mut self) {
@@ -119,9 +124,19 @@ impl AuditWriter {
         }
     }
 
-    fn write(&mut self, record: &str) -> bool {
-        let written = self.calls.write(record, SystemClock.now());
-        self.report(record, &written)
+    /// Writes records, and notifies the requests that wait for them.
+    fn write(&mut self, records: &mut Vec<String>, waiting: &mut Vec<oneshot::Sender<bool>>) {
+        let written = self.calls.write(records.iter().map(String::as_str), SystemClock.now());
+        let is_written = self.report(records, &written);
+        records.clear();
+        if !waiting.is_empty() {
+            self.has_waiters = true;
+            let is_durable = is_written && self.sync();
+            for durable in waiting.drain(..) {
+                // A receiver that no longer waits needs no result.
+                durable.send(is_durable).ok();
+            }
+        }
     }
 
     /// Writes the summary of the denied requests since the previous one.
@@ -131,16 +146,18 @@ impl AuditWriter {
             if self.log {
                 tracing::info!(target: TARGET, record, "denied requests");
             }
-            let written = self.denial_files.write(&record, SystemClock.now());
-            self.report(&record, &written);
+            let written = self.denial_files.write([record.as_str()], SystemClock.now());
+            self.report(&[record], &written);
         }
     }
 
-    /// Returns whether a record was written; otherwise it is logged.
-    fn report(&self, record: &str, written: &io::Result<()>) -> bool {
+    /// Returns whether records were written; otherwise they are logged.
+    fn report(&self, records: &[String], written: &io::Result<()>) -> bool {
         if let Err(error) = written {
-            self.failures.inc();
-            tracing::error!(target: TARGET, %error, record, "audit write failed; record is logged only");
+            for record in records {
+                self.failures.inc();
+                tracing::error!(target: TARGET, %error, record, "audit write failed; record is logged only");
+            }
         }
         written.is_ok()
     }

@@ -186,6 +186,11 @@ impl SecretScrubber {
         scrub
     }
 
+    /// Returns whether there is no secret to remove.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn add(&mut self, secret: &Secret) {
         let text = secret.expose();
         if text.len() < Self::SHORTEST {

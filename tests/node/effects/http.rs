@@ -25,7 +25,7 @@ async fn templates_fill_method_url_headers_and_body() {
         [effects."pay.charge"]
         method = "PURGE"
         path = "/orders/{{order.id}}?by={{@tenant}}"
-        headers = {{ "x-order" = "o:{{order.id}}" }}
+        headers = {{ "x-order" = "o:{{order.id}}", "content-type" = "application/vnd.shop+json" }}
         body = {{ amount = "{{order.total}}", note = "for {{@correlation}}", tags = ["{{order.id}}", "fix"] }}
         "#,
         shop.url
@@ -37,6 +37,8 @@ async fn templates_fill_method_url_headers_and_body() {
         ("PURGE", "/orders/a%2Fb?by=acme".to_owned())
     );
     assert_eq!(received.header("x-order"), "o:a/b");
+    let content_types: Vec<_> = received.headers.get_all("content-type").iter().collect();
+    assert_eq!(content_types, ["application/vnd.shop+json"]);
     assert_eq!(received.header("x-request-key"), charge(Value::Null).id.to_string());
     let body: Value = serde_json::from_slice(&received.body).unwrap();
     assert_eq!(body, json!({"amount": 12.5, "note": "for o-1", "tags": ["a/b", "fix"]}));

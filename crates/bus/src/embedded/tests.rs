@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use orlog_model::{SteadyTime, StreamPosition, Timestamp};
 use tempfile::TempDir;
 
@@ -41,6 +42,7 @@ struct FaultyDisk {
     full: AtomicBool,
     broken: AtomicBool,
     no_descriptors: AtomicBool,
+    syncs: AtomicU64,
 }
 
 impl Disk for FaultyDisk {
@@ -68,6 +70,7 @@ impl Disk for FaultyDisk {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         if self.broken.load(Ordering::Relaxed) {
             Err(io::ErrorKind::Other.into())
         } else {
@@ -189,6 +192,27 @@ async fn acknowledged_messages_survive_a_crash() {
         assert!(repeated.iter().all(|receipt| receipt.duplicate), "round {round}");
         more.await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publishes_that_arrive_during_a_write_share_a_record_and_an_fsync() {
+    let (dir, disk) = (TempDir::new().unwrap(), Arc::new(FaultyDisk::default()));
+    let clock = Arc::new(ManualClock::default());
+    // One segment: a new one would be synced too.
+    let options = Options { segment_bytes: 1 << 20, ..small() };
+    let bus = Embedded::open_on(dir.path(), &options, clock, Arc::clone(&disk) as _).unwrap();
+    publish(&bus, 0..1).await;
+    let (syncs, record) = (disk.syncs.load(Ordering::Relaxed), bus.durable_position().position);
+    let publishes = futures::future::join_all((1..=256).map(|number| publish(&bus, number..=number)));
+    let mut publishes = std::pin::pin!(tokio::task::unconstrained(publishes));
+    {
+        let _pause_guard = disk.pause_lock.write().unwrap();
+        // Sends all of them to the writer, which writes at most one record meanwhile.
+        assert!(publishes.as_mut().now_or_never().is_none());
+    }
+    assert_eq!(publishes.await.len(), 256);
+    assert!(disk.syncs.load(Ordering::Relaxed) - syncs <= 2, "one for the first record, one for the rest");
+    assert!(bus.durable_position().position - record <= 2);
 }
 
 #[tokio::test]

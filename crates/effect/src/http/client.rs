@@ -1,8 +1,9 @@
 //! HTTP client of a provider; holds the connections.
 
+use bytes::Bytes;
 use orlog_model::{Timestamp, WorkItem};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
-use reqwest::{Method, Response, StatusCode, Url};
+use reqwest::{Client, Method, Response, StatusCode, Url};
 
 use super::auth::{self, HttpAuth, HttpAuthConfig};
 use super::headers::{IDEMPOTENCY_KEY, context_headers};
@@ -70,6 +71,37 @@ struct Destination {
     is_guarded: bool,
 }
 
+/// Request with all its headers.
+#[derive(Clone)]
+struct Call {
+    method: Method,
+    to: Destination,
+    headers: HeaderMap,
+    body: Option<Bytes>,
+    /// Type of the body, unless a header specifies it.
+    content_type: &'static str,
+}
+
+impl Call {
+    /// Returns the request without its headers, except for the type of its body.
+    fn without_headers(&self) -> Self {
+        let content_type = self.headers.get(CONTENT_TYPE).filter(|_| self.body.is_some());
+        let headers = content_type.map(|value| (CONTENT_TYPE, value.clone()));
+        Self { headers: headers.into_iter().collect(), ..self.clone() }
+    }
+
+    fn into_request(self) -> reqwest::Request {
+        let mut request = reqwest::Request::new(self.method, self.to.url);
+        *request.headers_mut() = self.headers;
+        if let Some(body) = self.body {
+            let content_type = HeaderValue::from_static(self.content_type);
+            request.headers_mut().entry(CONTENT_TYPE).or_insert(content_type);
+            *request.body_mut() = Some(body.into());
+        }
+        request
+    }
+}
+
 /// Response with the summary of its request.
 pub(crate) struct HttpExchange {
     pub(crate) response: HttpResponse,
@@ -109,16 +141,12 @@ impl HttpClient {
         request: Request<'_>,
         mut scrub: SecretScrubber,
     ) -> Result<HttpExchange, ProviderError> {
-        let to = self.destination(&request)?;
-        let path = match request.to {
-            RequestTarget::Path(ref path) => path.clone(),
-            RequestTarget::Url { .. } => {
-                format!("{}{}", to.url.host_str().unwrap_or_default(), to.url.path())
-            }
-        };
-        let summary =
-            RequestSummary { upstream: &self.upstream, method: request.method.as_str(), path: &path };
-        match self.authorized(item, &request, to, &mut scrub, summary).await {
+        let Request { method, to, headers, body, content_type, at } = request;
+        let (to, path) = self.destination(to)?;
+        let summary = RequestSummary { upstream: &self.upstream, method: method.as_str(), path: &path };
+        let call = Call { method: method.clone(), to, headers, body: body.map(Bytes::from), content_type };
+        match self.authorized(item, call, at, &mut scrub, summary).await {
+            Ok(response) if scrub.is_empty() => Ok(HttpExchange { response, path }),
             Ok(mut response) => {
                 response.body.bytes = scrub.scrub_bytes(response.body.bytes);
                 for value in response.headers.values_mut() {
@@ -133,15 +161,19 @@ impl HttpClient {
         }
     }
 
-    fn destination(&self, request: &Request<'_>) -> Result<Destination, ProviderError> {
-        match &request.to {
-            RequestTarget::Url { url, dynamic } => Ok(Destination { url: url.clone(), is_guarded: *dynamic }),
+    /// Returns the address of a request, and its path for messages.
+    fn destination(&self, to: RequestTarget) -> Result<(Destination, String), ProviderError> {
+        match to {
+            RequestTarget::Url { url, dynamic } => {
+                let path = format!("{}{}", url.host_str().unwrap_or_default(), url.path());
+                Ok((Destination { url, is_guarded: dynamic }, path))
+            }
             RequestTarget::Path(path) => {
                 let base = self.base.as_deref().unwrap_or_default();
                 let url = Url::parse(&format!("{base}{path}"));
                 let invalid =
                     |error| ProviderError::permanent("bad_request", format!("{}: {error}", self.upstream));
-                url.map(|url| Destination { url, is_guarded: false }).map_err(invalid)
+                Ok((Destination { url: url.map_err(invalid)?, is_guarded: false }, path))
             }
         }
     }
@@ -150,31 +182,30 @@ impl HttpClient {
     async fn authorized(
         &self,
         item: &WorkItem,
-        request: &Request<'_>,
-        to: Destination,
+        mut call: Call,
+        at: Timestamp,
         scrub: &mut SecretScrubber,
         summary: RequestSummary<'_>,
     ) -> Result<HttpResponse, ProviderError> {
         let pair = self.clients.pair()?;
         let mut headers = context_headers(item, self.options.key_header.clone());
-        headers.extend(request.headers.clone());
+        headers.extend(call.headers);
         let keys = self.options.signing_keys.as_slice();
         if !keys.is_empty() {
-            let body = request.body.as_deref().unwrap_or_default();
-            headers.extend(auth::webhook_signature(keys, &item.id.to_string(), request.at, body, scrub)?);
+            let body = call.body.as_deref().unwrap_or_default();
+            headers.extend(auth::webhook_signature(keys, &item.id.to_string(), at, body, scrub)?);
         }
-        let Some(auth) = &self.auth else {
-            return self.follow(item, request, to, headers, summary, &pair).await;
-        };
-        let mut value = auth.header_value(&pair.open, request.at, scrub).await?;
-        headers.insert(AUTHORIZATION, auth::sensitive_header(&value)?);
-        let response = self.follow(item, request, to.clone(), headers.clone(), summary, &pair).await?;
+        call.headers = headers;
+        let Some(auth) = &self.auth else { return self.follow(item, call, summary, &pair).await };
+        let mut value = auth.header_value(&pair.open, at, scrub).await?;
+        call.headers.insert(AUTHORIZATION, auth::sensitive_header(&value)?);
+        let response = self.follow(item, call.clone(), summary, &pair).await?;
         if response.status != StatusCode::UNAUTHORIZED || !auth.invalidate(&value).await {
             return Ok(response);
         }
-        value = auth.header_value(&pair.open, request.at, scrub).await?;
-        headers.insert(AUTHORIZATION, auth::sensitive_header(&value)?);
-        self.follow(item, request, to, headers, summary, &pair).await
+        value = auth.header_value(&pair.open, at, scrub).await?;
+        call.headers.insert(AUTHORIZATION, auth::sensitive_header(&value)?);
+        self.follow(item, call, summary, &pair).await
     }
 
     /// Sends the request and follows redirects up to the limit. Configured credentials, headers and
@@ -183,32 +214,24 @@ impl HttpClient {
     async fn follow(
         &self,
         item: &WorkItem,
-        request: &Request<'_>,
-        to: Destination,
-        headers: HeaderMap,
+        mut call: Call,
         summary: RequestSummary<'_>,
         pair: &ClientPair,
     ) -> Result<HttpResponse, ProviderError> {
-        let Destination { mut url, is_guarded: mut guarded } = to;
-        let (origin, mut method) = (url.origin(), request.method.clone());
-        let mut body = request.body.clone();
         let mut remaining = self.options.redirects;
+        if remaining == 0 {
+            let client = self.client(item, &call.to, pair, summary)?;
+            let sent = client.execute(call.into_request()).await;
+            return self.read_response(sent.map_err(|error| transport(summary, error))?, summary).await;
+        }
+        let origin = call.to.url.origin();
         loop {
-            if guarded {
-                self.options.egress.check(&item.instance.tenant, &url).map_err(|e| forbidden(summary, &e))?;
-            }
-            let pair = if url.origin() == origin { pair } else { pair.without_identity() };
-            let client = if guarded && !self.options.egress.private { &pair.guarded } else { &pair.open };
-            let mut call = client.request(method.clone(), url.clone());
-            if url.origin() == origin {
-                call = call.headers(headers.clone());
-            }
-            if let Some(body) = &body {
-                let typed = headers.get(CONTENT_TYPE).cloned();
-                let typed = typed.unwrap_or(HeaderValue::from_static(request.content_type));
-                call = call.header(CONTENT_TYPE, typed).body(body.clone());
-            }
-            let response = call.send().await.map_err(|error| match transport(summary, error) {
+            let is_original = call.to.url.origin() == origin;
+            let pair = if is_original { pair } else { pair.without_identity() };
+            let client = self.client(item, &call.to, pair, summary)?;
+            let request = if is_original { call.clone() } else { call.without_headers() };
+            let sent = client.execute(request.into_request()).await;
+            let response = sent.map_err(|error| match transport(summary, error) {
                 // The request before the redirect may have been executed.
                 ProviderError::Transient { failure, retry_after, .. }
                     if remaining < self.options.redirects =>
@@ -217,23 +240,39 @@ impl HttpClient {
                 }
                 error => error,
             })?;
-            let next = redirect(&response, &method, &url).filter(|_| remaining > 0);
-            let Some((to, with)) = next else { return self.read_response(response, summary).await };
+            let next = redirect(&response, &call.method, &call.to.url).filter(|_| remaining > 0);
+            let Some((url, method)) = next else { return self.read_response(response, summary).await };
             remaining -= 1;
-            guarded |= to.origin() != origin;
-            if with != method {
-                body = None;
+            let is_guarded = call.to.is_guarded || url.origin() != origin;
+            if method != call.method {
+                call.body = None;
             }
-            (url, method) = (to, with);
+            (call.to, call.method) = (Destination { url, is_guarded }, method);
         }
+    }
+
+    /// Returns the client for an address that the egress rules allow.
+    fn client<'a>(
+        &self,
+        item: &WorkItem,
+        to: &Destination,
+        pair: &'a ClientPair,
+        summary: RequestSummary<'_>,
+    ) -> Result<&'a Client, ProviderError> {
+        if !to.is_guarded {
+            return Ok(&pair.open);
+        }
+        let egress = &self.options.egress;
+        egress.check(&item.instance.tenant, &to.url).map_err(|denied| forbidden(summary, &denied))?;
+        Ok(if egress.private { &pair.open } else { &pair.guarded })
     }
 
     async fn read_response(
         &self,
-        response: Response,
+        mut response: Response,
         summary: RequestSummary<'_>,
     ) -> Result<HttpResponse, ProviderError> {
-        let (status, headers) = (response.status(), response.headers().clone());
+        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
         let body = ResponseBody::read(response, self.options.max_response)
             .await
             .map_err(|error| transport(summary, error))?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, Client, ClientBuilder, Identity};
+use reqwest::{Certificate, Client, ClientBuilder, Identity, retry};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Error;
@@ -19,12 +19,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// it: reqwest panics without a crypto provider.
 ///
 /// Only the configuration decides where requests and their credentials go: proxies of the environment are ignored,
-/// and redirects are not followed.
+/// and redirects are not followed. The policies of upstreams retry requests, so the client copies none for a retry.
 #[expect(clippy::disallowed_methods, reason = "the only builder of clients")]
 pub fn client() -> ClientBuilder {
     // An error means that a provider is already installed.
     drop(rustls::crypto::ring::default_provider().install_default());
-    Client::builder().no_proxy().redirect(Policy::none())
+    let without_retries = retry::never().max_retries_per_request(0);
+    Client::builder().no_proxy().redirect(Policy::none()).retry(without_retries)
 }
 
 /// Certificates in PEM. They are reloaded when they change.
