@@ -17,12 +17,26 @@ use crate::encoding::value::{EMPTY, decode, encode, readable};
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::merged::MergedTables;
-use crate::read::counts::CountKey;
 use crate::replication::follower::RecordPosition;
 use crate::table::Table;
 
 /// Key of a row of the table `meta` that exists if the counts are complete.
 pub(crate) const COUNTED: &[u8] = b"counted";
+
+/// Common properties of the instances of one count.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CountKey {
+    /// Name of the saga.
+    pub saga: SagaName,
+    /// Version number, assigned by the author.
+    pub version: u32,
+    /// Hash of the definition.
+    pub hash: [u8; 16],
+    /// Status.
+    pub status: Status,
+    /// Whether inputs are buffered instead of applied.
+    pub paused: bool,
+}
 
 /// Changes of counts, sorted by key. The writer reuses the memory.
 #[derive(Debug, Default)]

@@ -22,13 +22,10 @@ use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::table::Table;
-use crate::tables::{RowAccess, Tables};
+use crate::tables::{IndexChanges, RowAccess, Tables};
 
 /// Number of rows that one step of a build reads or deletes.
 const BUILD_STEP: usize = 4096;
-
-/// Changes of index rows, in key order: `true` writes the row, `false` deletes it.
-pub(crate) type IndexChanges = Vec<(Key, bool)>;
 
 /// Function that reads variables from the state of a program: one value for each name, `None` for a variable
 /// that is missing or is neither a boolean, a number nor text.

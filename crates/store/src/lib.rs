@@ -53,10 +53,13 @@ mod store_dir;
 mod table;
 mod tables;
 mod translate;
+#[cfg(test)]
+mod upgrade_tests;
 mod writer;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
 pub use consistent_copy::{StoreCopy, copy_consistently};
+pub use counts::CountKey;
 pub use encoding::index_keys::IndexedValue;
 pub use error::Error;
 pub use feed::items::{FeedEntity, FeedItem};
@@ -68,7 +71,7 @@ pub use mdbx::inspect::{TableProblem, check_tables};
 pub use options::{Durability, Options};
 pub use orlog_journal::{Disk as Device, DurablePosition};
 pub use read::attention::Attention;
-pub use read::counts::{CountKey, InstanceCounts, PinCount, PinCounts, UnchangedInstance};
+pub use read::counts::{InstanceCounts, PinCount, PinCounts, UnchangedInstance};
 pub use read::indexed::VariableCondition;
 pub use read::inspect::{InspectPage, InspectRow};
 pub use read::query::{FoundInstance, FoundTimer, InstanceQuery, Page, TimerQuery};

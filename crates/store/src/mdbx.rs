@@ -26,11 +26,10 @@ use crate::encoding::checksum;
 use crate::encoding::range::RowVisitor;
 use crate::encoding::value::EMPTY;
 use crate::error::Error;
-use crate::index::IndexChanges;
 use crate::memtable::Memtable;
 use crate::stats::{PageStats, TableStats};
 use crate::table::Table;
-use crate::tables::{RowAccess, TableSnapshot, Tables};
+use crate::tables::{IndexChanges, RowAccess, TableSnapshot, Tables};
 
 /// ENOSPC and EDQUOT, which libmdbx returns unchanged.
 const NO_SPACE: [i32; 2] = [28, 122];

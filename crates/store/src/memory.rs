@@ -8,11 +8,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::encoding::range::RowVisitor;
 use crate::encoding::value::EMPTY;
 use crate::error::Error;
-use crate::index::IndexChanges;
 use crate::memtable::Memtable;
 use crate::stats::TableStats;
 use crate::table::Table;
-use crate::tables::{RowAccess, TableSnapshot, Tables};
+use crate::tables::{IndexChanges, RowAccess, TableSnapshot, Tables};
 
 type Rows = [BTreeMap<Box<[u8]>, Box<[u8]>>; Table::ALL.len()];
 

@@ -15,7 +15,7 @@ use orlog_model::{Name, SagaName};
 use crate::encoding::record::StoreState;
 use crate::encoding::value;
 use crate::error::Error;
-use crate::index::{IndexChanges, Indexes, VariableReader};
+use crate::index::{Indexes, VariableReader};
 use crate::lock::lock;
 use crate::mdbx::Mdbx;
 use crate::memtable::Memtable;
@@ -24,7 +24,7 @@ use crate::presence;
 use crate::replication::commit_log::LogPosition;
 use crate::replication::follower::{EntryId, RecordPosition};
 use crate::table::Table;
-use crate::tables::Tables;
+use crate::tables::{IndexChanges, Tables};
 
 /// Store format that this release reads and writes.
 const FORMAT: u32 = 3;

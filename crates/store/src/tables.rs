@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::encoding::range::RowVisitor;
+use crate::encoding::tuple::Key;
 use crate::error::Error;
-use crate::index::IndexChanges;
 use crate::memtable::Memtable;
 use crate::stats::{PageStats, TableStats};
 use crate::table::Table;
@@ -79,6 +79,9 @@ pub(crate) trait TableSnapshot {
     /// Copies all tables into the new file `path`, compacted.
     fn copy(&self, path: &Path) -> Result<(), Error>;
 }
+
+/// Changes of index rows, in key order: `true` writes the row, `false` deletes it.
+pub(crate) type IndexChanges = Vec<(Key, bool)>;
 
 /// Part of the rows that a scan requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::{Instance, InstanceKey, SagaName, Status, TenantId, Timestamp};
 
-use crate::counts::{COUNTED, of_tenant, read_count};
+use crate::counts::{COUNTED, CountKey, of_tenant, read_count};
 use crate::encoding::index_keys::StatusClass;
 use crate::encoding::range::KeyRange;
 use crate::encoding::value::decode;
@@ -30,21 +30,6 @@ pub struct InstanceCounts {
     /// Whether the counts are exact; after an unreadable instance was deleted they are not, until the store
     /// is opened again.
     pub complete: bool,
-}
-
-/// Common properties of the instances of one count.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CountKey {
-    /// Name of the saga.
-    pub saga: SagaName,
-    /// Version number, assigned by the author.
-    pub version: u32,
-    /// Hash of the definition.
-    pub hash: [u8; 16],
-    /// Status.
-    pub status: Status,
-    /// Whether inputs are buffered instead of applied.
-    pub paused: bool,
 }
 
 /// Instance that has not changed for a long time.

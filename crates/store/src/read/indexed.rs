@@ -75,19 +75,19 @@ impl Reader {
         if !self.is_ready(&Index::Instances)? {
             return Ok(page);
         }
-        let mut rest = index_keys::all_changed();
+        let mut remaining = index_keys::all_changed();
         if let Some(row) = from.row() {
-            rest = rest.after(row);
+            remaining = remaining.after(row);
         }
-        while let Some(row) = self.first(Table::Index, &rest, |row, _| Ok(Key::from_slice(row)))? {
+        while let Some(row) = self.first(Table::Index, &remaining, |row, _| Ok(Key::from_slice(row)))? {
             if page.found.len() >= found || page.scanned >= scanned {
-                page.next = Some(SweepCursor::at(&rest.start));
+                page.next = Some(SweepCursor::at(&remaining.start));
                 break;
             }
             let InstanceKey { tenant, saga, .. } = index_keys::read(&row)?;
             if let Some(end) = ended_before(&tenant, &saga) {
                 let range = index_keys::changed_range(&tenant, &saga, StatusClass::Ended, Some(end));
-                let range = KeyRange { start: range.start.max(rest.start.clone()), ..range };
+                let range = KeyRange { start: range.start.max(remaining.start.clone()), ..range };
                 let limits = (found - page.found.len(), scanned - page.scanned);
                 let candidates = self.on_disk(&range, limits, &by_change(StatusClass::Ended))?;
                 page.scanned += candidates.scanned;
@@ -98,7 +98,7 @@ impl Reader {
                     break;
                 }
             }
-            rest = index_keys::after_saga(rest, &tenant, &saga);
+            remaining = index_keys::after_saga(remaining, &tenant, &saga);
         }
         Ok(page)
     }

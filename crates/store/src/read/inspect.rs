@@ -9,7 +9,7 @@ use orlog_model::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::counts::{of_tenant, read_count};
+use crate::counts::{CountKey, of_tenant, read_count};
 use crate::encoding::index_keys;
 use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
@@ -18,7 +18,6 @@ use crate::encoding::value::{DefinitionSourceBytes, decode};
 use crate::error::Error;
 use crate::feed::write;
 use crate::read::attention::Attention;
-use crate::read::counts::CountKey;
 use crate::read::reader::Reader;
 use crate::table::{TABLES, Table};
 
@@ -186,16 +185,17 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
             let of = index_keys::read(key)?;
             (Some(of.tenant.clone()), format!("index:{of}:{}", hex::encode(key)), Value::Null)
         }
-        Table::Count => {
-            let (tenant, CountKey { saga, version, hash, status, paused }) = read_count(key)?;
-            let name = format!("count:{tenant}:{saga}:{version}:{status}");
-            let count: u64 = decode(table, bytes)?;
-            let value = json!({ "count": count, "paused": paused, "hash": hex::encode(hash) });
-            (Some(tenant), name, value)
-        }
+        Table::Count => count(key, bytes)?,
         Table::Meta => (None, format!("meta:{}", String::from_utf8_lossy(key)), hex::encode(bytes).into()),
     };
     Ok((owner, InspectRow { key, value }))
+}
+
+fn count(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {
+    let (tenant, CountKey { saga, version, hash, status, paused }) = read_count(key)?;
+    let name = format!("count:{tenant}:{saga}:{version}:{status}");
+    let count: u64 = decode(Table::Count, bytes)?;
+    Ok((Some(tenant), name, json!({ "count": count, "paused": paused, "hash": hex::encode(hash) })))
 }
 
 fn definition(bytes: &[u8]) -> Result<Value, Error> {
