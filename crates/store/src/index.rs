@@ -16,7 +16,7 @@ use serde_bytes::ByteBuf;
 use crate::encoding::header::SnapshotHeader;
 use crate::encoding::index_keys::{self, IndexedValue, StatusClass};
 use crate::encoding::keys::read_instance;
-use crate::encoding::range::{KeyRange, successor_key};
+use crate::encoding::range::{KeyRange, RowVisitor, successor_key};
 use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
@@ -108,7 +108,8 @@ impl Indexes {
     ) -> Result<IndexChanges, Error> {
         let (mut changes, mut old, mut new) = (Vec::new(), Vec::new(), Vec::new());
         for (row, value) in memtable.table(Table::Instance) {
-            (old.clear(), new.clear());
+            old.clear();
+            new.clear();
             let key = instance_key(row)?;
             let add = |value: &[u8], keys: &mut Vec<Key>| {
                 self.0.iter().try_for_each(|(index, _)| add_keys(index, &key, value, variables, keys))
@@ -158,7 +159,7 @@ fn build(
 ) -> Result<Option<Vec<u8>>, Error> {
     let (mut remaining, mut last, mut keys) = (BUILD_STEP, None, Vec::new());
     let from = if after.is_empty() { Key::new() } else { successor_key(after) };
-    let _ = tables.scan((Table::Instance, RowAccess::Values), &from, None, &mut |row, value| {
+    let visit: &mut RowVisitor<'_> = &mut |row, value| {
         readable(add_keys(index, &instance_key(row)?, value, variables, &mut keys))?;
         remaining -= 1;
         if remaining > 0 {
@@ -166,7 +167,8 @@ fn build(
         }
         last = Some(row.to_vec());
         Ok(ControlFlow::Break(()))
-    })?;
+    };
+    let _flow = tables.scan((Table::Instance, RowAccess::Values), &from, None, visit)?;
     changes.extend(keys.into_iter().map(|key| (key, true)));
     changes.sort_unstable();
     Ok(last)

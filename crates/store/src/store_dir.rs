@@ -70,13 +70,13 @@ impl StoreDir {
     ) -> Result<Arc<Self>, Error> {
         presence::admit(dir, options)?;
         let (tables, about) = open_tables(dir, options, (identity(), None))?;
-        if about.0.location.is_some() {
+        if about.location.is_some() {
             let reason =
                 "it follows a log in JetStream and lacks the unflushed commits; open it with replication";
             return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
         }
         let journal =
-            presence::open_journal(dir, options, (about.0.identity, about.0.store_state.position), device)?;
+            presence::open_journal(dir, options, (about.identity, about.store_state.position), device)?;
         let (syncer, log) = (journal.syncer(), journal.reader());
         let journal = Some(LocalJournal { journal: Mutex::new(journal), syncer, log });
         Ok(Self::new(tables, journal, about, options))
@@ -87,7 +87,7 @@ impl StoreDir {
     pub(crate) fn open_replicated(dir: &Path, options: &Options, log: [u8; 16]) -> Result<Arc<Self>, Error> {
         let start = LogPosition { log, position: 0, number: 0, epoch: 0, writer: 0 };
         let (tables, about) = open_tables(dir, options, (identity(), Some(start)))?;
-        if about.0.location.is_none() {
+        if about.location.is_none() {
             let reason = "it was created without replication; move it away, or open it without replication";
             return Err(Error::Mismatch { path: dir.to_owned(), reason: reason.to_owned() });
         }
@@ -97,10 +97,10 @@ impl StoreDir {
     fn new(
         tables: Box<dyn Tables>,
         journal: Option<LocalJournal>,
-        (about, indexes): (StoreMetadata, Indexes),
+        about: StoreMetadata,
         options: &Options,
     ) -> Arc<Self> {
-        let indexes = Mutex::new(Arc::new(indexes));
+        let indexes = Mutex::new(Arc::new(about.indexes.clone()));
         Arc::new(Self { tables, journal, about, indexes, variables: options.variables })
     }
 
@@ -281,7 +281,7 @@ fn open_tables(
     dir: &Path,
     options: &Options,
     new: ([u8; 16], Option<LogPosition>),
-) -> Result<(Box<dyn Tables>, (StoreMetadata, Indexes)), Error> {
+) -> Result<(Box<dyn Tables>, StoreMetadata), Error> {
     let dir = made(&dir.join("tables"))?;
     let mut found = None;
     let tables = Mdbx::open(&dir, options.max_bytes, FORMAT_KEY, |row| {
@@ -328,6 +328,8 @@ struct StoreMetadata {
     store_state: StoreState,
     window: Duration,
     location: Option<LogPosition>,
+    /// Indexes when the store was opened.
+    indexes: Indexes,
 }
 
 impl StoreMetadata {
@@ -335,25 +337,29 @@ impl StoreMetadata {
         tables: &dyn Tables,
         options: &Options,
         (identity, start): ([u8; 16], Option<LogPosition>),
-    ) -> Result<(Self, Indexes), Error> {
+    ) -> Result<Self, Error> {
         let window_millis = u64::try_from(options.dedupe_window.as_millis()).unwrap_or(u64::MAX);
-        let about =
-            Self { identity, store_state: StoreState::NONE, window: options.dedupe_window, location: start };
-        let indexes = Indexes::new_store();
+        let about = Self {
+            identity,
+            store_state: StoreState::NONE,
+            window: options.dedupe_window,
+            location: start,
+            indexes: Indexes::new_store(),
+        };
         let mut rows = vec![
             (FORMAT_KEY, FORMAT.to_be_bytes().to_vec()),
             (IDENTITY_KEY, encoded(&about.identity)),
             (STATE_KEY, encoded(&about.store_state)),
             (WINDOW_KEY, encoded(&window_millis)),
-            (INDEXES_KEY, encoded(&indexes)),
+            (INDEXES_KEY, encoded(&about.indexes)),
         ];
         rows.extend(start.map(|start| (LOG_POSITION_KEY, encoded(&start))));
         let rows: Vec<_> = rows.iter().map(|(key, row)| (*key, row.as_slice())).collect();
         tables.write(None, &Vec::new(), &rows)?;
-        Ok((about, indexes))
+        Ok(about)
     }
 
-    fn read(tables: &dyn Tables, options: &Options, format: u32) -> Result<(Self, Indexes), Error> {
+    fn read(tables: &dyn Tables, options: &Options, format: u32) -> Result<Self, Error> {
         if format == UPGRADED_FORMAT {
             let (format, indexes) = (FORMAT.to_be_bytes(), encoded(&Indexes::older_store()));
             tables.write(None, &Vec::new(), &[(FORMAT_KEY, &format), (INDEXES_KEY, &indexes)])?;
@@ -370,7 +376,8 @@ impl StoreMetadata {
             tables.row(Table::Meta, LOG_POSITION_KEY, |bytes| value::decode(Table::Meta, bytes))?;
         let (identity, store_state, location) =
             (row(tables, IDENTITY_KEY)?, row(tables, STATE_KEY)?, location.transpose()?);
-        Ok((Self { identity, store_state, window, location }, row(tables, INDEXES_KEY)?))
+        let indexes = row(tables, INDEXES_KEY)?;
+        Ok(Self { identity, store_state, window, location, indexes })
     }
 }
 

@@ -94,7 +94,7 @@ impl DefinitionBuilder {
     #[must_use]
     pub fn index(self, name: &str) -> Self {
         self.change(|definition, findings| {
-            definition.index.extend(parse_name(Name::new(name), "index", findings))
+            definition.index.extend(parse_name(Name::new(name), "index", findings));
         })
     }
 

@@ -166,7 +166,8 @@ pub(crate) fn read(row: &[u8]) -> Result<InstanceKey, Error> {
         }
         BY_CHANGE => {
             let names = (fields.text()?, fields.text()?);
-            (fields.u8()?, fields.i64()?);
+            fields.u8()?;
+            fields.i64()?;
             names
         }
         BY_VARIABLE => {

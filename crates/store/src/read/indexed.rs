@@ -237,8 +237,8 @@ fn smallest(rows: &mut Vec<(Key, InstanceKey)>, limit: usize) {
 }
 
 /// Returns the rows of the index by status.
-pub(crate) fn by_status(key: &InstanceKey, header: &SnapshotHeader<'_>) -> Option<Key> {
-    Some(index_keys::status(key, header.status))
+pub(crate) fn by_status() -> impl Fn(&InstanceKey, &SnapshotHeader<'_>) -> Option<Key> {
+    |key, header| Some(index_keys::status(key, header.status))
 }
 
 /// Returns the rows of the index by time, of one class.

@@ -234,7 +234,7 @@ impl Reader {
         let mut ranges: Vec<_> = statuses.iter().map(|status| range_of(*status)).collect();
         ranges.sort_by(|a, b| a.start.cmp(&b.start));
         ranges.dedup_by(|a, b| a.start == b.start);
-        Ok(Some(IndexScan { ranges, row_of: Box::new(by_status) }))
+        Ok(Some(IndexScan { ranges, row_of: Box::new(by_status()) }))
     }
 
     /// Returns the armed timers of a tenant, ordered by due time.
