@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 use orlog_model::{Name, SagaName};
 
 use crate::error::Error;
+use crate::index::Indexes;
 use crate::lock::lock;
 use crate::merged::MergedTables;
 use crate::shared::Shared;
+use crate::store_dir::StoreDir;
+use crate::tables::IndexChanges;
 
 /// Maximum delay until the maintenance starts to build a declared index.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
@@ -45,25 +48,27 @@ impl Shared {
 
     /// Declares all variables that are indexed, by saga.
     pub(crate) fn declare_indexes(&self, variables: &[(SagaName, Vec<Name>)]) -> Result<(), Error> {
-        let one_at_a_time = lock(&self.flushing);
-        let declared = self
-            .read(|tables| Ok(Arc::clone(tables.disk())))
-            .and_then(|disk| disk.declare_indexes(variables));
-        drop(one_at_a_time);
-        self.record_failure(declared)
+        self.change_indexes(|disk| Ok(disk.indexes().declare(variables).map(|next| (next, Vec::new()))))?;
+        Ok(())
     }
 
-    /// Builds or removes a part of an index. Returns whether more remains.
+    /// Builds or removes a part of an index. Returns whether more may remain.
     fn advance_indexes(&self) -> Result<bool, Error> {
-        let disk = self.read(|tables| Ok(Arc::clone(tables.disk())))?;
-        if !disk.indexes().has_work() {
-            return Ok(false);
-        }
+        self.change_indexes(|disk| disk.indexes().advance(disk.tables(), self.variables))
+    }
+
+    /// Changes the indexes, unless `change` returns `None`; returns whether it did. No flush runs meanwhile.
+    fn change_indexes(
+        &self,
+        change: impl FnOnce(&StoreDir) -> Result<Option<(Indexes, IndexChanges)>, Error>,
+    ) -> Result<bool, Error> {
         let one_at_a_time = lock(&self.flushing);
-        let advanced = disk.advance_indexes();
+        let changed = self.read(|tables| Ok(Arc::clone(tables.disk()))).and_then(|disk| {
+            let Some((next, changes)) = change(&disk)? else { return Ok(false) };
+            disk.change_indexes(next, &changes).map(|()| true)
+        });
         drop(one_at_a_time);
-        self.record_failure(advanced)?;
-        Ok(disk.indexes().has_work())
+        self.record_failure(changed)
     }
 
     /// Flushes all memtables.

@@ -70,11 +70,6 @@ impl Indexes {
         self.0.iter().any(|(of, progress)| of == index && *progress == Progress::Ready)
     }
 
-    /// Returns whether an index is built or removed.
-    pub(crate) fn has_work(&self) -> bool {
-        self.0.iter().any(|(_, progress)| *progress != Progress::Ready)
-    }
-
     /// Returns the indexes after a declaration of all indexed variables; `None` if nothing changes.
     pub(crate) fn declare(&self, variables: &[(SagaName, Vec<Name>)]) -> Option<Self> {
         let declared = variables.iter().flat_map(|(saga, names)| names.iter().map(move |name| (saga, name)));

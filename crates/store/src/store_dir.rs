@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use orlog_journal::{DurablePosition, Journal, Syncer};
-use orlog_model::{Name, SagaName};
 
 use crate::encoding::record::StoreState;
 use crate::encoding::value;
@@ -194,24 +193,9 @@ impl StoreDir {
         Arc::clone(&lock(&self.indexes))
     }
 
-    /// Declares all indexed variables. Neither a flush nor another change of the indexes may run meanwhile.
-    pub(crate) fn declare_indexes(&self, variables: &[(SagaName, Vec<Name>)]) -> Result<(), Error> {
-        match self.indexes().declare(variables) {
-            Some(next) => self.change_indexes(next, &Vec::new()),
-            None => Ok(()),
-        }
-    }
-
-    /// Builds or removes a part of an index. Neither a flush nor another change of the indexes may run
+    /// Stores other indexes with their changed rows. Neither a flush nor another change of the indexes may run
     /// meanwhile.
-    pub(crate) fn advance_indexes(&self) -> Result<(), Error> {
-        match self.indexes().advance(&*self.tables, self.variables)? {
-            Some((next, changes)) => self.change_indexes(next, &changes),
-            None => Ok(()),
-        }
-    }
-
-    fn change_indexes(&self, next: Indexes, changes: &IndexChanges) -> Result<(), Error> {
+    pub(crate) fn change_indexes(&self, next: Indexes, changes: &IndexChanges) -> Result<(), Error> {
         self.tables.write(None, changes, &[(INDEXES_KEY, &encoded(&next))])?;
         *lock(&self.indexes) = Arc::new(next);
         Ok(())
