@@ -421,6 +421,19 @@ fn store_dir_has_one_writer_and_readers_close_with_it() {
 }
 
 #[test]
+fn background_work_during_a_recovery_does_not_block_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut writer, reader) = open(dir.path(), small()).unwrap();
+    writer.commit(&group(1), at(5)).unwrap();
+    // What a background thread finds while the writer recovers the store.
+    reader.shared.close();
+    assert!(matches!(reader.shared.flush(), Err(Error::Closed)));
+    assert!(reader.shared.check_writable().is_ok(), "the store is not blocked");
+    writer.recover().unwrap();
+    writer.commit(&group(2), at(5)).unwrap();
+}
+
+#[test]
 fn idle_instance_uses_less_than_1_kib_of_disk() {
     const COUNT: u64 = 20_000;
     let dir = tempfile::tempdir().unwrap();

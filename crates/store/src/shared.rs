@@ -136,10 +136,11 @@ impl Shared {
         lock(&self.poison).as_ref().map_or(Ok(()), |block| Err(block.error()))
     }
 
-    /// Returns the result; records a failure that leaves the content of the disk unknown.
+    /// Returns the result; records a failure that leaves the content of the disk unknown. A closed store is no
+    /// failure: a background thread may find it closed while the writer recovers it.
     pub(crate) fn record_failure<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let Err(error) = result else { return result };
-        if error.is_recoverable() {
+        if error.is_recoverable() || matches!(error, Error::Closed) {
             return Err(error);
         }
         let block = match error {
