@@ -1,6 +1,6 @@
-//! Tests of stores of an earlier format.
+//! Tests of stores that were recorded in the current and in an earlier format.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -10,9 +10,16 @@ use crate::recovery_tests::{complete_oldest, copy, everything, group};
 use crate::samples::{at, small};
 use crate::{InstanceQuery, open};
 
+fn recorded(format: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/format-{format}"))
+}
+
 #[test]
-fn format_2_store_is_readable() {
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-2");
+fn stores_of_format_2_and_3_are_readable() {
+    [2, 3].map(recorded).iter().for_each(|recorded| check_readable(recorded));
+}
+
+fn check_readable(recorded: &Path) {
     let dir = tempfile::tempdir().unwrap();
     copy(&recorded.join("store"), dir.path());
     let options = crate::Options { memtable_max_age: Duration::from_millis(1), ..small() };
@@ -36,7 +43,7 @@ fn format_2_store_is_readable() {
 #[test]
 #[ignore = "writes the fixture of the current format; run it manually when the format changes"]
 fn record_the_current_format() {
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-2");
+    let recorded = recorded(3);
     let options = crate::Options { max_bytes: 1 << 20, journal_segment_bytes: 16 << 10, ..small() };
     let (mut writer, reader) = open(&recorded.join("store"), options).unwrap();
     for number in 1..=12 {
