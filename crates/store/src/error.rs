@@ -179,7 +179,8 @@ impl Error {
         matches!(self, Error::Corrupt { .. } | Error::Damaged { .. })
     }
 
-    /// Returns whether the store can continue; if not, it must be recovered.
+    /// Returns whether the store can continue; if not, it must be recovered. A closed store is not damaged: a
+    /// background thread may find it closed while the writer recovers it.
     pub(crate) fn is_recoverable(&self) -> bool {
         !matches!(
             self,
@@ -190,7 +191,6 @@ impl Error {
                 | Error::Corrupt { .. }
                 | Error::Damaged { .. }
                 | Error::Io { .. }
-                | Error::Closed
         )
     }
 }

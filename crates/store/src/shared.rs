@@ -136,11 +136,10 @@ impl Shared {
         lock(&self.poison).as_ref().map_or(Ok(()), |block| Err(block.error()))
     }
 
-    /// Returns the result; records a failure that leaves the content of the disk unknown. A closed store is no
-    /// failure: a background thread may find it closed while the writer recovers it.
+    /// Returns the result; records a failure that leaves the content of the disk unknown.
     pub(crate) fn record_failure<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let Err(error) = result else { return result };
-        if error.is_recoverable() || matches!(error, Error::Closed) {
+        if error.is_recoverable() {
             return Err(error);
         }
         let block = match error {
