@@ -185,7 +185,7 @@ impl CommitLog for NatsCommitLog {
             // Keeps snapshots of this epoch: an earlier run of this process may still write them.
             self.snapshots.delete_orphans(&format!("{epoch:020}")).await?;
             let object = nats::Snapshot {
-                name: name(epoch, &snapshot.position),
+                name: name(epoch, snapshot),
                 metadata: notes(epoch, snapshot),
                 bytes: snapshot.bytes,
             };
@@ -193,35 +193,35 @@ impl CommitLog for NatsCommitLog {
         })
     }
 
-    fn load(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
-        self.wait(async { self.snapshots.load(&self.stored_name(log_position).await?, file).await })
+    fn load(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
+        self.wait(async { self.snapshots.load(&self.stored_name(snapshot).await?, file).await })
     }
 
-    fn delete_snapshot(&self, log_position: &LogPosition) -> Result<(), CommitLogError> {
-        self.wait(async { self.snapshots.delete(&self.stored_name(log_position).await?).await })
+    fn delete_snapshot(&self, snapshot: &Snapshot) -> Result<(), CommitLogError> {
+        self.wait(async { self.snapshots.delete(&self.stored_name(snapshot).await?).await })
     }
 }
 
 impl NatsCommitLog {
     /// Returns the name under which the snapshot was saved.
-    async fn stored_name(&self, log_position: &LogPosition) -> Result<String, nats::ShardLogError> {
-        let snapshots = self.snapshots.list().await?;
-        let found = snapshots.into_iter().find(|object| {
-            read_notes(&object.metadata).is_some_and(|(position, _)| position == *log_position)
-        });
-        found.map(|snapshot| snapshot.name).ok_or_else(|| {
+    async fn stored_name(&self, snapshot: &Snapshot) -> Result<String, nats::ShardLogError> {
+        let notes = Some((snapshot.position, snapshot.base));
+        let objects = self.snapshots.list().await?;
+        let found = objects.into_iter().find(|object| read_notes(&object.metadata) == notes);
+        found.map(|object| object.name).ok_or_else(|| {
             nats::ShardLogError::Damaged(format!(
                 "the snapshot of commit {} no longer exists",
-                log_position.position
+                snapshot.position.position
             ))
         })
     }
 }
 
-/// Returns the snapshot name. It starts with the epoch of the writer, so names grow with the owners of
-/// a shard.
-fn name(epoch: u64, log_position: &LogPosition) -> String {
-    format!("{epoch:020}-{:020}-{:016x}", log_position.position, log_position.writer)
+/// Returns the name of a snapshot. It starts with the epoch of the writer, so names grow with the owners of
+/// a shard; a delta and a full snapshot of one position have different names.
+fn name(epoch: u64, Snapshot { position, base, .. }: &Snapshot) -> String {
+    let base = base.map_or_else(String::new, |base| format!("-{:020}", base.position));
+    format!("{epoch:020}-{:020}-{:016x}{base}", position.position, position.writer)
 }
 
 fn notes(saved_in: u64, snapshot: &Snapshot) -> BTreeMap<String, String> {
@@ -268,6 +268,9 @@ mod tests {
             assert_eq!(read_notes(&notes(5, &snapshot)), Some((log_position, base)));
         }
         assert_eq!(read_notes(&BTreeMap::new()), None);
-        assert!(name(9, &log_position) < name(10, &log_position));
+        let [full, delta] =
+            [None, Some(base)].map(|base| Snapshot { position: log_position, base, bytes: 1 });
+        assert!(name(9, &delta) < name(10, &full));
+        assert_ne!(name(9, &full), name(9, &delta));
     }
 }

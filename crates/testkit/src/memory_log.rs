@@ -30,13 +30,16 @@ pub struct MemoryLog {
     end: Arc<Mutex<ClientState>>,
 }
 
+/// Position and base of a snapshot.
+type SnapshotId = (LogPosition, Option<LogPosition>);
+
 #[derive(Debug)]
 struct LogState {
     identity: [u8; 16],
     max_entry_bytes: usize,
     entries: VecDeque<LogEntry>,
     next: u64,
-    snapshots: HashMap<LogPosition, (Snapshot, Vec<u8>)>,
+    snapshots: HashMap<SnapshotId, (Snapshot, Vec<u8>)>,
     damaged: Vec<u64>,
     late: Vec<(Option<u64>, Bytes)>,
 }
@@ -251,19 +254,20 @@ impl CommitLog for MemoryLog {
         if self.end().ended {
             return Err(no_response());
         }
-        log.snapshots.insert(snapshot.position, (*snapshot, bytes));
+        log.snapshots.insert((snapshot.position, snapshot.base), (*snapshot, bytes));
         Ok(())
     }
 
-    fn load(&self, log_position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
+    fn load(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
         let log = self.up()?;
-        let bytes = log.snapshots.get(log_position).filter(|_| !log.damaged.contains(&log_position.position));
+        let is_damaged = log.damaged.contains(&snapshot.position.position);
+        let bytes = log.snapshots.get(&(snapshot.position, snapshot.base)).filter(|_| !is_damaged);
         let bytes = bytes.ok_or_else(|| CommitLogError::Damaged("the snapshot is corrupted".to_owned()))?;
         std::fs::write(file, &bytes.1).map_err(|error| CommitLogError::Unavailable(error.to_string()))
     }
 
-    fn delete_snapshot(&self, log_position: &LogPosition) -> Result<(), CommitLogError> {
-        self.up()?.snapshots.remove(log_position);
+    fn delete_snapshot(&self, snapshot: &Snapshot) -> Result<(), CommitLogError> {
+        self.up()?.snapshots.remove(&(snapshot.position, snapshot.base));
         Ok(())
     }
 }

@@ -66,10 +66,10 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`CommitLogError::Damaged`] if it differs from the saved file or no longer exists;
     /// [`CommitLogError::Unavailable`].
-    fn load(&self, position: &LogPosition, file: &Path) -> Result<(), CommitLogError>;
+    fn load(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError>;
 
     /// Deletes a snapshot.
-    fn delete_snapshot(&self, position: &LogPosition) -> Result<(), CommitLogError>;
+    fn delete_snapshot(&self, snapshot: &Snapshot) -> Result<(), CommitLogError>;
 }
 
 /// Entry of a log.
@@ -96,7 +96,8 @@ pub struct LogPosition {
     pub writer: u64,
 }
 
-/// Snapshot of a log.
+/// Snapshot of a log, identified by its position and its base: two owners can save a delta and a full
+/// snapshot of one position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
     /// Position of the snapshot.

@@ -26,17 +26,24 @@ use crate::store_dir::StoreDir;
 /// Maximum number of deltas after a full snapshot.
 const MAX_DELTAS: usize = 16;
 
-/// Returns the snapshots that are loaded for the snapshot at `position`, the full one first; `None` if one is
-/// missing.
-pub(crate) fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>> {
+/// Returns the chain of the snapshot at `position`, the full snapshot first; `None` if one is missing.
+fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>> {
     let (mut chain, mut next) = (Vec::new(), Some(*position));
     while let Some(position) = next {
-        let snapshot = snapshots.iter().find(|snapshot| snapshot.position == position)?;
+        let mut of_position = snapshots.iter().filter(|snapshot| snapshot.position == position);
+        let snapshot = of_position.clone().find(|same| same.base.is_none()).or_else(|| of_position.next())?;
         next = snapshot.base.filter(|base| base.position < position.position);
         chain.push(*snapshot);
     }
     chain.reverse();
     Some(chain)
+}
+
+/// Returns the complete chains of these snapshots, in their order, one for each position.
+pub(crate) fn chains(snapshots: &[Snapshot]) -> impl Iterator<Item = Vec<Snapshot>> {
+    let mut positions: Vec<_> = snapshots.iter().map(|snapshot| snapshot.position).collect();
+    positions.dedup();
+    positions.into_iter().filter_map(|position| chain(snapshots, &position))
 }
 
 /// Returns whether the next snapshot after this chain is a delta: while all deltas together are smaller than
@@ -116,7 +123,8 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
         let mut record = Vec::new();
         let read = file.by_ref().take(length).read_to_end(&mut record).map_err(io_error())?;
         if read as u64 != length {
-            return Err(io_error()(io::ErrorKind::UnexpectedEof.into()));
+            let location = format!("the delta of commit {position}");
+            return Err(Error::Corrupt { location, reason: format!("{read} bytes instead of {length}") });
         }
         let last_entry = EntryId { number, owner: LogOwner { epoch, writer } };
         tables.apply(RecordPosition { position, last_entry }, &Bytes::from(record))?;

@@ -9,7 +9,6 @@
 //! | no directory, a snapshot                                  | the newest one is the copy                          |
 //! | neither, and a log that is complete from its start        | an empty copy                                       |
 
-use std::cmp::Reverse;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +26,7 @@ use crate::replication::follower::{FollowStep, LogFollower};
 use crate::replication::frame::{self, EntryKind};
 use crate::replication::log_writer::{self, LogWriter};
 use crate::replication::metrics::LogMetrics;
+use crate::replication::snapshot;
 use crate::store_dir::StoreDir;
 
 /// Maximum number of replacements of a diverged copy. Snapshots can be replaced while one is read.
@@ -104,16 +104,13 @@ impl ReplicationOptions {
             drop(disk);
             discard(dir, CopyOrigin::Directory, "it follows another log")?;
         }
-        let mut snapshots = self.log.snapshots()?;
-        snapshots.sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
-        let (ours, foreign): (Vec<_>, Vec<_>) =
-            snapshots.into_iter().partition(|snapshot| snapshot.position.log == log);
+        let ours = snapshot::list(&*self.log, log)?;
         if !ours.is_empty() {
-            self.load_one_of(dir, options, &ours)?;
+            self.load_newest(dir, options, ours)?;
             return Ok((StoreDir::open_replicated(dir, options, log)?, CopyOrigin::Log));
         }
-        if let Some(newest) = foreign.first() {
-            self.reject_empty_log(dir, newest.position.position)?;
+        if let Some(foreign) = self.log.snapshots()?.iter().map(|foreign| foreign.position.position).max() {
+            self.reject_empty_log(dir, foreign)?;
         }
         let dedupe_window = self.first_window()?.unwrap_or(options.dedupe_window);
         let options = Options { dedupe_window, ..options.clone() };
@@ -146,29 +143,44 @@ impl ReplicationOptions {
             .and_then(|(_, body)| frame::claim_dedupe_window(&body)))
     }
 
-    /// Loads the first of these snapshots that is intact. An older one only takes longer to catch up.
+    /// Loads the newest snapshot that is intact. An older one only takes longer to catch up. While they are
+    /// loaded, a former owner can replace them by newer ones.
+    fn load_newest(&self, dir: &Path, options: &Options, mut ours: Vec<Snapshot>) -> Result<(), Error> {
+        let mut result = self.load_one_of(dir, options, &ours);
+        for _ in 1..MAX_COPY_ATTEMPTS {
+            let Err(Error::Corrupt { .. }) = result else { break };
+            let current = snapshot::list(&*self.log, self.log.identity()?)?;
+            if current == ours {
+                break;
+            }
+            ours = current;
+            result = self.load_one_of(dir, options, &ours);
+        }
+        result
+    }
+
+    /// Loads the first of these snapshots that is intact.
     fn load_one_of(&self, dir: &Path, options: &Options, snapshots: &[Snapshot]) -> Result<(), Error> {
         let target = dir.join("tables.new");
         let mut damage = None;
-        for Snapshot { position, .. } in snapshots {
-            let loaded = match delta::chain(snapshots, position) {
-                Some(chain) => self.load_chain(&target, options, &chain),
-                None => Err(LoadError::Damaged("its base no longer exists".to_owned())),
-            };
-            match loaded {
+        for chain in delta::chains(snapshots) {
+            match self.load_chain(&target, options, &chain) {
                 Ok(()) => {
                     fs::rename(tables(&target), tables(dir)).map_err(Error::io("rename", &target))?;
                     return remove(&target);
                 }
                 Err(LoadError::Damaged(reason)) => {
-                    tracing::warn!(position = position.position, reason, "shard snapshot is unusable");
-                    damage = Some((position.position, reason));
+                    let position = chain.last().map_or(0, |newest| newest.position.position);
+                    tracing::warn!(position, reason, "shard snapshot is unusable");
+                    damage = Some((format!("the snapshot of commit {position}"), reason));
                 }
                 Err(LoadError::Failed(error)) => return Err(error),
             }
         }
-        let (position, reason) = damage.unwrap_or_default();
-        Err(Error::Corrupt { location: format!("the snapshot of commit {position}"), reason })
+        let (location, reason) = damage.unwrap_or_else(|| {
+            ("the snapshots of the shard".to_owned(), "the bases of all snapshots are missing".to_owned())
+        });
+        Err(Error::Corrupt { location, reason })
     }
 
     /// Loads a full snapshot into the directory `target`, and applies the deltas after it.
@@ -176,14 +188,14 @@ impl ReplicationOptions {
         let [full, deltas @ ..] = chain else { return Err(LoadError::Damaged("it is empty".to_owned())) };
         remove(target)?;
         fs::create_dir_all(tables(target)).map_err(Error::io("create the directory", target))?;
-        self.log.load(&full.position, &tables(target).join("mdbx.dat"))?;
+        self.log.load(full, &tables(target).join("mdbx.dat"))?;
         if deltas.is_empty() {
             return Ok(());
         }
         let disk = StoreDir::open_replicated(target, options, full.position.log)?;
-        for Snapshot { position, .. } in deltas {
+        for delta in deltas {
             let file = target.join("delta");
-            self.log.load(position, &file)?;
+            self.log.load(delta, &file)?;
             delta::apply(&disk, &file, options)?;
             fs::remove_file(&file).map_err(Error::io("remove", &file))?;
         }
@@ -256,7 +268,10 @@ enum LoadError {
 
 impl From<Error> for LoadError {
     fn from(error: Error) -> Self {
-        LoadError::Failed(error)
+        match error {
+            Error::Corrupt { .. } => LoadError::Damaged(error.to_string()),
+            error => LoadError::Failed(error),
+        }
     }
 }
 

@@ -118,24 +118,32 @@ fn make_and_save(
         return Ok(0);
     };
     log.save(&snapshot, file)?;
-    let mut ours = snapshots_of(log, identity)?;
-    let retained: Vec<_> =
-        ours.iter().take(RETAINED_SNAPSHOTS).filter_map(|kept| delta::chain(&ours, &kept.position)).collect();
-    // The entry itself remains: a copy identifies the log by it.
-    let purge = ours.get(RETAINED_SNAPSHOTS - 1).map(|oldest| oldest.position.number);
-    ours.retain(|old| !retained.iter().flatten().any(|kept| kept == old));
-    for old in &ours {
-        log.delete_snapshot(&old.position)?;
-    }
-    // Entry numbers of a log that was recreated meanwhile are not comparable.
-    if let Some(number) = purge
-        && log.identity()? == identity
-    {
-        log.purge_before(number)?;
+    let ours = list(log, identity)?;
+    if let Some(oldest) = oldest_retained(&ours) {
+        for old in ours.iter().filter(|old| old.position.position < oldest.position) {
+            log.delete_snapshot(old)?;
+        }
+        // Entry numbers of a log that was recreated meanwhile are not comparable.
+        if log.identity()? == identity {
+            // The entry itself remains: a copy identifies the log by it.
+            log.purge_before(oldest.number)?;
+        }
     }
     let (position, is_delta) = (snapshot.position.position, snapshot.base.is_some());
     tracing::debug!(position, is_delta, bytes = snapshot.bytes, "shard snapshot saved");
     Ok(position)
+}
+
+/// Returns the position before which snapshots and log entries can be deleted: that of the oldest full
+/// snapshot in the chains of the newest snapshots; `None` if there are fewer.
+///
+/// Former owners can save and delete at the same time, each with an older list. Of all lists that led to a
+/// deletion, take the one with the latest result: no owner deletes a snapshot of its chains, nor a log entry
+/// after them.
+fn oldest_retained(snapshots: &[Snapshot]) -> Option<LogPosition> {
+    let retained: Vec<_> = delta::chains(snapshots).take(RETAINED_SNAPSHOTS).collect();
+    let full = retained.iter().filter_map(|chain| chain.first()).map(|full| full.position);
+    full.min_by_key(|full| full.position).filter(|_| retained.len() == RETAINED_SNAPSHOTS)
 }
 
 /// Writes the next snapshot: a delta if the tables are large and little has changed, otherwise a copy of the
@@ -146,10 +154,9 @@ fn make(
     (identity, log_bytes): ([u8; 16], u64),
     file: &Path,
 ) -> Result<Option<Snapshot>, Error> {
-    let existing = snapshots_of(log, identity)?;
-    let newest = existing.first().map(|newest| newest.position);
-    let chain = newest.and_then(|newest| delta::chain(&existing, &newest)).unwrap_or_default();
-    if let Some(base) = newest
+    let existing = list(log, identity)?;
+    let chain = delta::chains(&existing).next().unwrap_or_default();
+    if let Some(base) = chain.last().map(|newest| newest.position)
         && delta::is_worthwhile(&chain, log_bytes)
         && let Some(position) = delta::write(log, &base, shared.memtable_bytes, file)?
     {
@@ -166,7 +173,7 @@ fn size(file: &Path) -> Result<u64, Error> {
 }
 
 /// Returns the snapshots of this log, newest first.
-fn snapshots_of(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapshot>, Error> {
+pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapshot>, Error> {
     let mut snapshots = log.snapshots()?;
     snapshots.retain(|snapshot| snapshot.position.log == identity);
     snapshots.sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
@@ -178,4 +185,36 @@ fn temporary(dir: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     dir.join(format!("{COPY_PREFIX}{}-{next}", process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(position: u64) -> LogPosition {
+        LogPosition { log: [7; 16], position, number: position * 2, epoch: 1, writer: 1 }
+    }
+
+    fn snapshot(position: u64, base: Option<u64>) -> Snapshot {
+        Snapshot { position: at(position), base: base.map(at), bytes: 1 }
+    }
+
+    #[test]
+    fn full_snapshot_replaces_a_delta_of_its_position_in_a_chain() {
+        let snapshots = [snapshot(21, Some(14)), snapshot(14, Some(7)), snapshot(14, None)];
+        let chains: Vec<_> = delta::chains(&snapshots).collect();
+        assert_eq!(chains, [vec![snapshots[2], snapshots[0]], vec![snapshots[2]]]);
+    }
+
+    #[test]
+    fn deletion_retains_the_full_snapshots_of_the_two_newest_complete_chains() {
+        let incomplete = [snapshot(40, Some(33)), snapshot(35, Some(3))];
+        let complete =
+            [snapshot(28, Some(21)), snapshot(21, Some(14)), snapshot(14, None), snapshot(7, None)];
+        let snapshots = [&incomplete[..], &complete[..]].concat();
+        assert_eq!(oldest_retained(&snapshots), Some(at(14)));
+        assert_eq!(oldest_retained(&snapshots[4..]), Some(at(7)));
+        assert_eq!(oldest_retained(&snapshots[5..]), None);
+        assert_eq!(oldest_retained(&incomplete), None);
+    }
 }

@@ -187,12 +187,12 @@ impl CommitLog for OwnerLog {
         self.reach()?.save(snapshot, file)
     }
 
-    fn load(&self, position: &LogPosition, file: &Path) -> Result<(), CommitLogError> {
-        self.reach()?.load(position, file)
+    fn load(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
+        self.reach()?.load(snapshot, file)
     }
 
-    fn delete_snapshot(&self, position: &LogPosition) -> Result<(), CommitLogError> {
-        self.reach()?.delete_snapshot(position)
+    fn delete_snapshot(&self, snapshot: &Snapshot) -> Result<(), CommitLogError> {
+        self.reach()?.delete_snapshot(snapshot)
     }
 }
 
