@@ -11,6 +11,7 @@ pub(crate) mod config_flags;
 pub(crate) mod console;
 mod dev;
 pub mod exit;
+mod init;
 pub(crate) mod list;
 pub(crate) mod printable;
 mod run;
@@ -49,6 +50,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Create a project: a definition with its test, a service or a worker, and a configuration
+    Init(init::Args),
     /// Run a development node: all components in one process, with hints for the next steps
     Dev(dev::Args),
     /// Run a node
@@ -149,6 +152,7 @@ fn keep_files_private(command: &Command) {
 
 async fn run_command(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
+        Command::Init(args) => init::run(&args, console),
         Command::Dev(args) => Box::pin(dev::run(args, console)).await,
         Command::Run(args) => Box::pin(run::run(args)).await,
         Command::Publish(args) => events::cli::run(args, console).await,

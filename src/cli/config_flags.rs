@@ -1,15 +1,18 @@
 //! Flags of commands that run a node, and the configuration that they produce.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Layers, Setting};
 
 use super::exit::CommandError;
 
+/// Configuration file if none is given.
+const DEFAULT_FILE: &str = "orlog.toml";
+
 /// Flags that override the configuration file and the environment.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConfigFlags {
-    /// Configuration file (TOML); `config/default.toml` in the sources lists every key
+    /// Configuration file (TOML) [default: `orlog.toml` in the current directory, if it exists]
     #[arg(long, value_name = "FILE", env = "ORLOG_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
     /// Data directory [default: data]
@@ -29,12 +32,16 @@ impl ConfigFlags {
         Ok(self.layers()?.load()?)
     }
 
+    /// Returns the configuration file: the given one, or the default one if it exists.
+    fn file(&self) -> Option<&Path> {
+        let default = Path::new(DEFAULT_FILE);
+        self.config.as_deref().or_else(|| default.is_file().then_some(default))
+    }
+
     /// Returns the layers above the defaults.
     pub(crate) fn layers(&self) -> Result<Layers, crate::config::Error> {
-        let layers = match &self.config {
-            Some(path) => Layers::none().file(path)?,
-            None => Layers::none(),
-        };
+        let file = self.file();
+        let layers = file.map_or_else(|| Ok(Layers::none()), |path| Layers::none().file(path))?;
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let flags = [
             self.data_dir.as_ref().map(|dir| Setting::flag("--data-dir", "data_dir", text(dir))),

@@ -1,6 +1,7 @@
 //! The real binary: commands, and nodes that are signalled and killed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 
@@ -83,6 +84,11 @@ impl Process {
     /// Starts a node like [`Process::start`], with environment variables.
     pub(crate) fn start_with(args: &[&str], environment: &[(&str, &str)]) -> Self {
         Self::spawn(unauthenticated(orlog(&DEV)).args(args).envs(environment.iter().copied()))
+    }
+
+    /// Starts a node in this directory with the configuration there, without authentication.
+    pub(crate) fn start_in(dir: &Path) -> Self {
+        Self::spawn(unauthenticated(orlog(&DEV)).current_dir(dir))
     }
 
     /// Starts a node that requires the token of its session.

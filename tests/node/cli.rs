@@ -3,6 +3,7 @@
 mod deploy;
 mod hostile;
 pub(crate) mod node;
+mod projects;
 mod round_trip;
 mod simulator;
 mod texts;

@@ -4,6 +4,7 @@
 //! each not larger than a memtable: position, entry number, epoch, writer and length (each u64, little
 //! endian), then a record. A snapshot is loaded by its chain: the full snapshot, then each delta.
 
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
 use std::ops::ControlFlow;
@@ -25,6 +26,14 @@ use crate::store_dir::StoreDir;
 
 /// Maximum number of deltas after a full snapshot.
 const MAX_DELTAS: usize = 16;
+
+/// Returns the snapshots of this log, newest first.
+pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapshot>, Error> {
+    let mut snapshots = log.snapshots()?;
+    snapshots.retain(|snapshot| snapshot.position.log == identity);
+    snapshots.sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
+    Ok(snapshots)
+}
 
 /// Returns the chain of the snapshot at `position`, the full snapshot first; `None` if one is missing.
 fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>> {

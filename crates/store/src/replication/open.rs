@@ -26,7 +26,6 @@ use crate::replication::follower::{FollowStep, LogFollower};
 use crate::replication::frame::{self, EntryKind};
 use crate::replication::log_writer::{self, LogWriter};
 use crate::replication::metrics::LogMetrics;
-use crate::replication::snapshot;
 use crate::store_dir::StoreDir;
 
 /// Maximum number of replacements of a diverged copy. Snapshots can be replaced while one is read.
@@ -104,7 +103,7 @@ impl ReplicationOptions {
             drop(disk);
             discard(dir, CopyOrigin::Directory, "it follows another log")?;
         }
-        let ours = snapshot::list(&*self.log, log)?;
+        let ours = delta::list(&*self.log, log)?;
         if !ours.is_empty() {
             self.load_newest(dir, options, ours)?;
             return Ok((StoreDir::open_replicated(dir, options, log)?, CopyOrigin::Log));
@@ -149,7 +148,7 @@ impl ReplicationOptions {
         let mut result = self.load_one_of(dir, options, &ours);
         for _ in 1..MAX_COPY_ATTEMPTS {
             let Err(Error::Corrupt { .. }) = result else { break };
-            let current = snapshot::list(&*self.log, self.log.identity()?)?;
+            let current = delta::list(&*self.log, self.log.identity()?)?;
             if current == ours {
                 break;
             }

@@ -1,6 +1,5 @@
 //! Copies of the tables: snapshots of a replicated shard, and copies on request.
 
-use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,7 +117,7 @@ fn make_and_save(
         return Ok(0);
     };
     log.save(&snapshot, file)?;
-    let ours = list(log, identity)?;
+    let ours = delta::list(log, identity)?;
     if let Some(oldest) = oldest_retained(&ours) {
         for old in ours.iter().filter(|old| old.position.position < oldest.position) {
             log.delete_snapshot(old)?;
@@ -154,7 +153,7 @@ fn make(
     (identity, log_bytes): ([u8; 16], u64),
     file: &Path,
 ) -> Result<Option<Snapshot>, Error> {
-    let existing = list(log, identity)?;
+    let existing = delta::list(log, identity)?;
     let chain = delta::chains(&existing).next().unwrap_or_default();
     if let Some(base) = chain.last().map(|newest| newest.position)
         && delta::is_worthwhile(&chain, log_bytes)
@@ -170,14 +169,6 @@ fn make(
 
 fn size(file: &Path) -> Result<u64, Error> {
     Ok(fs::metadata(file).map_err(Error::io("read", file))?.len())
-}
-
-/// Returns the snapshots of this log, newest first.
-pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapshot>, Error> {
-    let mut snapshots = log.snapshots()?;
-    snapshots.retain(|snapshot| snapshot.position.log == identity);
-    snapshots.sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
-    Ok(snapshots)
 }
 
 /// Returns a name that no other run of a store in this directory uses.
