@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs demo bench compare examples fuzz stress clean-data
+.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs demo dist bench compare examples fuzz stress clean-data
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -37,6 +37,12 @@ test-tools: nats monitoring ## install the other pinned tools of the tests in .t
 
 build: setup ## build the release binary target/release/orlog
 	$(CARGO) build --release --locked -p orlog
+
+dist: setup ## build the packages of the release binary in target/dist: archive, Debian, Python, npm, bill of materials, checksums
+	$(CARGO) build --release --locked -p orlog
+	@tools/python-packages.sh syft
+	@tools/sbom.sh
+	python3 tools/dist.py --binary $(TARGET)/release/orlog --sbom target/orlog.cdx.json
 
 test: test-tools ## run all tests
 	$(CARGO) test --workspace --locked

@@ -13,6 +13,7 @@ mod dev;
 pub mod exit;
 mod init;
 pub(crate) mod list;
+mod man;
 pub(crate) mod printable;
 mod run;
 pub(crate) mod serve;
@@ -115,6 +116,8 @@ enum Command {
     CheckTables(doctor::cli::check_tables::Args),
     /// Generate shell completions
     Completions(completions::Args),
+    /// Write the manual pages of all commands to a directory
+    Man(man::Args),
 }
 
 /// Parses the arguments, runs the command and returns its exit code.
@@ -182,6 +185,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Graph(args) => definitions::cli::graph::run(args, console).await,
         Command::Bench(args) => measure(&args, console).await,
         Command::Completions(args) => completions::run(&args, Cli::command(), console),
+        Command::Man(args) => man::run(&args, Cli::command()),
     }
 }
 

@@ -18,6 +18,7 @@ mod kill;
 mod kubernetes;
 mod nats;
 mod operations;
+mod packages;
 mod projection;
 mod quick_start;
 mod telemetry;
