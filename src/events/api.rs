@@ -116,7 +116,7 @@ impl From<orlog_bus::Error> for Problem {
 }
 
 /// Rejects a request before its body is read, if the node accepts no events.
-fn takes_work(api: &ApiState) -> Result<(), Problem> {
+pub(crate) fn takes_work(api: &ApiState) -> Result<(), Problem> {
     let health = api.app.runtime.health();
     if !health.accepting {
         return Err(Problem::new(Code::Draining, "the node is draining and accepts no new events"));

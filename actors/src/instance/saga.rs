@@ -145,9 +145,10 @@ impl State {
             self.replace(&input, to).await;
             return Ok(true);
         }
-        let waited = self.has_buffered();
+        let mut waited = self.has_buffered();
         match self.subject().decide(&input, attempts) {
             Decision::Commit(mut commit) => {
+                waited |= commit.buffer.is_some();
                 let decided = self.follow(&mut commit, &input, started);
                 self.finish_with(commit, decided, None);
             }

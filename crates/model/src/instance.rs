@@ -4,10 +4,11 @@ use std::fmt;
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    EventId, Failure, InstanceUsers, Name, ParentRef, SagaName, Task, Timestamp, TraceParent, WorkKind,
+    EventId, EventType, Failure, InstanceUsers, Name, ParentRef, SagaName, Task, Timestamp, TraceParent, WorkKind,
 };
 
 /// Snapshot of one saga instance. Its size does not grow with its age.
@@ -53,8 +54,20 @@ pub struct Instance {
     /// Id of the run: of this instance since its start event. The ids of its work derive from it.
     pub run_id: Uuid,
     /// Users of the instance; `None` if it was stored by a release that recorded none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub users: Option<InstanceUsers>,
+    /// Result of the run; `None` while it is active, and if it ended without a fact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Box<SagaResult>>,
+}
+
+/// Result of an ended instance: the last fact of the transition that ended it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SagaResult {
+    /// Event type of the fact.
+    pub event: EventType,
+    /// Data of the fact.
+    pub data: Value,
 }
 
 impl Instance {
