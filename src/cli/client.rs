@@ -126,7 +126,29 @@ impl ApiClient {
     }
 
     pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
-        let response = self.call(Method::GET, path, query, None, REQUEST_TIMEOUT).await;
+        self.get_with_timeout(path, query, REQUEST_TIMEOUT).await
+    }
+
+    /// Sends a GET request with its own timeout, for requests that wait.
+    pub(crate) async fn get_with_timeout(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        timeout: Duration,
+    ) -> Result<Value, CommandError> {
+        let response = self.call(Method::GET, path, query, None, timeout).await;
+        response.map_err(|trouble| self.failure(trouble))
+    }
+
+    /// Sends a POST request with a query and its own timeout.
+    pub(crate) async fn post_query(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        body: &Value,
+        timeout: Duration,
+    ) -> Result<Value, CommandError> {
+        let response = self.call(Method::POST, path, query, Some(body), timeout).await;
         response.map_err(|trouble| self.failure(trouble))
     }
 

@@ -159,6 +159,7 @@ impl State {
                 self.finish_with(commit, None, Some(reason));
             }
             Decision::Ignore { reason, cleanup: None } => {
+                self.count_ignored_start(&input);
                 self.trace_ignored(&input, started, &reason);
                 self.finish_without_commit(reason, None);
             }

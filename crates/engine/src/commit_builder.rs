@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use orlog_model::{
     ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, Fact, Failure, HistoryEntry,
-    Input, InputOrigin, Instance, InstanceKey, Name, NotifyParent, ParentRef, PendingWork, SagaResult, Status, Timer,
-    TimerChange, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id, derive_id,
+    Input, InputOrigin, Instance, InstanceKey, Name, NotifyParent, ParentRef, PendingWork, SagaResult,
+    Status, Timer, TimerChange, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id,
+    derive_id,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -45,9 +46,8 @@ pub(crate) fn build_commit(
     let (tasks, status) = (transition.tasks, transition.status);
     let has_ended = context.instance.is_none_or(|i| !i.status.is_final()) && status.is_final();
     let result = if has_ended {
-        end_fact(commit.work.iter().map(|item| &item.work)).map(|fact| {
-            Box::new(SagaResult { event: fact.kind.clone(), data: fact.data.clone() })
-        })
+        end_fact(commit.work.iter().map(|item| &item.work))
+            .map(|fact| Box::new(SagaResult { event: fact.kind.clone(), data: fact.data.clone() }))
     } else {
         context.instance.and_then(|i| i.result.clone())
     };

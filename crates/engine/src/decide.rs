@@ -35,8 +35,9 @@
 //! program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Event, EventId, EventType, Fact, Input, Instance, InstanceKey, PendingWork,
-    Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
+    Commit, ControlAction, ControlRequest, Event, EventId, EventType, Fact, Input, Instance, InstanceKey,
+    PendingWork, Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult,
+    derive_child_id,
 };
 use orlog_program::{Program, ProgramInput};
 use serde_json::Value;

@@ -70,7 +70,8 @@ fn begin(
     match run_program(context, &ProgramInput::Event(&event)) {
         Ok(ProgramOutput::Applied(transition)) => {
             let mut commit = build_commit(context, TransitionCause::new(input, version), *transition);
-            commit.buffer = start.signal.as_ref().map(|signal| Box::new(signal_after(input, control, signal)));
+            commit.buffer =
+                start.signal.as_ref().map(|signal| Box::new(signal_after(input, control, signal)));
             Decision::Commit(commit)
         }
         Ok(ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason)) => reject(reason.into_owned()),

@@ -5,8 +5,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CorrelationId, EventId, EventType, Name, StartRequest, TaskAction, TenantId, Timestamp, TraceParent, WorkResult,
-    WorkflowAction, WorkflowCommand,
+    CorrelationId, EventId, EventType, Name, StartRequest, TaskAction, TenantId, Timestamp, TraceParent,
+    WorkResult, WorkflowAction, WorkflowCommand,
 };
 
 /// Event, as transmitted. Field names follow CloudEvents 1.0 with the extensions `tenantid`,

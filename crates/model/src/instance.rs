@@ -8,7 +8,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    EventId, EventType, Failure, InstanceUsers, Name, ParentRef, SagaName, Task, Timestamp, TraceParent, WorkKind,
+    EventId, EventType, Failure, InstanceUsers, Name, ParentRef, SagaName, Task, Timestamp, TraceParent,
+    WorkKind,
 };
 
 /// Snapshot of one saga instance. Its size does not grow with its age.

@@ -187,7 +187,8 @@ mod tests {
         assert_eq!(wait(None).unwrap(), None);
         assert_eq!(wait(Some("0s")).unwrap(), Some(Duration::ZERO));
         assert_eq!(wait(Some("1m")).unwrap(), Some(MAX_WAIT));
-        for (text, expected) in [("61s", "the limit is 60s"), ("-1s", "invalid duration"), ("x", "expected")] {
+        for (text, expected) in [("61s", "the limit is 60s"), ("-1s", "invalid duration"), ("x", "expected")]
+        {
             let problem = serde_json::to_string(&wait(Some(text)).unwrap_err()).unwrap();
             assert!(problem.contains(expected), "{problem}");
         }

@@ -119,8 +119,11 @@ pub(crate) async fn start(
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
     let program = active(&api, &saga)?;
     let id = idempotency_key(&headers)?;
-    let data =
-        if body.trim_ascii().is_empty() { empty_data() } else { api.bodies.parse(&body, body::parse).await? };
+    let data = if body.trim_ascii().is_empty() {
+        empty_data()
+    } else {
+        api.bodies.parse(&body, body::parse).await?
+    };
     let request = StartRequest {
         event: Some(start_event(program.as_ref(), query.event.as_ref())?),
         data,
@@ -146,7 +149,8 @@ pub(crate) async fn start(
         reason: None,
         trace: api.scope.trace.clone(),
     };
-    let started = tokio::time::timeout(api.app.config.http.request_timeout, api.app.runtime.control(&key, control));
+    let started =
+        tokio::time::timeout(api.app.config.http.request_timeout, api.app.runtime.control(&key, control));
     let Ok(started) = started.await else {
         let detail = "the start is not durable within http.request_timeout; its outcome is unknown: repeat the request \
                       with the same Idempotency-Key or correlation id";
@@ -193,7 +197,8 @@ pub(super) fn with_signal(
 
 /// Returns the active program of a saga.
 fn active(api: &ApiState, saga: &SagaName) -> Result<Arc<dyn Program>, Problem> {
-    let missing = || Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga:?} is active"));
+    let missing =
+        || Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga:?} is active"));
     api.app.programs.active(saga).ok_or_else(missing)
 }
 
@@ -204,7 +209,8 @@ fn start_event(program: &dyn Program, named: Option<&EventType>) -> Result<Event
         let known: Vec<&str> = starts.map(|event| event.kind.as_str()).collect();
         let name = named.map(ToString::to_string).unwrap_or_default();
         let saga = &program.definition_ref().saga;
-        let detail = format!("{name:?} is not a start event of saga {saga:?}; start events: {}", known.join(", "));
+        let detail =
+            format!("{name:?} is not a start event of saga {saga:?}; start events: {}", known.join(", "));
         invalid_parameter("event", detail)
     })
 }

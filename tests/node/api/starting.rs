@@ -101,7 +101,10 @@ async fn slow_instance_is_accepted_and_joined_later_by_several_requests() {
     for response in [first, second, node.get(&location).await] {
         assert_eq!(response.status, StatusCode::OK, "{response:?}");
         let result = response.json();
-        assert_eq!((&result["result"]["data"]["orderId"], &result["existing"]), (&json!("o/1"), &Value::Null));
+        assert_eq!(
+            (&result["result"]["data"]["orderId"], &result["existing"]),
+            (&json!("o/1"), &Value::Null)
+        );
     }
 }
 
@@ -205,8 +208,13 @@ async fn restart_runs_an_ended_instance_again_once() {
     assert_eq!((&result["status"], &result["failure"]), (&json!("completed"), &Value::Null));
     assert_eq!(result["result"]["event"], "OrderCompleted");
     let shown = node.get("/v1/sagas/order/o-1").await.ok();
-    let labels: Vec<_> = shown["history"]["items"].as_array().unwrap().iter().map(|it| &it["status"]).collect();
-    assert_eq!(labels.iter().filter(|status| **status == "failed").count(), 1, "both runs are in the history");
+    let labels: Vec<_> =
+        shown["history"]["items"].as_array().unwrap().iter().map(|it| &it["status"]).collect();
+    assert_eq!(
+        labels.iter().filter(|status| **status == "failed").count(),
+        1,
+        "both runs are in the history"
+    );
     let list = node.get("/v1/sagas?status=failed").await.ok();
     assert_eq!(list["items"], json!([]), "the index has the new run only");
 }
@@ -214,14 +222,14 @@ async fn restart_runs_an_ended_instance_again_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn signal_with_start_starts_once_and_signals_once() {
     let node = notes().await;
-    let body = |id: &str, n: u64| {
-        json!({ "id": id, "type": "Marked", "data": { "n": n }, "start": { "data": { "text": "a" } } })
-    };
+    let body = |id: &str, n: u64| json!({ "id": id, "type": "Marked", "data": { "n": n }, "start": { "data": { "text": "a" } } });
     for _ in 0..2 {
         node.post("/v1/sagas/note/n-1/signal", &body("first", 1)).await.ok();
     }
     let marks = |count: usize| {
-        move |note: &Value| note["state"]["vars"]["marks"].as_array().is_some_and(|marks| marks.len() >= count)
+        move |note: &Value| {
+            note["state"]["vars"]["marks"].as_array().is_some_and(|marks| marks.len() >= count)
+        }
     };
     node.until("", "/v1/sagas/note/n-1", marks(1)).await;
     node.post("/v1/sagas/note/n-1/signal", &body("second", 2)).await.ok();

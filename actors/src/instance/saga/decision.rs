@@ -102,9 +102,7 @@ impl Subject<'_> {
     /// Returns the program to which the instance is pinned; the active one for an input that starts a run.
     fn program(&self, input: &Input) -> Option<Arc<dyn Program>> {
         match self.instance {
-            Some(instance) if !restarts(instance, input) => {
-                self.programs.by_hash(&instance.definition.hash)
-            }
+            Some(instance) if !restarts(instance, input) => self.programs.by_hash(&instance.definition.hash),
             Some(_) | None => self.programs.active(&self.key.saga),
         }
     }
