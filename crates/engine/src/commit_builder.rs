@@ -44,13 +44,7 @@ pub(crate) fn build_commit(
         commit.disarm.extend(expiry_timer(context.buffered));
     }
     let (tasks, status) = (transition.tasks, transition.status);
-    let has_ended = context.instance.is_none_or(|i| !i.status.is_final()) && status.is_final();
-    let result = if has_ended {
-        end_fact(commit.work.iter().map(|item| &item.work))
-            .map(|fact| Box::new(SagaResult { event: fact.kind.clone(), data: fact.data.clone() }))
-    } else {
-        context.instance.and_then(|i| i.result.clone())
-    };
+    let result = result_after(context, status, &commit);
     let tasks = task_updates::updates_after(context, cause.input, tasks, run_id, status, &mut commit);
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
     commit.history = Some(HistoryEntry {
@@ -261,6 +255,15 @@ pub(crate) fn parent_notification(context: &DecisionContext<'_>, transition: &Tr
         data: fact.map_or(Value::Null, |fact| fact.data.clone()),
     };
     Some(Work::NotifyParent(NotifyParent { to: parent.key.clone(), ended }))
+}
+
+/// Returns the result of the instance after a commit: the last fact of the transition that ended it.
+fn result_after(context: &DecisionContext<'_>, status: Status, commit: &Commit) -> Option<Box<SagaResult>> {
+    if !status.is_final() || context.instance.is_some_and(|i| i.status.is_final()) {
+        return context.instance.and_then(|i| i.result.clone());
+    }
+    let fact = end_fact(commit.work.iter().map(|item| &item.work))?;
+    Some(Box::new(SagaResult { event: fact.kind.clone(), data: fact.data.clone() }))
 }
 
 /// Returns the last fact of the work of a transition.

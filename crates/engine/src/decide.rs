@@ -35,17 +35,16 @@
 //! program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Event, EventId, EventType, Fact, Input, Instance, InstanceKey,
-    PendingWork, Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult,
-    derive_child_id,
+    Commit, ControlAction, ControlRequest, Event, EventId, Fact, Input, InstanceKey, PendingWork, Status,
+    TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
 };
 use orlog_program::{Program, ProgramInput};
-use serde_json::Value;
 
 use crate::context::{BufferedInputRef, DecisionContext};
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
 use crate::pause::set_paused;
 use crate::run_program::{buffer_input, decide_with_program};
+use crate::signal::decide_signal;
 use crate::{child_saga, early_input, start, tasks};
 
 /// Decides one input, according to the table above.
@@ -195,39 +194,6 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
             decide_with_program(context, input, &ProgramInput::ForceComplete)
         }
         ControlAction::ForceComplete => reject("only a stuck instance can be force-completed"),
-    }
-}
-
-/// Decides a signal to an instance that exists.
-pub(crate) fn decide_signal(
-    context: &DecisionContext<'_>,
-    input: &Input,
-    control: &ControlRequest,
-    (kind, data): (&EventType, &Value),
-    instance: &Instance,
-) -> Decision {
-    if instance.paused {
-        return buffer_input(context, input);
-    }
-    let event = signal_event(context.key, control, kind, data);
-    decide_with_program(context, input, &ProgramInput::Event(&event))
-}
-
-/// Returns the event of a signal: an event that is delivered to one instance only.
-fn signal_event(key: &InstanceKey, control: &ControlRequest, kind: &EventType, data: &Value) -> Event {
-    Event {
-        id: control.id.clone(),
-        tenant: key.tenant.clone(),
-        kind: kind.clone(),
-        source: "orlog:signal".to_owned(),
-        subject: None,
-        time: control.at,
-        correlation: Some(key.correlation.clone()),
-        causation: None,
-        trace: control.trace.clone(),
-        schema_version: 1,
-        data: data.clone(),
-        user: control.user.clone(),
     }
 }
 

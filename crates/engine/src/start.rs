@@ -17,9 +17,9 @@ use orlog_program::{ProgramInput, ProgramOutput};
 
 use crate::commit_builder::build_commit;
 use crate::context::{DecisionContext, TransitionCause};
-use crate::decide::decide_signal;
 use crate::decision::{Decision, Rejection, ignore};
 use crate::run_program::run_program;
+use crate::signal::decide_signal;
 
 /// Decides a start request.
 pub(crate) fn decide_start(

@@ -13,7 +13,7 @@ use crate::support::{
     DecisionFixture, ScriptedProgram, applied, at, by, control, event, id, kind, name, step, with_work,
 };
 
-/// Starts on `Started`, ends with a fact on `Paid`, and ignores or refuses other start events.
+/// Starts on `Started`, ends with a fact on `Paid`, and ignores or rejects other start events.
 fn program() -> ScriptedProgram {
     ScriptedProgram::new(|input| {
         let fact = |name: &str, total: u64| {
@@ -91,13 +91,13 @@ fn start_request_for_an_existing_instance_follows_its_policy() {
         ("completed", |it| (it.status, it.paused) = (Status::Completed, true), "pending work"),
         ("failed", |it| (it.status, it.pending_work) = (Status::Failed, vec![pending()]), "pending work"),
     ];
-    for (status, change, refusal) in cases {
+    for (status, change, expected) in cases {
         let fixture = fixture_with(&program, change);
         assert_eq!(fixture.expect_ignored(&input("s", request(OnExisting::Return))), "the instance exists");
         let reason = fixture.expect_rejection(&input("s", request(OnExisting::Fail)));
         assert_eq!(reason, format!("the instance exists and is {status}"));
         let reason = fixture.expect_rejection(&input("s", request(OnExisting::Restart)));
-        assert!(reason.contains(refusal), "{status}: {reason}");
+        assert!(reason.contains(expected), "{status}: {reason}");
     }
 }
 
