@@ -289,7 +289,9 @@ impl CommitterThread {
         if let Some(observer) = &self.arguments.observer {
             commits.for_each(|commit| observer.on_commit(commit));
         }
-        changes.iter().for_each(|change| self.arguments.end_waiters.committed(change));
+        for change in changes {
+            self.arguments.end_waiters.committed(change);
+        }
         if changes.iter().any(stores_dead_letter) {
             self.arguments.dead_letters_added.notify_one();
         }

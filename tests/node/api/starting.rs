@@ -233,9 +233,9 @@ async fn signal_with_start_starts_once_and_signals_once() {
     };
     node.until("", "/v1/sagas/note/n-1", marks(1)).await;
     node.post("/v1/sagas/note/n-1/signal", &body("second", 2)).await.ok();
-    let note = node.until("", "/v1/sagas/note/n-1", marks(2)).await;
-    assert_eq!(note["state"]["vars"], json!({ "text": "a", "marks": [1, 2] }));
-    let history = note["history"]["items"].as_array().unwrap();
+    let marked = node.until("", "/v1/sagas/note/n-1", marks(2)).await;
+    assert_eq!(marked["state"]["vars"], json!({ "text": "a", "marks": [1, 2] }));
+    let history = marked["history"]["items"].as_array().unwrap();
     let labels: Vec<_> = history.iter().map(|entry| entry["input_label"].as_str().unwrap()).collect();
     assert_eq!(labels, ["start", "Marked", "start"], "the second request only signals");
     let fail = json!({ "type": "Marked", "start": { "on_existing": "fail" } });

@@ -58,7 +58,7 @@ fn pending() -> PendingWork {
 }
 
 /// Returns the fixture with an instance in this state.
-fn fixture_with<'a>(program: &'a ScriptedProgram, change: impl FnOnce(&mut Instance)) -> DecisionFixture<'a> {
+fn fixture_with(program: &ScriptedProgram, change: impl FnOnce(&mut Instance)) -> DecisionFixture<'_> {
     let mut fixture = DecisionFixture::with_instance(program);
     change(fixture.instance.as_mut().unwrap());
     fixture
@@ -82,8 +82,8 @@ fn start_request_starts_a_missing_instance() {
 
 #[test]
 fn start_request_for_an_existing_instance_follows_its_policy() {
-    let program = program();
     type Case = (&'static str, fn(&mut Instance), &'static str);
+    let program = program();
     let cases: [Case; 5] = [
         ("running", |_| (), "only an ended instance can be restarted"),
         ("stuck", |it| it.status = Status::Stuck, "only an ended instance can be restarted"),
