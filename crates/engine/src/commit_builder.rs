@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use orlog_model::{
     ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, Fact, Failure, HistoryEntry,
-    Input, InputOrigin, Instance, InstanceKey, Name, NotifyParent, ParentRef, PendingWork, SagaResult,
-    Status, Timer, TimerChange, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id,
-    derive_id,
+    Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name, NotifyParent, ParentRef, PendingWork,
+    SagaResult, Status, Timer, TimerChange, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand,
+    derive_child_id, derive_id,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -76,7 +76,9 @@ pub(crate) fn build_commit(
         updated_at: context.now,
         tasks,
         parent: context.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
-        users: excluded_users::users_after(context, cause.input),
+        // A result requires users; an ended instance has no tasks that they exclude.
+        users: excluded_users::users_after(context, cause.input)
+            .or_else(|| result.as_ref().map(|_| InstanceUsers::default())),
         result,
     }));
     commit

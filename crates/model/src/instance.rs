@@ -55,9 +55,10 @@ pub struct Instance {
     /// Id of the run: of this instance since its start event. The ids of its work derive from it.
     pub run_id: Uuid,
     /// Users of the instance; `None` if it was stored by a release that recorded none.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<InstanceUsers>,
-    /// Result of the run; `None` while it is active, and if it ended without a fact.
+    /// Result of the run; `None` while it is active, and if it ended without a fact. An instance with a result has
+    /// users: values have no field names, and absent fields are at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<SagaResult>>,
 }

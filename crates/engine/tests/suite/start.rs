@@ -179,6 +179,10 @@ fn ended_instance_keeps_its_last_fact_as_the_result() {
     assert_eq!((result.event.as_str(), &result.data), ("Done", &json!({ "total": 7 })));
     fixture.commit(&event("Started", "again"));
     assert!(fixture.current_instance().result.is_some(), "a later transition does not change the result");
+    let mut older = fixture_with(&program, |it| it.users = None);
+    older.commit(&event("Paid", "p"));
+    let ended = older.current_instance();
+    assert!(ended.result.is_some() && ended.users.is_some(), "a stored result requires users");
     let mut failed = DecisionFixture::with_instance(&program);
     failed.commit(&Input::Control(control(ControlAction::Cancel { reason: "test".to_owned() })));
     assert_eq!(failed.current_instance().result, None, "it ended without a fact");
