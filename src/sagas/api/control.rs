@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 
-use super::start::{StartBody, with_signal};
 use axum::{Extension, Json};
 use orlog_actors::{ControlError, ControlResult};
 use orlog_engine::Rejection;
@@ -13,6 +12,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::start::{StartBody, with_signal};
 use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
 use crate::api::extract::{InstanceParams, InstancePath};

@@ -9,7 +9,7 @@ use axum::{Extension, Json};
 use orlog_actors::ControlResult;
 use orlog_model::{
     ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, InstanceKey, OnExisting,
-    SagaName, StartRequest, StartSignal, TenantId, Timestamp, derive_id,
+    SagaName, StartRequest, StartSignal, TenantId, Timestamp, derive_id, is_direction_control,
 };
 use orlog_program::Program;
 use serde::Deserialize;
@@ -31,6 +31,9 @@ use crate::events::api::takes_work;
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Prefix of the id of a start with an idempotency key. It separates the key from the ids of control requests.
 const KEY_PREFIX: &str = "start:";
+
+/// Maximum length of the subject of an event, in bytes.
+const MAX_SUBJECT_BYTES: usize = 512;
 
 /// Options of a start.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -128,7 +131,7 @@ pub(crate) async fn start(
         event: Some(start_event(program.as_ref(), query.event.as_ref())?),
         data,
         schema_version: schema_version(query.dataversion)?,
-        subject: query.subject,
+        subject: subject(query.subject)?,
         on_existing: query.on_existing,
         signal: None,
     };
@@ -176,7 +179,7 @@ pub(super) fn with_signal(
     start: StartBody,
     signal: StartSignal,
 ) -> Result<StartRequest, Problem> {
-    let StartBody { event, data, subject, dataversion, on_existing } = start;
+    let StartBody { event, data, subject: event_subject, dataversion, on_existing } = start;
     if on_existing == OnExisting::Fail {
         let detail = "start.on_existing: a signal goes to an existing instance; use return or restart";
         return Err(Problem::new(Code::InvalidBody, detail));
@@ -186,7 +189,7 @@ pub(super) fn with_signal(
         event: Some(start_event(program.as_ref(), event.as_ref())?),
         data,
         schema_version: schema_version(dataversion)?,
-        subject,
+        subject: subject(event_subject)?,
         on_existing,
         signal: Some(signal),
     };
@@ -293,4 +296,17 @@ fn schema_version(stated: Option<u32>) -> Result<u32, Problem> {
         Some(0) => Err(invalid_parameter("dataversion", "0 is no schema version; the first one is 1")),
         stated => Ok(stated.unwrap_or(1)),
     }
+}
+
+/// Checks the subject of a start event by the rule of all events.
+fn subject(stated: Option<String>) -> Result<Option<String>, Problem> {
+    let is_valid = |text: &String| {
+        (1..=MAX_SUBJECT_BYTES).contains(&text.len())
+            && !text.chars().any(|it| it.is_control() || is_direction_control(it))
+    };
+    if stated.as_ref().is_none_or(is_valid) {
+        return Ok(stated);
+    }
+    let detail = format!("subject must have 1 to {MAX_SUBJECT_BYTES} bytes and no control characters");
+    Err(invalid_parameter("subject", detail))
 }

@@ -272,6 +272,7 @@ async fn invalid_start_requests_are_rejected_with_the_remedy() {
     node.get("/v1/sagas/order/o-1/result?wait=2m").await.rejected(400, "OR0008");
     node.post("/v1/sagas/none", &json!({})).await.rejected(404, "OR0016");
     node.post("/v1/sagas/order?on_existing=maybe", &order("o-1", 5)).await.rejected(400, "OR0008");
+    node.post("/v1/sagas/order?subject=", &order("o-1", 5)).await.rejected(400, "OR0008");
     node.post("/v1/sagas/order?dataversion=0", &order("o-1", 5)).await.rejected(400, "OR0008");
     node.start_keyed("/v1/sagas/order", &"x".repeat(200), &order("o-1", 5)).await.rejected(400, "OR0008");
     node.ask(Method::POST, "", "/v1/sagas/order", "{").await.rejected(400, "OR0001");
