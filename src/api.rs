@@ -103,6 +103,8 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(events::api::publish))
         .routes(routes!(sagas::api::list))
         .routes(routes!(sagas::api::show))
+        .routes(routes!(sagas::api::start::start))
+        .routes(routes!(sagas::api::result::result))
         .routes(routes!(sagas::api::control::signal))
         .routes(routes!(sagas::api::control::cancel))
         .routes(routes!(sagas::api::control::pause))

@@ -30,6 +30,7 @@ mod timers;
 mod tls;
 pub mod typed;
 pub mod upstreams;
+mod url_path;
 
 pub use app::{App, AppOverrides};
 pub use clock::SystemClock;

@@ -5,6 +5,7 @@
 //! the shard is an [`Incarnation`].
 
 pub(crate) mod completion;
+pub(crate) mod end_waiters;
 pub(crate) mod idle_actors;
 pub(crate) mod live_instances;
 pub(crate) mod mailbox;
@@ -22,6 +23,7 @@ use ractor::{ActorCell, ActorId, ActorRef, ActorRuntime};
 use tokio::sync::oneshot;
 
 use crate::instance::completion::{Completion, ControlReply};
+use crate::instance::end_waiters::{EndWaiter, EndWaiters};
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::{Envelope, Mailbox, PushResult, SagaMessage};
 use crate::instance::saga::SagaActor;
@@ -48,6 +50,8 @@ pub(crate) struct InstanceRegistry {
     incarnations: AtomicU64,
     /// Counts the delivered inputs.
     inputs: Counter,
+    /// Requests that wait for the end of an instance.
+    pub(crate) end_waiters: Arc<EndWaiters>,
 }
 
 /// One run of the shard, from start to failure.
@@ -95,6 +99,7 @@ impl InstanceRegistry {
             released: AtomicBool::new(false),
             incarnations: AtomicU64::new(0),
             inputs,
+            end_waiters: Arc::default(),
         })
     }
 
@@ -147,9 +152,15 @@ impl InstanceRegistry {
         self.epoch().end();
         let ended = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
         self.live.close();
+        self.end_waiters.close();
         if let Some(incarnation) = ended {
             incarnation.committer().stop();
         }
+    }
+
+    /// Registers a request that waits for the end of an instance. The end of the incarnation ends it.
+    pub(crate) fn watch_end(&self, key: &InstanceKey) -> Result<EndWaiter, ShardUnavailable> {
+        self.with_incarnation(|_| Ok(self.end_waiters.register(key)))
     }
 
     /// Calls `act` with the current incarnation, which does not end meanwhile.

@@ -28,6 +28,7 @@ mod workers;
 
 pub use effects::queue_provider::{QueueProvider, ResultListener};
 pub use instance::completion::{ControlError, ControlResult};
+pub use instance::end_waiters::EndWaiter;
 pub use instance::program_registry::ProgramRegistry;
 pub use runtime::gauges::{MailboxStats, StreamLag};
 pub use runtime::limits::{Limits, LimitsError};

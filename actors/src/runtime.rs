@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use crate::effects;
 use crate::effects::providers::{ProviderRegistry, ReloadCatalog};
 use crate::instance::completion::{Completion, ControlError, ControlResult};
+use crate::instance::end_waiters::EndWaiter;
 use crate::instance::mailbox::Envelope;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::root::{self, RootActor};
@@ -230,6 +231,17 @@ impl Runtime {
         self.apply_to_all_shards(&Change::PurgeDedupe { before: Timestamp::from_millis(0) }).await
     }
 
+    /// Registers a request that waits for the end of an instance. A commit costs no more with many of them: they are
+    /// found by their instance.
+    ///
+    /// # Errors
+    /// If the shard is unavailable, or the runtime drains.
+    pub fn watch_end(&self, key: &InstanceKey) -> Result<EndWaiter, ControlError> {
+        let waiter = self.shard(key)?.registry.watch_end(key)?;
+        // Checked after the registration: a drain ends the waits that are registered.
+        if self.accepting.load(Ordering::Acquire) { Ok(waiter) } else { Err(ControlError::Unavailable) }
+    }
+
     fn shard(&self, key: &InstanceKey) -> Result<Arc<RunningShard>, ControlError> {
         self.shards.owner_of(key).ok_or(ControlError::Unavailable)
     }
@@ -309,6 +321,7 @@ impl Runtime {
     /// start.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.accepting.store(false, Ordering::Release);
+        self.shards.all().iter().for_each(|shard| shard.registry.end_waiters.close());
         tokio::time::timeout(deadline, async {
             let (done, quiet) = oneshot::channel();
             // Errors mean that the tree has stopped and no work is in flight.

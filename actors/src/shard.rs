@@ -186,6 +186,7 @@ fn committer_arguments(
         observer: observer.clone(),
         streams: Arc::clone(streams),
         live: Arc::clone(&shard.live),
+        end_waiters: Arc::clone(&shard.registry.end_waiters),
         fresh,
         dead_letters_added: Arc::clone(dead_letters_added),
     }

@@ -10,15 +10,16 @@ use axum::http::{Extensions, Method};
 use orlog_bus::membership::Pod;
 use orlog_model::TraceParent;
 use orlog_store::Cancellation;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::allowed_hosts::AllowedHosts;
 use super::blocking::run_blocking;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
 use super::pod_client::{self, PodClient};
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
-use super::quotas::{CallerBudgets, Quotas};
+use super::quotas::{CallerBudgets, LongPollPermit, Quotas};
 use super::read_pool::ReadPool;
 use super::read_scope::ReadScope;
 use super::request_metrics::RequestMetrics;
@@ -60,6 +61,8 @@ pub(crate) struct SharedState {
     /// Client for requests to other pods.
     pods: PodClient,
     pub(crate) quotas: Quotas,
+    /// Places of requests that wait for the results of instances.
+    result_waits: Arc<Semaphore>,
 }
 
 impl Deref for ApiState {
@@ -102,6 +105,7 @@ impl ApiState {
             bodies,
             pods,
             quotas,
+            result_waits: Arc::new(Semaphore::new(connections / 2)),
         };
         Self { shared: Arc::new(shared), scope: RequestScope::default() }
     }
@@ -126,6 +130,16 @@ impl ApiState {
     ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
         let transport = (self.app.services.keys.tls.as_deref(), &self.app.config.cluster);
         self.pods.request(transport, pod, method, target)
+    }
+
+    /// Begins to wait for the result of an instance; ends on drop. At most half of the connections wait.
+    pub(crate) fn begin_wait(&self) -> Result<(LongPollPermit, OwnedSemaphorePermit), Problem> {
+        let long_poll = self.quotas.begin_long_poll(self.scope.caller.as_ref())?;
+        let place = Arc::clone(&self.result_waits).try_acquire_owned().map_err(|_| {
+            let detail = "half of the connections wait for results (http.max_connections); ask again later";
+            Problem::new(Code::Unavailable, detail)
+        })?;
+        Ok((long_poll, place))
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the

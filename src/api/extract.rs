@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use jiff::SignedDuration;
 use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId, Timestamp, TraceParent};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
@@ -137,6 +139,14 @@ pub(crate) fn page_limit(requested: Option<usize>, api: &ApiState) -> usize {
 /// Returns the trace of the request.
 pub(crate) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
     headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(TraceParent::new)
+}
+
+/// Parses a duration in a query.
+pub(crate) fn duration(name: &str, text: Option<&str>) -> Result<Option<Duration>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    let invalid = || format!("invalid duration {text:?}; expected for example \"20s\"");
+    parsed.map(Some).ok_or_else(|| invalid_parameter(name, invalid()))
 }
 
 /// Parses an RFC 3339 time in a query.

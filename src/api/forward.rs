@@ -7,14 +7,15 @@
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use orlog_bus::membership::Pod;
 use orlog_model::{CorrelationId, InstanceKey, SagaName, Slot, TenantId};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::body;
+use super::body_budget::RequestBody;
 use super::context::ApiState;
 use super::extract::TENANT_HEADER;
 use super::pod_client;
@@ -56,6 +57,10 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
     }
     let Some(tenant) = concerned(&request) else { return next.run(request).await };
     let Some(slot) = slot(&api, &tenant, request.uri().path()) else {
+        if is_start(&request) {
+            // The handler finds the instance in the body.
+            return next.run(request).await;
+        }
         let mut response = next.run(request).await;
         response.headers_mut().insert(PARTIAL, HeaderValue::from_static("true"));
         return response;
@@ -100,11 +105,58 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     })
 }
 
+/// Returns whether the request starts an instance.
+fn is_start(request: &Request) -> bool {
+    let saga = request.uri().path().strip_prefix("/v1/sagas/");
+    request.method() == Method::POST && saga.is_some_and(|saga| !saga.contains('/'))
+}
+
+/// Forwards the start of an instance to the owner of its shard; `None` if that is this pod. `generated` is the
+/// correlation id that the owner cannot find in the request.
+pub(crate) async fn to_owner(
+    api: &ApiState,
+    key: &InstanceKey,
+    (uri, generated): (&Uri, Option<&CorrelationId>),
+    headers: &HeaderMap,
+    body: &RequestBody,
+) -> Result<Option<Response>, Problem> {
+    let routing = &api.app.routing;
+    if !routing.is_clustered() {
+        return Ok(None);
+    }
+    match routing.owner(routing.slots().slot_of(key)) {
+        SlotOwner::Local => Ok(None),
+        SlotOwner::Pod(pod) if !is_forwarded(headers) => {
+            let mut target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+            if let Some(correlation) = generated {
+                target.push(if uri.query().is_some() { '&' } else { '?' });
+                target.push_str("correlation=");
+                target.extend(utf8_percent_encode(correlation.as_str(), NON_ALPHANUMERIC));
+            }
+            let request = (Method::POST, target.as_str(), headers.clone());
+            send_body(api, &pod, request, body.bytes()).await.map(Some)
+        }
+        SlotOwner::Pod(_) | SlotOwner::None => {
+            let detail = "the shard is moving between pods; try again";
+            Err(Problem::new(Code::Unavailable, detail))
+        }
+    }
+}
+
 async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let body = body::read(api, &parts.headers, body, api.app.config.http.max_batch_size).await?;
-    let mut headers = without_hops(parts.headers);
+    send_body(api, pod, (parts.method, target, parts.headers), body.bytes()).await
+}
+
+async fn send_body(
+    api: &ApiState,
+    pod: &Pod,
+    (method, target, headers): (Method, &str, HeaderMap),
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let mut headers = without_hops(headers);
     headers.insert(FORWARDED_BY, node(api));
     let unavailable = |reason: pod_client::Error| {
         tracing::warn!(pod = pod.name, url = pod.url, %reason, "request not forwarded");
@@ -113,8 +165,8 @@ async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, P
             "the request cannot be forwarded to the owner of the shard; the log of this pod has the reason",
         )
     };
-    let forwarded_request = api.request_to(pod, parts.method, target).map_err(unavailable)?;
-    let forwarded_request = forwarded_request.headers(headers).body(body.bytes());
+    let forwarded_request = api.request_to(pod, method, target).map_err(unavailable)?;
+    let forwarded_request = forwarded_request.headers(headers).body(body);
     let pod_response = forwarded_request.send().await.map_err(|error| unavailable(error.into()))?;
     let (status, headers) = (pod_response.status(), without_hops(pod_response.headers().clone()));
     let body = pod_response.bytes().await.map_err(|error| unavailable(error.into()))?;

@@ -130,6 +130,10 @@ codes! {
     DamagedTables = "OR0062", INTERNAL_SERVER_ERROR, "Damaged tables";
     /// The caller exceeds a quota.
     QuotaExceeded = "OR0031", TOO_MANY_REQUESTS, "Quota of the caller exceeded";
+    /// The instance exists, and the request does not accept that.
+    InstanceExists = "OR0032", CONFLICT, "Saga instance exists";
+    /// The program did not start an instance.
+    StartRejected = "OR0033", UNPROCESSABLE_ENTITY, "Start rejected";
     /// The credentials are missing.
     Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
     /// The credentials are invalid.
@@ -212,6 +216,11 @@ impl Problem {
     pub(crate) fn with(mut self, errors: Vec<ProblemDetail>) -> Self {
         self.errors = errors;
         self
+    }
+
+    /// Returns whether the error passes: the same request can succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
+        self.retry_after().is_some()
     }
 
     /// Sets the time after which a retry can succeed, rounded up to whole seconds.

@@ -24,7 +24,14 @@ const REQUEST_ID: &str = "x-request-id";
 /// Maximum length of a request id of a caller, in bytes.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 /// Routes whose duration is unbounded.
-const LONG_RUNNING_ROUTES: [&str; 3] = ["/admin/backup", "/admin/drain", "/v1/replays"];
+const LONG_RUNNING_ROUTES: [&str; 5] = [
+    "/admin/backup",
+    "/admin/drain",
+    "/v1/replays",
+    // They end by themselves: their waits have a limit.
+    "/v1/sagas/{saga}",
+    "/v1/sagas/{saga}/{correlation}/result",
+];
 
 /// Runs a request with its context.
 pub(crate) async fn with_request_context(

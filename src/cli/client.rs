@@ -5,16 +5,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Certificate, Identity, Method, StatusCode};
 use serde_json::{Map, Value};
 
 use super::console::{items, text};
 use super::exit::{CommandError, CommandExit};
+pub(crate) use crate::url_path::path;
 
-/// Characters of a path segment that need no escape.
-const PATH_SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// Request timeout, longer than the maximum response time of a node, except for `drain`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -128,7 +126,29 @@ impl ApiClient {
     }
 
     pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
-        let response = self.call(Method::GET, path, query, None, REQUEST_TIMEOUT).await;
+        self.get_with_timeout(path, query, REQUEST_TIMEOUT).await
+    }
+
+    /// Sends a GET request with its own timeout, for requests that wait.
+    pub(crate) async fn get_with_timeout(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        timeout: Duration,
+    ) -> Result<Value, CommandError> {
+        let response = self.call(Method::GET, path, query, None, timeout).await;
+        response.map_err(|trouble| self.failure(trouble))
+    }
+
+    /// Sends a POST request with a query and its own timeout.
+    pub(crate) async fn post_query(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        body: &Value,
+        timeout: Duration,
+    ) -> Result<Value, CommandError> {
+        let response = self.call(Method::POST, path, query, Some(body), timeout).await;
         response.map_err(|trouble| self.failure(trouble))
     }
 
@@ -262,14 +282,6 @@ impl ApiClient {
 pub(crate) fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
     let set = fields.into_iter().filter(|(_, value)| !value.is_null());
     set.map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// Joins path segments and escapes each one.
-pub(crate) fn path(parts: &[&str]) -> String {
-    parts
-        .iter()
-        .flat_map(|part| std::iter::once("/").chain(utf8_percent_encode(part, &PATH_SEGMENT)))
-        .collect()
 }
 
 fn exit(status: u16) -> CommandExit {

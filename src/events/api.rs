@@ -5,14 +5,15 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use orlog_bus::codec::{self, DecodeDefaults, DecodeError};
 use orlog_model::{Event, TraceParent};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::api::body;
 use crate::api::context::ApiState;
-use crate::api::extract::{Tenant, request_trace};
+use crate::api::extract::{QueryParams, Tenant, request_trace};
 use crate::api::problem::{Code, Problem, ProblemDetail};
+use crate::api::read_scope::ReadScope;
 use crate::auth::Caller;
 
 /// Maximum number of invalid events of a batch in a response; the rest is counted.
@@ -33,6 +34,23 @@ struct AcceptedEvent {
     sequence: u64,
     /// The event was accepted before and has no further effect.
     duplicate: bool,
+    /// Number of sagas whose active definitions consume the event type, at the time of the request; with 0, the event
+    /// has no effect.
+    matched: usize,
+    /// With `existing=true`, for a start event: whether an instance existed before the request. Then the event starts
+    /// nothing. Absent if that is unknown, because the shard of the instance runs in another pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    existing: Option<bool>,
+}
+
+/// Options of a publication.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PublishQuery {
+    /// Whether to report for each start event whether its instance exists. It reads the store for each event.
+    #[serde(default)]
+    existing: bool,
 }
 
 /// Format of the body.
@@ -55,6 +73,7 @@ enum BodyFormat {
     post,
     path = "/v1/events",
     tag = "events",
+    params(PublishQuery),
     request_body(
         description = "One event, or a batch",
         content(
@@ -69,6 +88,7 @@ pub(crate) async fn publish(
     api: ApiState,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
+    QueryParams(query): QueryParams<PublishQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<AcceptedEvents>), Problem> {
@@ -92,14 +112,38 @@ pub(crate) async fn publish(
     };
     // The body stays in the budget until its events are durable.
     let events = api.bodies.parse(&body, decoded).await?;
-    let ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
+    let matches = events.iter().map(|event| (event.id.to_string(), api.app.programs.consumers(&event.kind)));
+    let matches: Vec<_> = matches.collect();
+    let existing = if query.existing {
+        let of = events.clone();
+        api.read(move |app| of.iter().map(|event| has_instance(app, event)).collect()).await?
+    } else {
+        vec![None; events.len()]
+    };
     let receipts = if events.is_empty() { Vec::new() } else { api.app.publish(events).await? };
-    let accepted = ids.into_iter().zip(receipts).map(|(id, receipt)| AcceptedEvent {
+    let accepted = matches.into_iter().zip(existing).zip(receipts);
+    let accepted = accepted.map(|(((id, matched), existing), receipt)| AcceptedEvent {
         id,
         sequence: receipt.sequence,
         duplicate: receipt.duplicate,
+        matched,
+        existing,
     });
     Ok((StatusCode::ACCEPTED, Json(AcceptedEvents { accepted: accepted.collect() })))
+}
+
+/// Returns whether an instance exists that a start event would start; `None` if the event is no start event, or another
+/// pod runs the shard.
+fn has_instance(app: &ReadScope, event: &Event) -> Result<Option<bool>, Problem> {
+    let mut found = None;
+    for key in app.programs.route(event).into_iter().flatten() {
+        let program = app.programs.active(&key.saga);
+        let starts = program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some());
+        if let Some(reader) = app.reader(&key).filter(|_| starts) {
+            found = Some(reader.instance(&key)?.is_some() || found == Some(true));
+        }
+    }
+    Ok(found)
 }
 
 impl From<orlog_bus::Error> for Problem {
@@ -116,7 +160,7 @@ impl From<orlog_bus::Error> for Problem {
 }
 
 /// Rejects a request before its body is read, if the node accepts no events.
-fn takes_work(api: &ApiState) -> Result<(), Problem> {
+pub(crate) fn takes_work(api: &ApiState) -> Result<(), Problem> {
     let health = api.app.runtime.health();
     if !health.accepting {
         return Err(Problem::new(Code::Draining, "the node is draining and accepts no new events"));

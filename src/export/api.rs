@@ -10,7 +10,6 @@ use axum::Extension;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures::future::select_all;
-use jiff::SignedDuration;
 use orlog_model::TenantId;
 use orlog_store::FeedEntityKind;
 use serde::Deserialize;
@@ -18,7 +17,7 @@ use utoipa::IntoParams;
 
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{QueryParams, Tenant};
+use crate::api::extract::{QueryParams, Tenant, duration};
 use crate::api::problem::{Code, Problem};
 use crate::auth::{Caller, TenantScope};
 use cursor::ExportCursor;
@@ -103,11 +102,7 @@ pub(crate) async fn export(
 
 impl ExportQuery {
     fn timeout(&self) -> Result<Duration, Problem> {
-        let Some(text) = &self.wait else { return Ok(Duration::ZERO) };
-        let parsed = text.parse::<SignedDuration>().ok().and_then(|wait| Duration::try_from(wait).ok());
-        parsed.ok_or_else(|| {
-            invalid_parameter("wait", format!("invalid duration {text:?}; expected for example \"20s\""))
-        })
+        Ok(duration("wait", self.wait.as_deref())?.unwrap_or_default())
     }
 
     fn order(&self, api: &ApiState, tenant: Option<TenantId>) -> Result<ExportRequest, Problem> {

@@ -3,7 +3,9 @@
 pub(crate) mod control;
 pub(crate) mod overview;
 mod page;
+pub(crate) mod result;
 mod search;
+pub(crate) mod start;
 mod view;
 mod work;
 

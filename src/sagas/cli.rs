@@ -3,6 +3,7 @@
 mod control;
 mod list;
 mod show;
+mod start;
 
 use clap::Subcommand;
 
@@ -15,6 +16,10 @@ pub(crate) enum Command {
     List(list::Args),
     /// Show an instance with its state, pending work and history
     Show(show::Args),
+    /// Start an instance, and wait for its result with --wait
+    Start(start::StartArgs),
+    /// Show the result of an instance, and wait for it with --wait
+    Result(start::ResultArgs),
     /// Send an event to one instance only
     Signal(control::SignalArgs),
     /// Cancel an instance and compensate its completed steps
@@ -37,6 +42,8 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     match command {
         Command::List(args) => list::run(args, console).await,
         Command::Show(args) => show::run(args, console).await,
+        Command::Start(args) => start::start(args, console).await,
+        Command::Result(args) => start::result(args, console).await,
         Command::Signal(args) => control::signal(args, console).await,
         Command::Cancel(args) => control::send_action("cancel", args, console).await,
         Command::Pause(args) => control::send_action("pause", args, console).await,

@@ -15,6 +15,7 @@ mod quarantine;
 mod replay;
 mod retention;
 mod sagas;
+mod starting;
 mod surface;
 mod tasks;
 mod timers;

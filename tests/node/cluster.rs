@@ -123,6 +123,51 @@ async fn forwarded_request_keeps_the_caller_identity() {
     .await;
 }
 
+/// Half of the requests reach a pod that does not own the shard; `big` is a key-sharded tenant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_pod_starts_and_joins_instances_also_after_a_takeover() {
+    let nats = NatsServer::start();
+    within("results across pods", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.start_all(&["a", "b"]).await;
+        let tenants = ["t1", "t2", "t3", "t4", "big"];
+        let all = || tenants.into_iter().flat_map(|tenant| (0..4).map(move |n| (tenant, n)));
+        for (tenant, n) in all() {
+            let order = serde_json::json!({ "orderId": format!("r-{n}") });
+            for (pod, existing) in [(["a", "b"][n % 2], false), (["b", "a"][n % 2], true)] {
+                let request = pods.ask(pod, "POST", "/v1/sagas/order?wait=1ms").header("x-tenant-id", tenant);
+                let response = request.json(&order).send().await.unwrap();
+                let (status, text) = (response.status().as_u16(), response.text().await.unwrap());
+                let started: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert!(
+                    status == 202 && started["existing"] == existing,
+                    "{pod} {tenant} {n}: {status} {text}"
+                );
+            }
+        }
+        let finish = async |pods: &Pods, pod: &str, tenant: &str, n: usize| {
+            let path = format!("/v1/sagas/order/r-{n}");
+            let signal = serde_json::json!({ "id": "finished", "type": "Finished", "data": {} });
+            let signal = pods.ask(pod, "POST", &format!("{path}/signal")).json(&signal);
+            let result =
+                pods.ask(pod, "GET", &format!("{path}/result?wait=2s")).header("x-tenant-id", tenant);
+            let (sent, result) = tokio::join!(signal.header("x-tenant-id", tenant).send(), result.send());
+            assert_eq!(sent.unwrap().status().as_u16(), 200, "{pod} {tenant} {n}");
+            let result: serde_json::Value = result.unwrap().json().await.unwrap();
+            assert_eq!(result["result"]["data"]["orderId"], format!("r-{n}"), "{pod} {tenant}: {result}");
+        };
+        for (tenant, n) in all().filter(|(_, n)| *n < 2) {
+            finish(&pods, ["a", "b"][n], tenant, n).await;
+        }
+        pods.kill("a");
+        pods.wait_for_owners(&["b"]).await;
+        for (tenant, n) in all() {
+            finish(&pods, "b", tenant, n).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_forward_requests_over_tls_and_accept_them_from_pods_only() {
     let nats = NatsServer::start();

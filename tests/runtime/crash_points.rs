@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use orlog_actors::{CommitObserver, ControlError};
-use orlog_model::{Clock, Commit, ControlAction, ControlRequest, Timestamp};
+use orlog_model::{
+    Clock, Commit, ControlAction, ControlRequest, EventType, OnExisting, StartRequest, StartSignal, Timestamp,
+};
 use orlog_store::InstanceQuery;
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
@@ -78,8 +80,8 @@ fn orders() -> Vec<PlannedOrder> {
 }
 
 /// Repeats a control request until it has a response; the shard may be unavailable for a moment.
-async fn instruct(runtime: &TestRuntime, label: &str, action: ControlAction) {
-    let key = EventRecorder::key(&tenant(), 0);
+async fn instruct(runtime: &TestRuntime, (label, ledger): (&str, usize), action: ControlAction) {
+    let key = EventRecorder::key(&tenant(), ledger);
     loop {
         let control = ControlRequest {
             id: control_request_id(label, 0),
@@ -98,8 +100,25 @@ async fn instruct(runtime: &TestRuntime, label: &str, action: ControlAction) {
     }
 }
 
+/// Returns the request that opens a ledger and adds the number 1.
+fn signal_with_start() -> ControlAction {
+    let kind = |name| EventType::new(name).expect("a valid name");
+    ControlAction::Start(Box::new(StartRequest {
+        event: Some(kind("Opened")),
+        data: json!({ "n": 0 }),
+        schema_version: 1,
+        subject: None,
+        on_existing: OnExisting::Return,
+        signal: Some(StartSignal { kind: kind("Noted"), data: json!({ "n": 1 }) }),
+    }))
+}
+
 fn numbers(runtime: &TestRuntime) -> Vec<u32> {
-    let instance = runtime.reader().instance(&EventRecorder::key(&tenant(), 0));
+    numbers_of(runtime, 0)
+}
+
+fn numbers_of(runtime: &TestRuntime, ledger: usize) -> Vec<u32> {
+    let instance = runtime.reader().instance(&EventRecorder::key(&tenant(), ledger));
     instance.ok().flatten().map_or_else(Vec::new, |instance| EventRecorder::numbers(&instance.state))
 }
 
@@ -112,7 +131,8 @@ async fn play(runtime: &TestRuntime, clock: &SimClock) {
         runtime.publish(&order_placed(&key, &plan, time)).await;
     }
     runtime.wait_until("the ledger is open", |runtime| !numbers(runtime).is_empty()).await;
-    instruct(runtime, "pause", ControlAction::Pause).await;
+    instruct(runtime, ("start", 1), signal_with_start()).await;
+    instruct(runtime, ("pause", 0), ControlAction::Pause).await;
     for number in 1..=3 {
         runtime.publish(&EventRecorder::event(&ledger, number, time)).await;
     }
@@ -123,10 +143,11 @@ async fn play(runtime: &TestRuntime, clock: &SimClock) {
             buffered + spilled + numbers(runtime).len() >= 4
         })
         .await;
-    instruct(runtime, "resume", ControlAction::Resume).await;
+    instruct(runtime, ("resume", 0), ControlAction::Resume).await;
     runtime.publish(&EventRecorder::event(&ledger, 4, time)).await;
     runtime.finish(&orders(), clock, TIMEOUT).await;
     runtime.wait_until("the ledger is full", |runtime| numbers(runtime).len() >= 5).await;
+    runtime.wait_until("the signal is applied", |runtime| numbers_of(runtime, 1).len() >= 2).await;
 }
 
 /// Runs the scenario with a crash after commit `at`; returns whether the crash occurred.
@@ -154,6 +175,7 @@ async fn run(at: usize, crash: CrashKind) -> bool {
         play(&runtime, &clock).await;
     }
     assert_eq!(numbers(&runtime), [0, 1, 2, 3, 4], "the ledger after a crash at {at}, {crash:?}");
+    assert_eq!(numbers_of(&runtime, 1), [0, 1], "the started ledger after a crash at {at}, {crash:?}");
     runtime.assert_consistent(&orders()).await;
     runtime.stop().await;
     crasher.has_crashed()

@@ -136,9 +136,10 @@ impl ProgramRegistry {
         self.table().all.clone()
     }
 
-    /// Returns whether a program consumes events of this type. If not, an event has no instances.
-    pub(crate) fn consumes(&self, kind: &EventType) -> bool {
-        self.table().by_event.contains_key(kind)
+    /// Returns the number of sagas that consume events of this type. If there are none, an event has no instances.
+    #[must_use]
+    pub fn consumers(&self, kind: &EventType) -> usize {
+        self.table().by_event.get(kind).map_or(0, Vec::len)
     }
 
     /// Returns the instances of an event, or the error if the event lacks its identifier.

@@ -145,9 +145,10 @@ impl State {
             self.replace(&input, to).await;
             return Ok(true);
         }
-        let waited = self.has_buffered();
+        let mut waited = self.has_buffered();
         match self.subject().decide(&input, attempts) {
             Decision::Commit(mut commit) => {
+                waited |= commit.buffer.is_some();
                 let decided = self.follow(&mut commit, &input, started);
                 self.finish_with(commit, decided, None);
             }
@@ -158,6 +159,7 @@ impl State {
                 self.finish_with(commit, None, Some(reason));
             }
             Decision::Ignore { reason, cleanup: None } => {
+                self.count_ignored_start(&input);
                 self.trace_ignored(&input, started, &reason);
                 self.finish_without_commit(reason, None);
             }

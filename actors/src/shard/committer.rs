@@ -22,6 +22,7 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
 
 use crate::instance::InstanceRegistry;
 use crate::instance::completion::Completion;
+use crate::instance::end_waiters::EndWaiters;
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Mailbox;
 use crate::shard::fresh_queue::FreshRows;
@@ -71,6 +72,8 @@ pub(crate) struct Arguments {
     pub(crate) streams: Arc<ShardStreams>,
     /// Instances that become idle when their last commit is durable.
     pub(crate) live: Arc<LiveInstances>,
+    /// Requests that wait for the end of an instance.
+    pub(crate) end_waiters: Arc<EndWaiters>,
     pub(crate) fresh: FreshRows,
     /// Notified when dead letters must be published.
     pub(crate) dead_letters_added: Arc<Notify>,
@@ -285,6 +288,9 @@ impl CommitterThread {
         }
         if let Some(observer) = &self.arguments.observer {
             commits.for_each(|commit| observer.on_commit(commit));
+        }
+        for change in changes {
+            self.arguments.end_waiters.committed(change);
         }
         if changes.iter().any(stores_dead_letter) {
             self.arguments.dead_letters_added.notify_one();

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, codec, subject};
 use orlog_model::{
-    CheckpointKey, Clock, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, Input, InstanceKey,
-    SagaName, TenantId,
+    CheckpointKey, Clock, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventType, Input,
+    InstanceKey, SagaName, TenantId,
 };
 use orlog_program::ProgramError;
 use orlog_store::Reader;
@@ -161,7 +161,9 @@ impl IngestLoop<'_> {
         if workflow::is_instance_subject(&delivery.message.subject) {
             return self.ingest_addressed(delivery);
         }
-        if codec::event_type(&delivery.message).is_some_and(|kind| !programs.consumes(&kind)) {
+        if let Some(kind) = codec::event_type(&delivery.message).filter(|kind| programs.consumers(kind) == 0)
+        {
+            self.count_unmatched(delivery, &kind);
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
@@ -177,6 +179,9 @@ impl IngestLoop<'_> {
                 Ok(key) => keys.push(key),
                 Err(error) => errors.push(error),
             }
+        }
+        if keys.is_empty() && errors.is_empty() {
+            self.count_unmatched(delivery, &event.kind);
         }
         if self.sends_on(&event.tenant) {
             self.follow(&mut event, delivery, keys.len(), started);
@@ -209,6 +214,16 @@ impl IngestLoop<'_> {
             registry.deliver_in_incarnation(*incarnation_number, &key, envelope)?;
         }
         Ok(())
+    }
+
+    /// Counts an event whose type no definition consumes, in one shard. Facts are mostly such events.
+    fn count_unmatched(&self, delivery: &Delivery, kind: &EventType) {
+        let subject = delivery.message.subject.as_str();
+        let is_ours = subject::tenant_of(subject).is_ok_and(|tenant| self.owns_tenant(&tenant));
+        if is_ours && !subject::is_fact(subject) {
+            self.arguments.subscription.metrics.unmatched.inc();
+            tracing::debug!(%kind, subject, "event ignored: no active definition consumes its type");
+        }
     }
 
     /// Delivers a message to the instance in its subject.

@@ -66,8 +66,10 @@ macro_rules! metrics {
 metrics! {
     {
         ingested: Counter = Counter::default() => "events_ingested_total",
+        unmatched: Counter = Counter::default() => "events_unmatched_total",
         inputs: Counter = Counter::default() => "inputs_delivered_total",
         ignored: Counter = Counter::default() => "inputs_ignored_total",
+        existing_starts: Counter = Counter::default() => "start_events_ignored_total",
         transitions: Counter = Counter::default() => "transitions_committed_total",
         commits: Counter = Counter::default() => "commits_total",
         commit_changes: Histogram = Histogram::new(exponential_buckets(1.0, 2.0, 12)) => "commit_group_size",

@@ -148,6 +148,15 @@ pub fn tenant_of(subject: &str) -> Result<TenantId, Error> {
     })
 }
 
+/// Returns whether a subject is that of a fact of a saga. Does not validate it.
+#[must_use]
+pub fn is_fact(subject: &str) -> bool {
+    let mut tokens = subject.splitn(4, '.');
+    let first = tokens.next();
+    let kind = if first == Some(TENANT) { tokens.nth(1) } else { first };
+    kind == Some(SubjectKind::WorkflowEvent.token())
+}
+
 /// Returns the encoded tenant of a subject; empty for the default tenant. Does not validate it.
 pub(crate) fn tenant_token(subject: &str) -> &str {
     let mut tokens = subject.splitn(3, '.');
@@ -208,6 +217,8 @@ mod tests {
             "tenant.%C3%A4%2A.workflow.a%20b.%3E",
         );
         check(&Subject::new(tenant(""), SubjectKind::EffectResult, "x", ""), "effect_result.x.%");
+        assert!(is_fact("tenant.t.workflow_event.s.c") && is_fact("workflow_event.s.c"));
+        assert!(!is_fact("tenant.workflow_event.aggregate.s.c") && !is_fact("aggregate.workflow_event.c"));
         check(
             &Subject::new(tenant("t"), SubjectKind::WorkflowEvent, "s", "c"),
             "tenant.t.workflow_event.s.c",

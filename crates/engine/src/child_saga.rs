@@ -7,7 +7,7 @@ use orlog_model::{
     ChildResult, Commit, Event, EventType, Failure, Input, InstanceKey, MAX_CHILD_DEPTH, NotifyParent,
     ParentRef, Timestamp, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand, derive_child_id,
 };
-use orlog_program::{Program, ProgramInput, ProgramOutput};
+use orlog_program::{ProgramInput, ProgramOutput};
 use serde_json::Value;
 
 use crate::context::DecisionContext;
@@ -55,7 +55,7 @@ fn start(
         let message = format!("{} ancestor sagas exceed the limit of {MAX_CHILD_DEPTH}", parent.depth);
         return reject("too_deep", message);
     }
-    let Some(kind) = start_event(context.program, event) else {
+    let Some(kind) = context.program.start_event(event).cloned() else {
         let saga = &context.key.saga;
         let message = event.map_or_else(
             || format!("saga \"{saga}\" has no start event"),
@@ -71,14 +71,6 @@ fn start(
         }
         Err(fault) => reject("start_rejected", fault.to_string()),
     }
-}
-
-/// Returns the named start event, or the first one if none is named.
-fn start_event(program: &dyn Program, named: Option<&EventType>) -> Option<EventType> {
-    let mut starts = program.manifest().subscriptions.iter().filter(|trigger| trigger.starts);
-    starts
-        .find(|trigger| named.is_none_or(|named| *named == trigger.kind))
-        .map(|trigger| trigger.kind.clone())
 }
 
 fn child_start_event(

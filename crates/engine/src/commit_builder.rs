@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use orlog_model::{
     ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, Fact, Failure, HistoryEntry,
-    Input, InputOrigin, Instance, InstanceKey, Name, NotifyParent, ParentRef, PendingWork, Status, Timer,
-    TimerChange, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id, derive_id,
+    Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name, NotifyParent, ParentRef, PendingWork,
+    SagaResult, Status, Timer, TimerChange, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand,
+    derive_child_id, derive_id,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -43,6 +44,7 @@ pub(crate) fn build_commit(
         commit.disarm.extend(expiry_timer(context.buffered));
     }
     let (tasks, status) = (transition.tasks, transition.status);
+    let result = result_after(context, status, &commit);
     let tasks = task_updates::updates_after(context, cause.input, tasks, run_id, status, &mut commit);
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
     commit.history = Some(HistoryEntry {
@@ -74,7 +76,10 @@ pub(crate) fn build_commit(
         updated_at: context.now,
         tasks,
         parent: context.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
-        users: excluded_users::users_after(context, cause.input),
+        // A result requires users; an ended instance has no tasks that they exclude.
+        users: excluded_users::users_after(context, cause.input)
+            .or_else(|| result.as_ref().map(|_| InstanceUsers::default())),
+        result,
     }));
     commit
 }
@@ -234,10 +239,7 @@ pub(crate) fn parent_notification(context: &DecisionContext<'_>, transition: &Tr
     if instance.status.is_final() || !transition.status.is_final() {
         return None;
     }
-    let fact = transition.work.iter().rev().find_map(|work| match work {
-        Work::Fact(fact) => Some(fact),
-        _ => None,
-    });
+    let fact = end_fact(transition.work.iter());
     let failure = transition.failure.as_ref().or(instance.last_error.as_ref());
     let ended = ChildResult {
         work_id: parent.work_id,
@@ -255,6 +257,23 @@ pub(crate) fn parent_notification(context: &DecisionContext<'_>, transition: &Tr
         data: fact.map_or(Value::Null, |fact| fact.data.clone()),
     };
     Some(Work::NotifyParent(NotifyParent { to: parent.key.clone(), ended }))
+}
+
+/// Returns the result of the instance after a commit: the last fact of the transition that ended it.
+fn result_after(context: &DecisionContext<'_>, status: Status, commit: &Commit) -> Option<Box<SagaResult>> {
+    if !status.is_final() || context.instance.is_some_and(|i| i.status.is_final()) {
+        return context.instance.and_then(|i| i.result.clone());
+    }
+    let fact = end_fact(commit.work.iter().map(|item| &item.work))?;
+    Some(Box::new(SagaResult { event: fact.kind.clone(), data: fact.data.clone() }))
+}
+
+/// Returns the last fact of the work of a transition.
+fn end_fact<'a>(work: impl DoubleEndedIterator<Item = &'a Work>) -> Option<&'a Fact> {
+    work.rev().find_map(|work| match work {
+        Work::Fact(fact) => Some(fact),
+        _ => None,
+    })
 }
 
 /// Maximum length of a note, in bytes.

@@ -20,6 +20,7 @@
 //! | complete a task | reject | reject | apply when stuck; reject: no open task | apply |
 //! | drop | reject | reject | reject | reject |
 //! | migrate | reject | migrate | migrate when stuck; reject | migrate, unless blocked |
+//! | start, by a request | apply | see `start.rs` | see `start.rs` | see `start.rs` |
 //! | start, by a parent saga | apply, or report the reason | report that it exists | report that it exists | report that it exists |
 //! | cancel, by the parent saga | buffer | buffer | apply when stuck; ignore | apply |
 //! | end of a child saga that is pending work | ignore | buffer | apply (a late success is compensated) | apply |
@@ -34,17 +35,17 @@
 //! program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Event, EventId, EventType, Fact, Input, InstanceKey, PendingWork,
-    Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
+    Commit, ControlAction, ControlRequest, Event, EventId, Fact, Input, InstanceKey, PendingWork, Status,
+    TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
 };
 use orlog_program::{Program, ProgramInput};
-use serde_json::Value;
 
 use crate::context::{BufferedInputRef, DecisionContext};
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
 use crate::pause::set_paused;
 use crate::run_program::{buffer_input, decide_with_program};
-use crate::{child_saga, early_input, tasks};
+use crate::signal::decide_signal;
+use crate::{child_saga, early_input, start, tasks};
 
 /// Decides one input, according to the table above.
 #[must_use]
@@ -132,7 +133,12 @@ fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired
 }
 
 fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
-    let Some(instance) = context.instance else { return Decision::Reject(Rejection::NotFound) };
+    let Some(instance) = context.instance else {
+        return match &control.action {
+            ControlAction::Start(request) => start::decide_start(context, input, control, request),
+            _ => Decision::Reject(Rejection::NotFound),
+        };
+    };
     if let Some(expected) = control.expected_version.filter(|v| *v != instance.version) {
         return Decision::Reject(Rejection::VersionMismatch { expected, actual: instance.version });
     }
@@ -148,11 +154,10 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
             Decision::Commit(Box::new(set_paused(context, input, false)))
         }
         ControlAction::Resume => reject("only a paused instance can be resumed"),
-        ControlAction::Signal { .. } if instance.paused => buffer_input(context, input),
         ControlAction::Signal { kind, data } => {
-            let event = signal_event(context.key, control, kind, data);
-            decide_with_program(context, input, &ProgramInput::Event(&event))
+            decide_signal(context, input, control, (kind, data), instance)
         }
+        ControlAction::Start(request) => start::decide_start(context, input, control, request),
         ControlAction::Task { id, order, roles } => {
             tasks::decide_task(context, input, control, instance, *id, order, roles)
         }
@@ -189,24 +194,6 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
             decide_with_program(context, input, &ProgramInput::ForceComplete)
         }
         ControlAction::ForceComplete => reject("only a stuck instance can be force-completed"),
-    }
-}
-
-/// Returns the event of a signal: an event that is delivered to one instance only.
-fn signal_event(key: &InstanceKey, control: &ControlRequest, kind: &EventType, data: &Value) -> Event {
-    Event {
-        id: control.id.clone(),
-        tenant: key.tenant.clone(),
-        kind: kind.clone(),
-        source: "orlog:signal".to_owned(),
-        subject: None,
-        time: control.at,
-        correlation: Some(key.correlation.clone()),
-        causation: None,
-        trace: control.trace.clone(),
-        schema_version: 1,
-        data: data.clone(),
-        user: control.user.clone(),
     }
 }
 

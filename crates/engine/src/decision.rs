@@ -47,6 +47,18 @@ pub enum Rejection {
         /// Reason why the status forbids the request.
         reason: Cow<'static, str>,
     },
+    /// The instance exists, and the start request does not accept that.
+    #[error("the instance exists and is {status}")]
+    Exists {
+        /// Status of the instance.
+        status: Status,
+    },
+    /// The program did not start an instance.
+    #[error("the instance was not started: {reason}")]
+    StartRejected {
+        /// Reason of the program, or what the request lacks.
+        reason: String,
+    },
     /// The stored data of the instance cannot be read.
     #[error("the instance is quarantined, because its data cannot be read: {reason}; replay or drop it")]
     Quarantined {

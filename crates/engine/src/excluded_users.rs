@@ -54,7 +54,8 @@ fn start_user(input: &Input) -> Option<&String> {
             WorkflowAction::Start { user, .. } => user.as_ref(),
             WorkflowAction::Cancel { .. } | WorkflowAction::ChildEnded(_) => None,
         },
-        Input::Control(_) | Input::WorkResult(_) | Input::Timer(_) => None,
+        Input::Control(control) => control.user.as_ref(),
+        Input::WorkResult(_) | Input::Timer(_) => None,
     }
 }
 

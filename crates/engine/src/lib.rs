@@ -15,6 +15,8 @@ mod excluded_users;
 mod migrate;
 mod pause;
 mod run_program;
+mod signal;
+mod start;
 mod task_updates;
 mod tasks;
 

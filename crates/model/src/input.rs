@@ -5,8 +5,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CorrelationId, EventId, EventType, Name, TaskAction, TenantId, Timestamp, TraceParent, WorkResult,
-    WorkflowAction, WorkflowCommand,
+    CorrelationId, EventId, EventType, Name, StartRequest, TaskAction, TenantId, Timestamp, TraceParent,
+    WorkResult, WorkflowAction, WorkflowCommand,
 };
 
 /// Event, as transmitted. Field names follow CloudEvents 1.0 with the extensions `tenantid`,
@@ -145,6 +145,8 @@ pub enum ControlAction {
         /// Content hash of that definition.
         to: [u8; 16],
     },
+    /// Start the instance if it does not exist.
+    Start(Box<StartRequest>),
 }
 
 /// Kind of an input.
@@ -281,6 +283,7 @@ impl ControlAction {
             ControlAction::Task { order, .. } => order.label(),
             ControlAction::Replay => "replay",
             ControlAction::Migrate { .. } => "migrate",
+            ControlAction::Start(_) => "start",
         }
     }
 }

@@ -4,10 +4,12 @@ use std::fmt;
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    EventId, Failure, InstanceUsers, Name, ParentRef, SagaName, Task, Timestamp, TraceParent, WorkKind,
+    EventId, EventType, Failure, InstanceUsers, Name, ParentRef, SagaName, Task, Timestamp, TraceParent,
+    WorkKind,
 };
 
 /// Snapshot of one saga instance. Its size does not grow with its age.
@@ -55,6 +57,19 @@ pub struct Instance {
     /// Users of the instance; `None` if it was stored by a release that recorded none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<InstanceUsers>,
+    /// Result of the run; `None` while it is active, and if it ended without a fact. An instance with a result has
+    /// users: values have no field names, and absent fields are at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Box<SagaResult>>,
+}
+
+/// Result of an ended instance: the last fact of the transition that ended it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SagaResult {
+    /// Event type of the fact.
+    pub event: EventType,
+    /// Data of the fact.
+    pub data: Value,
 }
 
 impl Instance {

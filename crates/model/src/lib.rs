@@ -15,6 +15,7 @@ mod ids;
 mod input;
 mod instance;
 mod slot;
+mod start;
 mod task;
 pub mod trace;
 mod work;
@@ -36,9 +37,10 @@ pub use ids::{
 };
 pub use input::{ControlAction, ControlRequest, EarlyInput, Event, Input, InputKind, TimerFired};
 pub use instance::{
-    ArmedTimer, DefinitionRef, Instance, PendingWork, Status, StatusSnapshot, Wait, WaitKind,
+    ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, Status, StatusSnapshot, Wait, WaitKind,
 };
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
+pub use start::{OnExisting, StartRequest, StartSignal};
 pub use task::{
     ExcludedUser, Exclusion, InstanceUsers, Task, TaskAction, TaskChange, TaskEvent, TaskEventKind, TaskRow,
     TaskSpec, TaskStatus, TaskUpdate,

@@ -6,7 +6,7 @@
 
 use crate::compile::CompiledDefinition;
 use crate::contract::{Context, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput};
-use orlog_model::{CorrelationId, DefinitionRef, Event};
+use orlog_model::{CorrelationId, DefinitionRef, Event, EventType};
 
 /// Contract that every front-end for sagas implements.
 pub trait Program: Send + Sync + 'static {
@@ -16,12 +16,25 @@ pub trait Program: Send + Sync + 'static {
     /// Returns the event subscriptions and the start events.
     fn manifest(&self) -> &Manifest;
 
+    /// Returns the named start event if the manifest has it; without a name, the first start event.
+    fn start_event(&self, named: Option<&EventType>) -> Option<&EventType> {
+        let mut starts = self.manifest().subscriptions.iter().filter(|event| event.starts);
+        starts.find(|event| named.is_none_or(|named| *named == event.kind)).map(|event| &event.kind)
+    }
+
     /// Returns the correlation id of an event that the manifest lists. If the program declares no other
     /// location for the event type, the correlation id in the envelope (`Event::correlation`) applies.
     ///
     /// # Errors
     /// [`ProgramError::SchemaMismatch`] if the event lacks the correlation id or the id is invalid.
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError>;
+
+    /// Returns whether the correlation id of this event type is that in the envelope. Then a publisher can
+    /// choose it.
+    fn correlates_by_envelope(&self, kind: &EventType) -> bool {
+        let _ = kind;
+        true
+    }
 
     /// Applies one input. `state` is `None` if the instance does not exist yet; then only a start event in
     /// [`Manifest::subscriptions`] may lead to a transition.

@@ -47,6 +47,7 @@ fn transition(number: u64) -> Commit {
         definition: DefinitionRef { saga: key.saga.clone(), version: 1, hash: [7; 16] },
         run_id: Uuid::nil(),
         users: None,
+        result: None,
         version: number,
         status: Status::Running,
         paused: false,

@@ -51,6 +51,7 @@ pub(crate) fn instance(version: u64, status: Status) -> Instance {
         reference: None,
         run_id: uuid::Uuid::nil(),
         users: None,
+        result: None,
         last_input: EventId::new(format!("event-{version}")).unwrap(),
         last_error: None,
         node: "node-1".into(),

@@ -6,17 +6,19 @@ use std::borrow::Cow;
 use axum::{Extension, Json};
 use orlog_actors::{ControlError, ControlResult};
 use orlog_engine::Rejection;
-use orlog_model::{ControlAction, ControlRequest, EventId, EventType, InstanceKey};
+use orlog_model::{ControlAction, ControlRequest, EventId, EventType, InstanceKey, StartSignal};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::start::{StartBody, with_signal};
 use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
 use crate::api::extract::{InstanceParams, InstancePath};
 use crate::api::problem::{Code, Problem};
 use crate::auth::Caller;
+use crate::events::api::takes_work;
 
 /// Options of a control request. All fields, and the body itself, are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -53,6 +55,8 @@ pub(crate) struct SignalBody {
     reason: Option<String>,
     /// Reject the request unless the instance has this version.
     expected_version: Option<u64>,
+    /// Starts the instance if it does not exist, then delivers the signal to it, in one durable request.
+    start: Option<StartBody>,
 }
 
 /// User and options of a control request.
@@ -95,6 +99,8 @@ impl From<ControlError> for Problem {
             ControlError::Rejected(Rejection::TaskNotFound { .. }) => Code::TaskNotFound,
             ControlError::Rejected(Rejection::TaskConflict { .. }) => Code::TaskConflict,
             ControlError::Rejected(Rejection::MigrationBlocked { .. }) => Code::MigrationBlocked,
+            ControlError::Rejected(Rejection::Exists { .. }) => Code::InstanceExists,
+            ControlError::Rejected(Rejection::StartRejected { .. }) => Code::StartRejected,
             ControlError::DeadLettered(_) => Code::DeadLettered,
             ControlError::Unavailable => Code::Unavailable,
         };
@@ -103,6 +109,8 @@ impl From<ControlError> for Problem {
 }
 
 /// Send an event to one instance only
+///
+/// With `start`, the instance is started first if it does not exist. One commit stores the start and the signal.
 #[utoipa::path(
     post,
     path = "/v1/sagas/{saga}/{correlation}/signal",
@@ -118,8 +126,14 @@ pub(crate) async fn signal(
     CheckedBody(body): CheckedBody,
 ) -> Result<Json<ControlResponse>, Problem> {
     let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
-    let action = ControlAction::Signal { kind: signal.kind.clone(), data: signal.data.clone() };
-    let SignalBody { id, user, reason, expected_version, .. } = signal;
+    let SignalBody { id, kind, data, user, reason, expected_version, start } = signal;
+    let action = match start {
+        Some(start) => {
+            takes_work(&api)?;
+            ControlAction::Start(Box::new(with_signal(&api, &key, start, StartSignal { kind, data })?))
+        }
+        None => ControlAction::Signal { kind, data },
+    };
     send_control(&api, &caller, &key, ControlCaller { id, user, reason, expected_version }, action).await
 }
 

@@ -42,6 +42,41 @@ async fn duplicate_event_is_accepted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn events_without_effect_are_reported_and_counted() {
+    let node = Node::start().await;
+    let unknown = node.post("/v1/events?existing=true", &event("e-1", "Unheard", &json!({}))).await.ok();
+    assert_eq!(
+        (&unknown["accepted"][0]["matched"], &unknown["accepted"][0]["existing"]),
+        (&json!(0), &Value::Null)
+    );
+    let placed_as = |id: &str| {
+        let mut order = placed("o-1", 5);
+        order["id"] = json!(id);
+        order
+    };
+    let first = node.post("/v1/events?existing=true", &placed_as("p-1")).await.ok();
+    assert_eq!(
+        (&first["accepted"][0]["matched"], &first["accepted"][0]["existing"]),
+        (&json!(1), &json!(false))
+    );
+    node.until("", "/v1/sagas/order/o-1", |_| true).await;
+    let shipped = event("s-1", "Shipped", &json!({ "orderId": "o-1" }));
+    let both = json!([placed_as("p-2"), shipped]);
+    let second = node.post("/v1/events?existing=true", &both).await.ok();
+    assert_eq!(second["accepted"][0]["existing"], true);
+    assert_eq!(second["accepted"][1]["existing"], Value::Null, "it starts nothing");
+    assert_eq!(node.post("/v1/events", &placed_as("p-3")).await.ok()["accepted"][0]["existing"], Value::Null);
+    node.until_commit("the counts", async || {
+        let metrics = node.get("/metrics").await.text;
+        let is_counted = |line: &str| metrics.contains(&format!("\n{line}\n"));
+        let counted =
+            is_counted("orlog_events_unmatched_total 1") && is_counted("orlog_start_events_ignored_total 2");
+        if counted { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_event_format_is_accepted() {
     let node = Node::start().await;
     let structured = placed("structured", 5).to_string();

@@ -274,6 +274,7 @@ fn sample(over: bool, at: orlog_model::Timestamp) -> (orlog_model::Instance, orl
         reference: None,
         run_id: uuid::Uuid::nil(),
         users: None,
+        result: None,
         last_input: EventId::new("e").unwrap(),
         last_error: None,
         node: "node-1".into(),

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 66] = [
+const ROUTES: [&str; 68] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
@@ -61,6 +61,8 @@ const ROUTES: [&str; 66] = [
     "POST /v1/definitions/{saga}/migrate",
     "POST /v1/events",
     "POST /v1/replays",
+    "GET /v1/sagas/{saga}/{correlation}/result",
+    "POST /v1/sagas/{saga}",
     "POST /v1/sagas/{saga}/{correlation}/cancel",
     "POST /v1/sagas/{saga}/{correlation}/force-complete",
     "POST /v1/sagas/{saga}/{correlation}/drop",
@@ -152,9 +154,7 @@ async fn every_operation_documents_errors_and_tenant_header() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_path_returns_a_problem() {
     let node = Node::start().await;
-    for path in
-        ["/nothing", "/v1", "/v1/sagas/order", "/v1/sagas/order/", "/v1/sagas/a/b/c/d", "/errors/OR9999"]
-    {
+    for path in ["/nothing", "/v1", "/v1/sagas/order/", "/v1/sagas/a/b/c/d", "/errors/OR9999"] {
         let response = node.get(path).await;
         assert_eq!(response.status, StatusCode::NOT_FOUND, "{path}");
         response.problem("OR0009");

@@ -132,6 +132,32 @@ fn exit_codes_distinguish_not_found_from_rejected() {
 }
 
 #[test]
+fn start_and_result_exit_with_the_result_of_the_instance() {
+    let fixture = fixture();
+    let node = Node::start(&fixture.data, &fixture.definitions);
+    let code = |args: &[&str]| run(&[args, &["--url", &node.url]].concat()).status.code();
+    let started = node.query(&["saga", "start", "order", "--data", r#"{"orderId":"o-1"}"#]);
+    assert_eq!((&started["correlation"], &started["existing"]), (&"o-1".into(), &false.into()));
+    let file = fixture.data.with_file_name("order.json");
+    std::fs::write(&file, r#"{"orderId":"o-2"}"#).unwrap();
+    let data = format!("@{}", file.display());
+    let waited = ["saga", "start", "order", "--data", &data, "--wait", "1ms"];
+    assert_eq!(code(&waited), Some(5), "it has not ended");
+    assert_eq!(code(&["saga", "start", "order", "--data", &data, "--on-existing", "fail"]), Some(4));
+    assert_eq!(code(&["saga", "start", "order", "--data", "{"]), Some(2));
+    assert_eq!(code(&["saga", "result", "order", "none"]), Some(3));
+    await_timers(&node, 2);
+    node.query(&["saga", "signal", "order", "o-1", "--type", "PaymentReceived"]);
+    let result = node.query(&["saga", "result", "order", "o-1", "--wait"]);
+    assert_eq!(
+        (&result["status"], &result["result"]["event"]),
+        (&"completed".into(), &"OrderCompleted".into())
+    );
+    node.query(&["saga", "cancel", "order", "o-2"]);
+    assert_eq!(code(&["saga", "result", "order", "o-2", "--wait", "90s"]), Some(1));
+}
+
+#[test]
 fn invalid_event_is_rejected_with_its_line_number() {
     let fixture = fixture();
     let node = Node::start(&fixture.data, &fixture.definitions);

@@ -163,6 +163,20 @@ async fn services_state_their_users_and_child_sagas_inherit_the_starter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn start_request_records_its_caller_and_waits_only_for_readers() {
+    let team = Team::start().await;
+    let (path, data) = ("/v1/sagas/payment", json!({ "paymentId": "p-1" }));
+    let waiting = format!("{path}?wait=1ms");
+    let denied = team.send("ada", json!("publisher"), &waiting, &data).await;
+    assert!(denied.rejected(403, "OR0042").contains("requires the right to read"), "{denied:?}");
+    team.send("ada", json!("viewer"), path, &data).await.rejected(403, "OR0042");
+    team.send("ada", json!("publisher"), path, &data).await.ok();
+    let check = team.task("p-1", "check").await;
+    team.check_excluded(&check, "ada", "starter").await;
+    team.send("eve", json!("operator"), &waiting, &data).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unknown_starter_excludes_all_users_without_authentication() {
     let node = Node::start(with_payment).await;
     let post = async |path: String, body: Value| node.send("POST", &path, &[], Some(&body)).await;

@@ -7,7 +7,8 @@ use orlog_engine::{
     decide_migration, decide_without_definition,
 };
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey, Timestamp,
+    Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey, OnExisting,
+    Timestamp,
 };
 use orlog_program::Program;
 
@@ -70,7 +71,7 @@ impl Subject<'_> {
             let message = format!("the actor crashed {} times on this input", attempts - 1);
             return self.dead_letter(input, DeadLetterReason::RetriesExhausted, message, attempts - 1);
         }
-        if let Some(program) = self.program() {
+        if let Some(program) = self.program(input) {
             let subject = self.context(program.as_ref());
             return match self.target(input) {
                 Some((to, control)) => decide_migration(&subject, to.as_ref(), input, control),
@@ -98,10 +99,11 @@ impl Subject<'_> {
         Some((self.programs.by_hash(to)?, control))
     }
 
-    fn program(&self) -> Option<Arc<dyn Program>> {
+    /// Returns the program to which the instance is pinned; the active one for an input that starts a run.
+    fn program(&self, input: &Input) -> Option<Arc<dyn Program>> {
         match self.instance {
-            Some(instance) => self.programs.by_hash(&instance.definition.hash),
-            None => self.programs.active(&self.key.saga),
+            Some(instance) if !restarts(instance, input) => self.programs.by_hash(&instance.definition.hash),
+            Some(_) | None => self.programs.active(&self.key.saga),
         }
     }
 
@@ -126,4 +128,12 @@ impl Subject<'_> {
         let cause = DeadLetterCause { reason, message, attempts };
         dead_letter_input(self.key, input, cause, self.now, self.node)
     }
+}
+
+/// Returns whether the input can start a new run of an ended instance.
+fn restarts(instance: &Instance, input: &Input) -> bool {
+    let Input::Control(ControlRequest { action: ControlAction::Start(start), .. }) = input else {
+        return false;
+    };
+    start.on_existing == OnExisting::Restart && instance.is_finished()
 }

@@ -187,6 +187,15 @@ impl State {
         self.submit(commit, decided, envelope.extra_change, done);
     }
 
+    /// Counts an ignored event that starts the instances of its saga: the instance exists.
+    pub(super) fn count_ignored_start(&self, input: &Input) {
+        let Input::Event(event) = input else { return };
+        let program = self.own.programs.active(&self.mailbox.key.saga).filter(|_| self.instance.is_some());
+        if program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some()) {
+            self.own.metrics.existing_starts.inc();
+        }
+    }
+
     pub(super) fn finish_without_commit(
         &mut self,
         reason: Cow<'static, str>,

@@ -7,5 +7,6 @@ mod controls;
 mod early_input;
 mod excluded_users;
 mod migration;
+mod start;
 mod support;
 mod tasks;

@@ -71,13 +71,20 @@ pub(super) fn correlate(
         None => None,
     };
     let data = newest.as_ref().unwrap_or(&event.data);
-    let rule = match rules {
-        CorrelationRules::Envelope => None,
-        CorrelationRules::Single(rule) => Some(rule),
-        CorrelationRules::ByType(rules) => rules.get(&event.kind),
-    };
+    let rule = rules.of(&event.kind);
     let value = rule.and_then(|rule| rule.value(data));
     correlation::of(event, rule.map(CorrelationRule::text), value.as_ref())
+}
+
+impl CorrelationRules {
+    /// Returns the rule of an event type; `None`: the envelope.
+    pub(super) fn of(&self, kind: &EventType) -> Option<&CorrelationRule> {
+        match self {
+            CorrelationRules::Envelope => None,
+            CorrelationRules::Single(rule) => Some(rule),
+            CorrelationRules::ByType(rules) => rules.get(kind),
+        }
+    }
 }
 
 impl CorrelationRule {

@@ -1,6 +1,6 @@
 //! Implementation of the program interface for compiled definitions.
 
-use orlog_model::{CorrelationId, DefinitionRef, Event};
+use orlog_model::{CorrelationId, DefinitionRef, Event, EventType};
 use serde_json::Value;
 
 use super::{CompiledDefinition, correlate};
@@ -19,6 +19,10 @@ impl Program for CompiledDefinition {
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
         correlate::correlate(&self.saga, &self.correlation_rules, event)
+    }
+
+    fn correlates_by_envelope(&self, kind: &EventType) -> bool {
+        self.correlation_rules.of(kind).is_none()
     }
 
     fn as_compiled(&self) -> Option<&CompiledDefinition> {

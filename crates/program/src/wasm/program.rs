@@ -1,6 +1,6 @@
 //! Program of a WebAssembly module.
 
-use orlog_model::{CorrelationId, DefinitionRef, Event};
+use orlog_model::{CorrelationId, DefinitionRef, Event, EventType};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -62,6 +62,12 @@ fn check_bytes(bytes: &[u8]) -> Result<(), RawDiagnostic> {
     Ok(())
 }
 
+impl WasmProgram {
+    fn correlation_path(&self, kind: &EventType) -> Option<&str> {
+        self.declared.events.get(kind).and_then(|declaration| declaration.correlate.as_deref())
+    }
+}
+
 impl Program for WasmProgram {
     fn definition_ref(&self) -> &DefinitionRef {
         &self.reference
@@ -71,9 +77,12 @@ impl Program for WasmProgram {
         &self.manifest
     }
 
+    fn correlates_by_envelope(&self, kind: &EventType) -> bool {
+        self.correlation_path(kind).is_none()
+    }
+
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        let path =
-            self.declared.events.get(&event.kind).and_then(|declaration| declaration.correlate.as_deref());
+        let path = self.correlation_path(&event.kind);
         correlation::of(event, path, path.and_then(|path| correlation::field(&event.data, path)))
     }
 

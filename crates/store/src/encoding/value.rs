@@ -177,6 +177,14 @@ mod tests {
         let recorded = orlog_model::Instance { users, ..instance };
         encode(&mut bytes, &recorded);
         assert_eq!(decode::<orlog_model::Instance>(Table::Instance, &bytes).unwrap(), recorded);
+        let result = orlog_model::SagaResult {
+            event: orlog_model::EventType::new("OrderCompleted").unwrap(),
+            data: json!({ "total": 7, "items": [null, "a"] }),
+        };
+        let ended = orlog_model::Instance { result: Some(Box::new(result)), ..recorded };
+        bytes.clear();
+        encode(&mut bytes, &ended);
+        assert_eq!(decode::<orlog_model::Instance>(Table::Instance, &bytes).unwrap(), ended);
     }
 
     #[test]

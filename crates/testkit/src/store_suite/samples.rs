@@ -52,6 +52,7 @@ pub(super) fn instance(version: u64, status: Status) -> Instance {
         definition: DefinitionRef { saga: saga("order"), version: 1, hash: [7; 16] },
         run_id: Uuid::from_u128(1),
         users: None,
+        result: None,
         version,
         status,
         paused: false,
