@@ -15,7 +15,7 @@ use orlog_bus::{
     Subscription, SubscriptionStart,
 };
 use orlog_model::{Clock, SteadyTime, Timestamp};
-use orlog_store::{CommitLog, CommitLogError, LogEntry, LogPosition, Snapshot};
+use orlog_store::{CommitLog, CommitLogError, LogEntry, Snapshot};
 use orlog_testkit::memory_log::{AppendFault, MemoryLog};
 use tokio::time::Instant;
 use uuid::Uuid;
