@@ -156,6 +156,8 @@ impl Deployments {
             },
         };
         let definitions = self.definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+        let deployment = self.definitions.deployment();
+        initial::check_references(&definitions, deployment.as_deref())?;
         Ok(TargetDefinitions::Validated(ValidatedDefinitions { definitions, digest: dir }))
     }
 

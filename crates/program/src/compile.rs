@@ -17,7 +17,9 @@ use crate::contract::Manifest;
 use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::machine::CompiledSaga;
+use crate::yaml::locate_diagnostics;
 use correlate::CorrelationRules;
+use expressions::LiteralText;
 
 /// A compiled definition.
 #[derive(Debug)]
@@ -55,6 +57,11 @@ pub(crate) fn with_source(
     Ok(CompiledDefinition { definition, source, reference, manifest, correlation_rules, saga })
 }
 
+/// Returns the texts of all templates that are not expressions.
+pub(crate) fn literal_texts(definition: &Definition) -> Vec<LiteralText> {
+    assemble::literal_texts(definition)
+}
+
 impl CompiledDefinition {
     /// Returns the intermediate form.
     #[must_use]
@@ -66,6 +73,14 @@ impl CompiledDefinition {
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Returns a diagnostic of the value at a path such as `steps[1].do`, with its position in the text.
+    #[must_use]
+    pub fn diagnostic(&self, file: &str, path: &str, message: String, suggestion: String) -> Diagnostic {
+        let finding = RawDiagnostic::new(path, message).with_suggestion(suggestion);
+        let mut located = locate_diagnostics(vec![finding], &self.source, file);
+        located.pop().expect("each finding has a diagnostic")
     }
 
     /// Returns the direct predecessors of a step as indices of the definition's steps: those in its
