@@ -39,7 +39,7 @@ pub use definition::{
     FactSpec, HandlerSpec, Join, MigrationSpec, ResultMatcher as AnswerForm, Step, StepDependencies,
     UnsupportedVersionPolicy,
 };
-pub use diagnostic::Diagnostic;
+pub use diagnostic::{Diagnostic, did_you_mean};
 pub use expression::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError, evaluate};
 pub use limits::{
     DEFAULT_FOREACH_CONCURRENCY, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION_COST, MAX_EXPRESSION_BYTES,
