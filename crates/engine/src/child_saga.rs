@@ -84,7 +84,7 @@ fn note_other_address(context: &DecisionContext<'_>, event: &Event, transition: 
         && own != context.key.correlation
     {
         let note = &mut transition.note;
-        note.push_str(&format!("; its events with the correlation id {own:?} do not reach it"));
+        note.push_str(&format!("; its events with the correlation id {own} do not reach it"));
     }
 }
 
