@@ -60,7 +60,9 @@ fn start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, Value) {
 
 /// Returns a value for each field that a step reads from its result.
 pub(super) fn fields_of_step(definition: &Definition, step: &Step) -> Map<String, Value> {
-    let usual = usual_fields(definition);
+    // Without the other steps, the values fulfil the conditions of this one.
+    let alone = Definition { steps: vec![step.clone()], ..definition.clone() };
+    let usual = usual_fields(&alone);
     let mut data = json!({});
     for template in step.save.values() {
         put_fields(&mut data, &template.to_string(), &usual);

@@ -204,4 +204,24 @@ completed: { fact: Done, data: { a: =vars.score, b: =vars.shelf } }
         assert_eq!(names("compensate:small[0]"), Some((event("Released"), None, "shelf sku".to_owned())));
         assert_eq!(names("other"), None);
     }
+
+    #[test]
+    fn response_fulfils_the_condition_of_its_step() {
+        let saga = compile_yaml(
+            "
+saga: trip
+version: 1
+start: TripRequested
+steps:
+  - { id: north, do: { command: north.Book }, ok: { event: Booked, when: =event.airline == 'north' } }
+  - { id: south, do: { command: south.Book }, ok: { event: Booked, when: =event.airline == 'south' } }
+",
+            "test",
+        );
+        let saga = saga.expect("the saga is valid");
+        for step in ["north", "south"] {
+            let response = response_of(saga.definition(), step).expect("the step exists");
+            assert_eq!(response.data["airline"], step);
+        }
+    }
 }
