@@ -153,7 +153,7 @@ fn deploy_activates_a_new_upstream_that_its_definitions_require() {
     let deploy = || command_output(&["deploy", new.to_str().unwrap(), "--url", &node.url, "--user", "alice"]);
     let rejected = deploy();
     assert!(
-        rejected.contains("order.saga.yaml:6:23: steps[0].do: step `reserve`: no upstream executes"),
+        rejected.contains("order.saga.yaml:6:24: steps[0].do: step `reserve`: no upstream executes"),
         "{rejected}"
     );
     fs::write(upstreams.join("mail.toml"), upstream("mail.send")).unwrap();
