@@ -17,7 +17,6 @@ use crate::contract::Manifest;
 use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::machine::CompiledSaga;
-use crate::yaml::locate_diagnostics;
 use correlate::CorrelationRules;
 use expressions::LiteralText;
 
@@ -73,14 +72,6 @@ impl CompiledDefinition {
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
-    }
-
-    /// Returns a diagnostic of the value at a path such as `steps[1].do`, with its position in the text.
-    #[must_use]
-    pub fn diagnostic(&self, file: &str, path: &str, message: String, suggestion: String) -> Diagnostic {
-        let finding = RawDiagnostic::new(path, message).with_suggestion(suggestion);
-        let mut located = locate_diagnostics(vec![finding], &self.source, file);
-        located.pop().expect("each finding has a diagnostic")
     }
 
     /// Returns the direct predecessors of a step as indices of the definition's steps: those in its

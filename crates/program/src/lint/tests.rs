@@ -256,19 +256,19 @@ fn ol14_text_names_a_variable() {
     );
     warns(
         &step("effect: e.x, data: { n: [vars.orderId] }"),
-        "OL14 6:48 \"vars.orderId\" is a literal text, not the value of `vars.orderId`",
+        "OL14 6:49 \"vars.orderId\" is a literal text, not the value of `vars.orderId`",
     );
     warns(
         &step("effect: e.x, data: { text: 'order ${orderId} is late' }"),
-        "OL14 6:50 the text contains `${orderId}`, which is not replaced by a value",
+        "OL14 6:51 the text contains `${orderId}`, which is not replaced by a value",
     );
     warns(
         &step("effect: e.x, data: { text: \"order vars.orderId.\" }"),
-        "OL14 6:50 the text contains `vars.orderId`, which is not replaced by a value",
+        "OL14 6:51 the text contains `vars.orderId`, which is not replaced by a value",
     );
     warns(
         &step("effect: e.x, data: key.correlation"),
-        "OL14 6:42 \"key.correlation\" is a literal text, not the value of `key.correlation`",
+        "OL14 6:43 \"key.correlation\" is a literal text, not the value of `key.correlation`",
     );
     for text in [
         "order",
