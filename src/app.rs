@@ -36,6 +36,7 @@ use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::dead_letters;
 use crate::definitions::change::{DefinitionLocks, DeployError};
+use crate::definitions::deploy::DeployPolicy;
 use crate::definitions::{DefinitionSet, DeploymentPlan, initial};
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
@@ -244,9 +245,9 @@ impl App {
     ///
     /// # Errors
     /// See [`DeployError`].
-    pub async fn reload(&self, by: String) -> Result<DeploymentPlan, DeployError> {
+    pub async fn reload(&self, by: String, policy: DeployPolicy) -> Result<DeploymentPlan, DeployError> {
         self.services.keys.reload().await;
-        self.services.deployments.reload(by).await
+        self.services.deployments.reload(by, policy).await
     }
 
     /// Checks the components of the running node. Blocks.

@@ -90,6 +90,8 @@ enum Command {
     LogLevel(node::cli::LogLevel),
     /// Deploy the definitions of a directory and replace all active definitions
     Deploy(definitions::cli::deploy::Args),
+    /// Reload the definitions and upstreams of a node from its directories
+    Reload(definitions::cli::reload::Args),
     /// Migrate running instances to another version of their definition
     Migrate(definitions::cli::migrate::Args),
     /// Replay recorded events into the instances of a saga
@@ -173,6 +175,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Drain(args) => node::cli::drain(args, console).await,
         Command::LogLevel(args) => node::cli::log_level(args, console).await,
         Command::Deploy(args) => definitions::cli::deploy::run(args, console).await,
+        Command::Reload(args) => definitions::cli::reload::run(args, console).await,
         Command::Migrate(args) => definitions::cli::migrate::run(args, console).await,
         Command::Replay(args) => replay::cli::run(args, console).await,
         Command::Streams(command) => streams::run(command, console).await,

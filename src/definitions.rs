@@ -18,6 +18,7 @@ pub mod gc;
 pub(crate) mod initial;
 pub mod migrate;
 mod plan;
+pub(crate) mod references;
 mod retired;
 mod warnings;
 
@@ -140,7 +141,7 @@ impl DefinitionSet {
         problems.extend(
             definitions.iter().flat_map(|definition| availability::missing_providers(definition, catalog)),
         );
-        problems.extend(definitions.windows(2).filter_map(|pair| twice(&pair[0], &pair[1])));
+        problems.extend(duplicates(&definitions));
         if problems.is_empty() { Ok(definitions) } else { Err(problems) }
     }
 
@@ -222,6 +223,11 @@ impl fmt::Debug for DefinitionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DefinitionSet").field("dir", &self.dir).finish_non_exhaustive()
     }
+}
+
+/// Returns a diagnostic for each saga with several definitions. The definitions are sorted by saga.
+fn duplicates(definitions: &[LoadedDefinition]) -> Vec<Diagnostic> {
+    definitions.windows(2).filter_map(|pair| twice(&pair[0], &pair[1])).collect()
 }
 
 fn twice(first: &LoadedDefinition, second: &LoadedDefinition) -> Option<Diagnostic> {

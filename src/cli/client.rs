@@ -189,6 +189,15 @@ impl ApiClient {
         self.call(Method::POST, path, &[], Some(body), REQUEST_TIMEOUT).await
     }
 
+    /// Sends a request without a body. The caller handles error responses.
+    pub(crate) async fn send_query(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> Result<Value, ClientError> {
+        self.call(Method::POST, path, query, None, REQUEST_TIMEOUT).await
+    }
+
     /// Downloads a file. The timeout applies to gaps between chunks, not to the whole download.
     pub(crate) async fn download(&self, path: &str, to: &Path) -> Result<(), CommandError> {
         let no_response = |error: reqwest::Error| self.failure(ClientError::NoResponse(innermost(&error)));

@@ -27,6 +27,11 @@ pub(crate) struct ConfigFlags {
 }
 
 impl ConfigFlags {
+    /// Returns the configuration file, if one is set.
+    pub(crate) fn config_file(&self) -> Option<PathBuf> {
+        self.config.clone()
+    }
+
     /// Loads the configuration. Precedence: defaults < file < environment < flags.
     pub(crate) fn load(&self) -> Result<Config, CommandError> {
         Ok(self.layers()?.load()?)

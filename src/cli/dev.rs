@@ -3,6 +3,8 @@
 mod sample;
 mod session;
 mod stand_in;
+mod stand_in_rules;
+mod watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use super::exit::CommandError;
 use super::serve::serve;
 use session::Session;
 use stand_in::StandIn;
+use stand_in_rules::StandInRule;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -28,11 +31,15 @@ pub(crate) struct Args {
     /// Disable the stand-in: reject definitions whose effects or commands have no configured upstream
     #[arg(long)]
     strict: bool,
+    /// How the stand-in responds to a step, an effect or a command: a failure rate with an optional code, and a delay,
+    /// for example charge=fail:20%:declined,2s. Repeatable
+    #[arg(long = "stand-in", value_name = "NAME=BEHAVIOR", conflicts_with = "strict")]
+    stand_in: Vec<StandInRule>,
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let config = args.flags.load()?;
-    let stand_in = Arc::new(StandIn::default());
+    let stand_in = Arc::new(StandIn::new(args.stand_in));
     let upstreams = if args.strict { Vec::new() } else { stand_in.upstreams(&config) };
     let session = Session::start(&config)?;
     let overrides = AppOverrides {
@@ -42,7 +49,9 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         ..AppOverrides::default()
     };
     serve(config, overrides, |app, address| {
+        stand_in.check_rules(app).map_err(CommandError::usage)?;
         stand_in.attach(app);
+        watch::start(app, args.flags.config_file());
         if let Some(session) = &session {
             session.write()?;
         }

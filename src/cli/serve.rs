@@ -12,6 +12,7 @@ use crate::audit::{AuditOutcome, AuditRecord, NotWritten};
 use crate::config::Config;
 use crate::definitions::DefinitionErrors;
 use crate::definitions::change::DeployError;
+use crate::definitions::deploy::DeployPolicy;
 use crate::doctor::tables;
 use crate::{api, descriptors, telemetry};
 
@@ -102,7 +103,7 @@ async fn reload(app: &Arc<App>) {
         tracing::error!("reload rejected: audit.required, and the audit trail cannot be written");
         return;
     };
-    let reloaded = app.reload(RELOAD_USER.to_owned()).await;
+    let reloaded = app.reload(RELOAD_USER.to_owned(), DeployPolicy::default()).await;
     guard.end(app, reloaded.is_ok());
     let Err(error) = reloaded else { return };
     let DeployError::Rejected(DefinitionErrors(problems)) = &error else {

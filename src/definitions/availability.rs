@@ -18,7 +18,7 @@ pub(super) fn missing_providers(definition: &LoadedDefinition, catalog: &Catalog
             if let Some((message, suggestion)) = trouble(action, catalog) {
                 let path = format!("steps[{index}].{field}");
                 let message = format!("step `{}`: {message}", step.id);
-                problems.push(problem(definition, path, message, suggestion));
+                problems.push(compiled.diagnostic(&file_of(definition), &path, message, suggestion));
             }
         }
     }
@@ -29,17 +29,17 @@ fn missing_effects(definition: &LoadedDefinition, catalog: &Catalog) -> Vec<Diag
     let effects = &definition.program.manifest().effects;
     let found = effects.iter().filter_map(|effect| {
         let (message, suggestion) = missing_executor(effect.as_str(), catalog)?;
-        Some(problem(definition, String::new(), message, suggestion))
+        let (file, suggestion) = (file_of(definition), Some(suggestion));
+        Some(Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion })
     });
     found.collect()
 }
 
-fn problem(definition: &LoadedDefinition, path: String, message: String, suggestion: String) -> Diagnostic {
-    let file = match &definition.file {
+fn file_of(definition: &LoadedDefinition) -> String {
+    match &definition.file {
         Some(file) => file.display().to_string(),
         None => format!("saga {}", definition.program.definition_ref().saga),
-    };
-    Diagnostic { file, line: 0, column: 0, path, message, suggestion: Some(suggestion) }
+    }
 }
 
 fn trouble(action: &Action, catalog: &Catalog) -> Option<(String, String)> {

@@ -5,5 +5,6 @@ pub(crate) mod deploy;
 pub(crate) mod explore;
 pub(crate) mod graph;
 pub(crate) mod migrate;
+pub(crate) mod reload;
 pub(crate) mod simulate;
 pub(crate) mod test;

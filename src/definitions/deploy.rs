@@ -14,6 +14,8 @@ use orlog_store::Reader;
 
 use super::change::{self, DefinitionLocks, DeployError};
 use super::gc::Collector;
+use super::plan;
+pub use super::plan::DeployPolicy;
 use crate::definitions::initial;
 use crate::definitions::{
     self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile, UsageContext,
@@ -30,6 +32,8 @@ pub struct DeployRequest {
     pub user: String,
     /// Whether to report the changes only.
     pub dry_run: bool,
+    /// Changes that are accepted.
+    pub policy: DeployPolicy,
 }
 
 enum DeployOrigin {
@@ -75,8 +79,8 @@ impl Deployments {
     /// # Errors
     /// See [`DeployError`].
     pub async fn deploy(self: &Arc<Self>, order: DeployRequest) -> Result<DeploymentPlan, DeployError> {
-        let DeployRequest { files, user: by, dry_run } = order;
-        self.deploy_whole(DeployOrigin::Files(files), by, dry_run).await
+        let DeployRequest { files, user: by, dry_run, policy } = order;
+        self.deploy_whole(DeployOrigin::Files(files), by, policy, dry_run).await
     }
 
     /// Deploys the definitions directory and activates the upstreams of their files, atomically. Without a
@@ -84,20 +88,25 @@ impl Deployments {
     ///
     /// # Errors
     /// See [`DeployError`].
-    pub async fn reload(self: &Arc<Self>, by: String) -> Result<DeploymentPlan, DeployError> {
-        self.deploy_whole(DeployOrigin::Dirs, by, false).await
+    pub async fn reload(
+        self: &Arc<Self>,
+        by: String,
+        policy: DeployPolicy,
+    ) -> Result<DeploymentPlan, DeployError> {
+        self.deploy_whole(DeployOrigin::Dirs, by, policy, false).await
     }
 
     async fn deploy_whole(
         self: &Arc<Self>,
         origin: DeployOrigin,
         by: String,
+        policy: DeployPolicy,
         dry_run: bool,
     ) -> Result<DeploymentPlan, DeployError> {
         let deployments = Arc::clone(self);
         let whole = tokio::spawn(async move {
             let _alone = deployments.locks.deploying.lock().await;
-            let prepared = Arc::clone(&deployments).prepare(origin, by).await?;
+            let prepared = Arc::clone(&deployments).prepare(origin, by, policy).await?;
             if dry_run { Ok(prepared.plan) } else { deployments.carry_out(prepared).await }
         });
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
@@ -107,18 +116,19 @@ impl Deployments {
         self: Arc<Self>,
         origin: DeployOrigin,
         by: String,
+        policy: DeployPolicy,
     ) -> Result<PreparedDeployment, DeployError> {
         let prepare = move || {
-            let upstreams = match &origin {
-                DeployOrigin::Dirs => Some(self.next_catalog().map_err(DefinitionErrors)?),
-                DeployOrigin::Files(_) => None,
-            };
+            let (next, upstreams) = self.next_with_upstreams(&origin)?;
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
-            let next = self.next(origin, catalog)?;
             let loaded = self.programs.all();
             let pins = change::pins(self.runtime.readers(), None)?;
             let context = UsageContext { catalog, loaded: &loaded, pins: &pins };
             let mut plan = self.definitions.plan(next.definitions(), &context);
+            let problems = plan::version_conflicts(&plan, policy, &pins);
+            if !problems.is_empty() {
+                return Err(DefinitionErrors(problems).into());
+            }
             plan.upstreams = self.catalog.changed_in(catalog);
             let deployment = self.record(&next, &by)?;
             plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
@@ -126,6 +136,22 @@ impl Deployments {
             Ok(PreparedDeployment { plan, definitions, deployment, upstreams })
         };
         tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::ShuttingDown))
+    }
+
+    /// Returns the target definitions, and the catalog of the current upstream files if it is to be activated too: on
+    /// a reload, and if the definitions require an upstream that is not active yet.
+    fn next_with_upstreams(
+        &self,
+        origin: &DeployOrigin,
+    ) -> Result<(TargetDefinitions, Option<Arc<Catalog>>), DeployError> {
+        if matches!(origin, DeployOrigin::Files(_)) {
+            match self.next(origin, &self.catalog) {
+                Err(DeployError::Rejected(_)) if self.upstreams.has_dir() => {}
+                result => return Ok((result?, None)),
+            }
+        }
+        let catalog = self.next_catalog().map_err(DefinitionErrors)?;
+        Ok((self.next(origin, &catalog)?, Some(catalog)))
     }
 
     /// Returns the catalog of the current upstream files without activating it.
@@ -139,9 +165,9 @@ impl Deployments {
     }
 
     /// Returns the target definitions. `catalog` must have an upstream for each of their effects.
-    fn next(&self, origin: DeployOrigin, catalog: &Catalog) -> Result<TargetDefinitions, DeployError> {
+    fn next(&self, origin: &DeployOrigin, catalog: &Catalog) -> Result<TargetDefinitions, DeployError> {
         let (files, dir) = match origin {
-            DeployOrigin::Files(files) => (files, None),
+            DeployOrigin::Files(files) => (files.clone(), None),
             DeployOrigin::Dirs => match self.definitions.dir() {
                 Some(dir) => {
                     let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
@@ -156,6 +182,8 @@ impl Deployments {
             },
         };
         let definitions = self.definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+        let deployment = self.definitions.deployment();
+        initial::check_references(&definitions, deployment.as_deref())?;
         Ok(TargetDefinitions::Validated(ValidatedDefinitions { definitions, digest: dir }))
     }
 

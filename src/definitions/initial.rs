@@ -8,7 +8,7 @@ use orlog_program::Diagnostic;
 use orlog_store::{Reader, Writer};
 
 use crate::definitions::{
-    self, DefinitionErrors, DefinitionSet, LoadedDefinition, SourceFile, ValidatedDefinitions,
+    self, DefinitionErrors, DefinitionSet, LoadedDefinition, SourceFile, ValidatedDefinitions, references,
 };
 
 /// User of the deployment of a changed directory.
@@ -62,6 +62,7 @@ fn choose(
         return from_record(definitions, catalog, store, current);
     }
     let list = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+    check_references(&list, current.as_ref())?;
     let checked = ValidatedDefinitions { definitions: list, digest: Some(digest) };
     let is_stored = |hash: &[u8; 16]| {
         store.is_some_and(|store| store.definition(hash).is_ok_and(|definition| definition.is_some()))
@@ -70,6 +71,18 @@ fn choose(
     let number = deployment.number;
     tracing::info!(dir = %dir.display(), number, "definitions directory changed; deployed");
     Ok(InitialDefinitions { definitions: checked.definitions, deployment: Some(deployment) })
+}
+
+/// Rejects definitions that contradict each other, unless the current deployment activated all of them.
+pub(crate) fn check_references(
+    definitions: &[LoadedDefinition],
+    current: Option<&Deployment>,
+) -> Result<(), DefinitionErrors> {
+    let is_active = |hash: &[u8; 16]| {
+        current.into_iter().flat_map(Deployment::active).any(|active| active.program.hash == *hash)
+    };
+    let found = references::contradictions(definitions, is_active);
+    if found.is_empty() { Ok(()) } else { Err(DefinitionErrors(found)) }
 }
 
 /// Loads the definitions of a store's deployment record from its stored sources.

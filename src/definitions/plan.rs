@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use orlog_model::{DefinitionRef, DeployedDefinition, Deployment, Timestamp};
+use orlog_program::Diagnostic;
+use orlog_store::PinCounts;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -99,6 +101,53 @@ impl DefinitionSummary {
         let hash = hex::encode(program.hash);
         Self { saga: program.saga.to_string(), version: program.version, hash, file: file.to_owned() }
     }
+}
+
+/// Changes of versions that a deployment accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeployPolicy {
+    /// Whether a version may be lower than the active one.
+    pub allow_downgrade: bool,
+    /// Whether other content may replace a version with live instances.
+    pub replace_used_version: bool,
+}
+
+impl Default for DeployPolicy {
+    fn default() -> Self {
+        Self { allow_downgrade: false, replace_used_version: true }
+    }
+}
+
+/// Returns the versions of a plan that a deployment must not activate.
+pub(super) fn version_conflicts(
+    plan: &DeploymentPlan,
+    policy: DeployPolicy,
+    pins: &PinCounts,
+) -> Vec<Diagnostic> {
+    plan.changed.iter().filter_map(|change| version_conflict(change, policy, pins)).collect()
+}
+
+fn version_conflict(change: &DefinitionChange, policy: DeployPolicy, pins: &PinCounts) -> Option<Diagnostic> {
+    let DefinitionChange { to: DefinitionSummary { saga, version, file, .. }, from_version, from_hash } =
+        change;
+    let (message, suggestion) = if version < from_version && !policy.allow_downgrade {
+        let message = format!("{saga} version {version} is lower than the active version {from_version}");
+        (message, format!("set `version: {}`, or activate it with --allow-downgrade", from_version + 1))
+    } else if version == from_version && !policy.replace_used_version {
+        let mut hash = [0; 16];
+        hex::decode_to_slice(from_hash, &mut hash).ok()?;
+        let live = pins.of(&hash).live;
+        if live == 0 {
+            return None;
+        }
+        let message =
+            format!("{saga} version {version} changed, but {live} live instances use its active content");
+        (message, format!("set `version: {}`", from_version + 1))
+    } else {
+        return None;
+    };
+    let (file, suggestion) = (file.clone(), Some(suggestion));
+    Some(Diagnostic { file, line: 0, column: 0, path: "version".to_owned(), message, suggestion })
 }
 
 /// Deploying user, time, and the digest of the definitions directory that the deployment matches.

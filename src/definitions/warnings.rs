@@ -10,6 +10,7 @@ use orlog_store::PinCounts;
 
 use super::files::LoadedDefinition;
 use super::plan::{DefinitionChange, DefinitionSummary, DeploymentPlan};
+use super::references;
 
 /// Context of the warnings for the new definitions.
 #[derive(Clone, Copy)]
@@ -29,10 +30,13 @@ pub(super) fn all(plan: &DeploymentPlan, context: &WarningContext<'_>) -> Vec<St
         let message = "too many instances for an exact count; the numbers are lower bounds";
         warnings.push(message.to_owned());
     }
-    warnings.extend(context.new.iter().flat_map(|definition| childless(definition, context.new)));
+    // The lints cover definitions with steps.
+    let others = context.new.iter().filter(|definition| definition.compiled.is_none());
+    warnings.extend(others.flat_map(|definition| childless(definition, context.new)));
     warnings
         .extend(context.new.iter().filter_map(|definition| unknown_outcomes(definition, context.catalog)));
-    warnings.extend(context.new.iter().flat_map(lints));
+    let lints = references::warnings(context.new).into_iter().flatten();
+    warnings.extend(lints.map(|warning| format!("{} [{}]", warning.diagnostic, warning.code)));
     warnings
 }
 
@@ -45,13 +49,6 @@ fn reused_version(changed: &DefinitionChange) -> Option<String> {
              distinguish them"
         )
     })
-}
-
-/// Returns the lint warnings of `orlog check`.
-fn lints(definition: &LoadedDefinition) -> Vec<String> {
-    let (Some(compiled), Some(file)) = (&definition.compiled, &definition.file) else { return Vec::new() };
-    let found = orlog_program::lint(compiled, &file.display().to_string());
-    found.iter().map(|warning| format!("{} [{}]", warning.diagnostic, warning.code)).collect()
 }
 
 /// Returns the unavailable requirements of live instances whose definitions are not among the new ones.

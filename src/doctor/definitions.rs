@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use orlog_effect::{Catalog, EffectObserver, NoopObserver};
 use orlog_model::Clock;
-use orlog_program::{Diagnostic, lint};
+use orlog_program::Diagnostic;
 
 use super::check::CheckResult;
 use crate::clock::SystemClock;
 use crate::config::{BusKind, Config};
-use crate::definitions::{self, DefinitionSet};
+use crate::definitions::{self, DefinitionSet, references};
 use crate::upstreams::{RemoteDependencies, UpstreamSources};
 
 const UPSTREAMS: &str = "upstreams";
@@ -82,14 +82,12 @@ fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
         Ok(list) => {
             let names = list.iter().map(|one| one.program.definition_ref().saga.to_string());
             let mut findings = vec![CheckResult::ok(DEFINITIONS, names.collect::<Vec<_>>().join(", "))];
-            for one in &list {
-                let file = one.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
-                let warnings =
-                    one.compiled.as_deref().map(|compiled| lint(compiled, &file)).unwrap_or_default();
-                findings.extend(warnings.iter().map(|warning| {
-                    CheckResult::warn(DEFINITIONS, warning.diagnostic.to_string(), "see `orlog check`")
-                }));
-            }
+            let warnings = references::warnings(&list).into_iter().flatten();
+            findings.extend(warnings.map(|warning| {
+                CheckResult::warn(DEFINITIONS, warning.diagnostic.to_string(), "see `orlog check`")
+            }));
+            let problems = references::contradictions(&list, |_| false);
+            findings.extend(problems.iter().map(|problem| failed_check(DEFINITIONS, problem)));
             findings
         }
         Err(problems) => problems.iter().map(|problem| failed_check(DEFINITIONS, problem)).collect(),

@@ -1,6 +1,7 @@
 //! Tests of the command line with the real binary: output and exit codes.
 
 mod deploy;
+mod first_hour;
 mod hostile;
 pub(crate) mod node;
 mod projects;

@@ -65,7 +65,7 @@ async fn deploy_with_one_invalid_file_changes_nothing() {
     assert!(text.contains("did you mean `do`?"), "{text}");
     let missing = node.deploy(&[order(2), missing.file()]).await.unwrap_err().to_string();
     assert!(
-        missing.contains("other.saga.yaml: ") && missing.contains("did you mean `test.charge`?"),
+        missing.contains("other.saga.yaml:8:9: ") && missing.contains("did you mean `test.charge`?"),
         "{missing}"
     );
     let twice = node.deploy(&[order(2), file("again.saga.yaml", &Saga::order(3).text())]).await;

@@ -5,7 +5,8 @@
 
 use orlog_model::{
     ChildResult, Commit, Event, EventType, Failure, Input, InstanceKey, MAX_CHILD_DEPTH, NotifyParent,
-    ParentRef, Timestamp, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand, derive_child_id,
+    ParentRef, Timestamp, Transition, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
+    derive_child_id,
 };
 use orlog_program::{ProgramInput, ProgramOutput};
 use serde_json::Value;
@@ -65,11 +66,25 @@ fn start(
     };
     let event = child_start_event(context.key, command, parent, kind, data);
     match run_program(context, &ProgramInput::Event(&event)) {
-        Ok(ProgramOutput::Applied(transition)) => commit_transition(context, input, *transition),
+        Ok(ProgramOutput::Applied(mut transition)) => {
+            note_other_address(context, &event, &mut transition);
+            commit_transition(context, input, *transition)
+        }
         Ok(ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason)) => {
             reject("start_rejected", reason.into_owned())
         }
         Err(fault) => reject("start_rejected", fault.to_string()),
+    }
+}
+
+/// Adds a note to the history if the correlation rule of the child gives another id than its parent. Events with
+/// that id do not reach the child (ADR 0060).
+fn note_other_address(context: &DecisionContext<'_>, event: &Event, transition: &mut Transition) {
+    if let Ok(own) = context.program.correlate(event)
+        && own != context.key.correlation
+    {
+        let note = &transition.note;
+        transition.note = format!("{note}; its events with the correlation id {own} do not reach it");
     }
 }
 

@@ -18,6 +18,7 @@ use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::machine::CompiledSaga;
 use correlate::CorrelationRules;
+use expressions::LiteralText;
 
 /// A compiled definition.
 #[derive(Debug)]
@@ -53,6 +54,11 @@ pub(crate) fn with_source(
     let result_events: Vec<_> = saga.entries.keys().cloned().collect();
     let manifest = manifest::of(&definition, &result_events);
     Ok(CompiledDefinition { definition, source, reference, manifest, correlation_rules, saga })
+}
+
+/// Returns the texts of all templates that are not expressions.
+pub(crate) fn literal_texts(definition: &Definition) -> Vec<LiteralText> {
+    assemble::literal_texts(definition)
 }
 
 impl CompiledDefinition {

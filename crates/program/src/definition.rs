@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 
 use crate::diagnostic::RawDiagnostic;
 use crate::language::{
-    Choice, Choices, Codec, Condition, Count, Decoder, Id, OneOrList, Period, Template, Templates, Text,
-    ValueSchema, join_path, language_map,
+    Bool, Choice, Choices, Codec, Condition, Count, Decoder, Id, OneOrList, Period, Template, Templates,
+    Text, ValueSchema, join_path, language_map,
 };
 use crate::steps::Action;
 use crate::yaml::tree::{Content, Node};
@@ -57,6 +57,10 @@ language_map! {
         may_or_default "on" on: Vec<HandlerSpec> = OneOrList<HandlerSpec>,
             "Event handlers that are active during forward execution.";
         must_in_compiler "steps" steps: Vec<Step> = Steps, "Steps of the saga, 1 to 1000.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "publish" publish: Option<bool> = Bool,
+            "Whether the named results of effects, jobs and human tasks are published as events. Default: true.";
         may "completed" completed: Option<FactSpec> = AnyFact,
             "Fact to publish when every step has completed.";
         may "failed" failed: Option<FactSpec> = AnyFact,

@@ -39,14 +39,14 @@ pub use definition::{
     FactSpec, HandlerSpec, Join, MigrationSpec, ResultMatcher as AnswerForm, Step, StepDependencies,
     UnsupportedVersionPolicy,
 };
-pub use diagnostic::Diagnostic;
+pub use diagnostic::{Diagnostic, did_you_mean};
 pub use expression::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError, evaluate};
 pub use limits::{
     DEFAULT_FOREACH_CONCURRENCY, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION_COST, MAX_EXPRESSION_BYTES,
     MAX_FUEL, MAX_INDEXES, MAX_JSON_DEPTH, MAX_MEMORY_PAGES, MAX_MODULE_BYTES, MAX_PATTERN_BYTES,
     MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge, check_payload,
 };
-pub use lint::{LintWarning, lint};
+pub use lint::{DefinitionGroup, GroupMember, LintWarning};
 pub use machine::stored_variables;
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
 pub use program::Program;

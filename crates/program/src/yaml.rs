@@ -117,6 +117,16 @@ pub(crate) fn locate_diagnostics(findings: Vec<RawDiagnostic>, source: &str, fil
     }
 }
 
+impl CompiledDefinition {
+    /// Returns a diagnostic of the value at a path such as `steps[1].do`, with its position in the text.
+    #[must_use]
+    pub fn diagnostic(&self, file: &str, path: &str, message: String, suggestion: String) -> Diagnostic {
+        let finding = RawDiagnostic::new(path, message).with_suggestion(suggestion);
+        let mut located = locate_diagnostics(vec![finding], self.source(), file);
+        located.pop().expect("each finding has a diagnostic")
+    }
+}
+
 /// Returns a text that is safe to display: shortened, without terminal control characters.
 fn sanitize(text: String) -> String {
     let is_unsafe = |c: char| {

@@ -9,6 +9,8 @@ mod generate;
 mod reachability;
 mod samples;
 
+pub use samples::{set_field, usual_fields};
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -82,7 +82,7 @@ impl DecisionObserver for SimulationCounters {
         match seen.decision {
             Decision::Commit(commit) => {
                 if let Some(dead_letter) = &commit.dead_letter {
-                    self.dead_lettered(dead_letter.reason.as_str());
+                    self.dead_lettered(dead_letter.reason.as_str(), &dead_letter.message);
                 }
                 if let (Input::Timer(timer), Some(_)) = (seen.input, &commit.instance) {
                     self.timer_fired(timer.name.as_str());
@@ -113,7 +113,7 @@ impl SimulateRun<'_> {
         }
         for result in &results {
             match result {
-                Err(_) => self.counters.dead_lettered("schema_mismatch"),
+                Err((_, message)) => self.counters.dead_lettered("schema_mismatch", message),
                 Ok((_, InputResult::Ignored(reason))) if reason == crate::simulator::DUPLICATE => {
                     self.counters.ignored(reason);
                 }

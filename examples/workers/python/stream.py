@@ -6,6 +6,7 @@ import base64, json, os, socket, struct, sys, threading, time, urllib.parse
 
 URL = urllib.parse.urlsplit(os.environ.get("ORLOG_URL", "http://127.0.0.1:7070"))
 TOKEN_FILE = os.environ.get("ORLOG_TOKEN_FILE", "")
+TOKEN = os.environ.get("ORLOG_TOKEN", "")
 CREDIT = 4  # jobs at the same time
 
 
@@ -18,8 +19,9 @@ class Stream:
         key = base64.b64encode(os.urandom(16)).decode()
         head = f"GET /v1/work/exchange HTTP/1.1\r\nHost: {URL.netloc}\r\nX-Tenant-Id: {os.environ.get('ORLOG_TENANT', '')}\r\n"
         head += f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
-        if TOKEN_FILE:
-            head += f"Authorization: Bearer {open(TOKEN_FILE).read().strip()}\r\n"
+        token = open(TOKEN_FILE).read().strip() if TOKEN_FILE else TOKEN
+        if token:
+            head += f"Authorization: Bearer {token}\r\n"
         self.socket.sendall(f"{head}\r\n".encode())
         status = self.file.readline().decode().strip()
         while self.file.readline().strip():  # headers

@@ -7,13 +7,15 @@ import json, os, signal, socket, sys, threading, urllib.error, urllib.request
 URL = os.environ.get("ORLOG_URL", "http://127.0.0.1:7070")
 TENANT = os.environ.get("ORLOG_TENANT", "")
 TOKEN_FILE = os.environ.get("ORLOG_TOKEN_FILE", "")
+TOKEN = os.environ.get("ORLOG_TOKEN", "")
 stopping = threading.Event()
 
 
 def post(path, body):
     headers = {"content-type": "application/json", **({"x-tenant-id": TENANT} if TENANT else {})}
-    if TOKEN_FILE:
-        headers["authorization"] = "Bearer " + open(TOKEN_FILE).read().strip()
+    token = open(TOKEN_FILE).read().strip() if TOKEN_FILE else TOKEN
+    if token:
+        headers["authorization"] = "Bearer " + token
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=40) as response:
         return json.loads(response.read() or b"null")

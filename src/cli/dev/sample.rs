@@ -1,92 +1,144 @@
-//! Sample event that starts an instance of an active definition.
+//! Sample data: an event that starts an instance, and the fields that a step reads from its result.
 
+use std::collections::BTreeMap;
+
+use orlog_model::EventType;
+use orlog_program::{CorrelationSpec, Definition, Step};
+use orlog_simulator::explore::{set_field, usual_fields};
 use serde_json::{Map, Value, json};
-
-use orlog_program::CorrelationSpec;
 
 use crate::definitions::LoadedDefinition;
 
 const CORRELATION: &str = "demo-1";
 
-/// Returns the event as text for single quotes of a shell; no name in it contains one.
+/// Returns the event as text for single quotes of a shell.
 pub(super) fn event(definitions: &[LoadedDefinition]) -> String {
     let start_event = definitions.iter().find_map(|definition| {
         let starts = definition.program.manifest().subscriptions.iter().find(|trigger| trigger.starts)?;
-        Some((definition, starts.kind.to_string()))
+        Some((definition, &starts.kind))
     });
-    let (kind, data) = match start_event {
-        Some((definition, kind)) => (kind, data(definition)),
-        None => ("Hello".to_owned(), json!({ "greeting": "hello" })),
+    let (kind, version, data) = match start_event {
+        Some((definition, kind)) => {
+            let (version, data) = start_data(definition, kind);
+            (kind.to_string(), version, data)
+        }
+        None => ("Hello".to_owned(), 1, json!({ "greeting": "hello" })),
     };
-    let event = json!({
+    let mut event = json!({
         "specversion": "1.0", "id": "demo-1", "source": "demo", "type": kind, "correlationid": CORRELATION, "data": data,
     });
+    if version > 1 {
+        event["dataversion"] = json!(version);
+    }
     event.to_string().replace('\'', "")
 }
 
-/// Returns every event field that the variables of the definition read, and the correlation field.
-fn data(definition: &LoadedDefinition) -> Value {
-    let mut data = Map::new();
-    let Some(compiled) = &definition.compiled else { return Value::Object(data) };
+/// Returns the newest accepted version of a start event, and its data: every field that the variables, the business
+/// name and the correlation rule of the definition read.
+fn start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, Value) {
+    let mut data = json!({});
+    let Some(compiled) = &definition.compiled else { return (1, data) };
     let form = compiled.definition();
-    let templates = form.vars.values().chain(&form.reference);
-    for path in templates.flat_map(|template| fields(&template.to_string())) {
-        put(&mut data, &path, json!(1));
+    let usual = usual_fields(form);
+    for template in form.vars.values().chain(&form.reference) {
+        put_fields(&mut data, &template.to_string(), &usual);
     }
-    match &form.correlate {
-        CorrelationSpec::Field(path) => put(&mut data, path, json!(CORRELATION)),
-        CorrelationSpec::ByType(paths) => {
-            let starts = form.start.iter().filter_map(|kind| paths.get(kind));
-            starts.for_each(|path| put(&mut data, path, json!(CORRELATION)));
-        }
-        CorrelationSpec::Envelope => {}
+    let rule = match &form.correlate {
+        CorrelationSpec::Field(text) => Some(text),
+        CorrelationSpec::ByType(texts) => texts.get(kind),
+        CorrelationSpec::Envelope => None,
+    };
+    for path in rule.into_iter().flat_map(|text| match text.strip_prefix('=') {
+        Some(expression) => fields(expression),
+        None => vec![text.clone()],
+    }) {
+        set_field(&mut data, &path, json!(CORRELATION));
     }
-    Value::Object(data)
+    let accepted = form.events.get(kind).and_then(|versions| versions.accepts.iter().max());
+    (accepted.copied().unwrap_or(1), data)
 }
 
-/// Returns the paths after `event.` in the text of expressions.
+/// Returns a value for each field that a step reads from its result.
+pub(super) fn fields_of_step(definition: &Definition, step: &Step) -> Map<String, Value> {
+    // Without the other steps, the values fulfil the conditions of this one.
+    let alone = Definition { steps: vec![step.clone()], ..definition.clone() };
+    let usual = usual_fields(&alone);
+    let mut data = json!({});
+    for template in step.save.values() {
+        put_fields(&mut data, &template.to_string(), &usual);
+    }
+    for condition in step.ok.iter().filter_map(|matcher| matcher.when.as_deref()) {
+        put_fields(&mut data, condition, &usual);
+    }
+    match data {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn put_fields(data: &mut Value, text: &str, usual: &BTreeMap<String, Value>) {
+    for path in fields(text) {
+        let value = usual.get(&path).cloned().unwrap_or_else(|| json!("1"));
+        set_field(data, &path, value);
+    }
+}
+
+/// Returns the paths after `event.` in the text of expressions; an optional access (`event.?car`) reads a field too. A
+/// method at the end of a path is no field.
 fn fields(text: &str) -> Vec<String> {
+    let text = text.replace(".?", ".");
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let paths = text.split("event.").skip(1).map(|rest| {
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-        rest[..end].trim_end_matches('.').to_owned()
+        let path = rest[..end].trim_end_matches('.');
+        let is_call = rest[end..].starts_with('(');
+        if is_call { path.rsplit_once('.').map_or("", |(path, _)| path) } else { path }.to_owned()
     });
     paths.filter(|path| !path.is_empty()).collect()
 }
 
-fn put(data: &mut Map<String, Value>, path: &str, value: Value) {
-    match path.split_once('.') {
-        None => {
-            data.insert(path.to_owned(), value);
-        }
-        Some((first, rest)) => {
-            let inner = data.entry(first).or_insert_with(|| json!({}));
-            if !inner.is_object() {
-                *inner = json!({});
-            }
-            if let Value::Object(inner) = inner {
-                put(inner, rest, value);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use orlog_bus::codec::{self, DecodeDefaults};
+    use orlog_model::Timestamp;
+    use orlog_simulator::{DecisionObserver, InputResult, ObservedDecision, Simulator, SimulatorPrograms};
+
     use super::*;
+    use crate::definitions;
+
+    struct Silent;
+
+    impl DecisionObserver for Silent {
+        fn on_decision(&mut self, _: &ObservedDecision<'_>) {}
+    }
 
     #[test]
     fn collects_fields_read_by_expressions() {
-        let text = r#"{"a":"=event.orderId","b":"=event.customer.email + event.total"}"#;
+        let text = r#"{"a":"=event.orderId","b":"=event.customer.?email.orValue(1) + event.total"}"#;
         assert_eq!(fields(text), ["orderId", "customer.email", "total"]);
     }
 
     #[test]
-    fn puts_values_at_paths() {
-        let mut data = Map::new();
-        put(&mut data, "a", json!(1));
-        put(&mut data, "b.c", json!(2));
-        put(&mut data, "b.d", json!(3));
-        assert_eq!(Value::Object(data), json!({"a": 1, "b": {"c": 2, "d": 3}}));
+    fn sample_event_starts_an_instance_of_every_example() {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+        let dirs = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());
+        let files = dirs.filter(|dir| dir.is_dir()).flat_map(|dir| definitions::read_dir(&dir).unwrap());
+        let mut count = 0;
+        for file in files {
+            let definition = definitions::load_file(&file.path).unwrap();
+            let text = event(std::slice::from_ref(&definition));
+            let value = serde_json::from_str(&text).unwrap();
+            let defaults = DecodeDefaults { tenant: None, now: Timestamp::default() };
+            let event = codec::from_json(&value, &defaults).unwrap();
+            let programs = SimulatorPrograms::new(vec![definition.program]);
+            let mut simulator = Simulator::new(std::sync::Arc::new(programs), Timestamp::default());
+            let results = simulator.publish(&event, &mut Silent);
+            let started = matches!(&results[..], [Ok((key, InputResult::Applied(_)))] if key.correlation.as_str() == CORRELATION);
+            assert!(started, "{}: {text}: {results:?}", file.path.display());
+            count += 1;
+        }
+        assert!(count >= 7, "{count} examples");
     }
 }

@@ -1,27 +1,54 @@
-//! Stand-in of `orlog dev`: executes work without a configured upstream, and returns the success event of the step.
+//! Stand-in of `orlog dev`: executes work without a configured upstream, and responds with the events of the step.
 
 use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
 use orlog_actors::ControlError;
 use orlog_effect::{Attempt, Policy, Provider, ProviderError, Reply, Upstream};
-use orlog_model::{ControlAction, ControlRequest, EventId, EventType, Work, WorkItem};
-use orlog_program::Step;
-use serde_json::{Value, json};
+use orlog_model::{ControlAction, ControlRequest, EventId, EventType, Failure, Work, WorkItem};
+use orlog_program::Definition;
+use orlog_simulator::{WorkTag, response_spec};
+use serde_json::{Map, Value, json};
 
+use super::sample;
+use super::stand_in_rules::StandInRule;
 use crate::app::App;
 use crate::config::Config;
 
-/// Provider that succeeds at once.
+/// Provider that succeeds at once, unless a rule specifies a delay or failures.
 ///
 /// An effect succeeds with the first `ok` event of its step. A command is accepted, and its instance receives the first
-/// `ok` event of the step as a signal; the data of the event is the payload of the command.
+/// `ok` event of the step as a signal. The data contains the payload of the work and a value for each field that the
+/// step reads. A failure is the first `fail` event of the step, or a permanent error.
 #[derive(Default)]
 pub(super) struct StandIn {
     app: OnceLock<Weak<App>>,
+    rules: Vec<StandInRule>,
+}
+
+/// Response to the work of a step.
+#[derive(Default)]
+struct StepResponse {
+    ok: Option<EventType>,
+    fail: Option<EventType>,
+    /// Values of the fields that the step reads from its result.
+    data: Map<String, Value>,
 }
 
 impl StandIn {
+    pub(super) fn new(rules: Vec<StandInRule>) -> Self {
+        Self { app: OnceLock::new(), rules }
+    }
+
+    /// Checks the names of the rules against the active definitions.
+    ///
+    /// # Errors
+    /// The message for the user.
+    pub(super) fn check_rules(&self, app: &App) -> Result<(), String> {
+        let active = app.definitions.active();
+        self.rules.iter().try_for_each(|rule| rule.check(&active))
+    }
+
     /// Returns the upstreams for all effects without a configured upstream, and for commands if no gateway is configured.
     pub(super) fn upstreams(self: &Arc<Self>, config: &Config) -> Vec<Upstream> {
         let provider = || Arc::clone(self) as Arc<dyn Provider>;
@@ -47,40 +74,68 @@ impl StandIn {
 impl Provider for StandIn {
     async fn execute(&self, item: &WorkItem, _: Attempt) -> Result<Reply, ProviderError> {
         let app = self.app()?;
-        let event = ok_event(&app, item);
+        let tag = tag_of(&app, item).unwrap_or_default();
+        let response = response(&app, item, &tag);
+        let rule = self.rules.iter().find(|rule| rule.applies_to(&item.work, &tag));
+        if let Some(delay) = rule.map(StandInRule::delay).filter(|delay| !delay.is_zero()) {
+            tokio::time::sleep(delay).await;
+        }
+        let failure = rule.and_then(|rule| rule.failure(item));
+        let event = if failure.is_some() { response.fail } else { response.ok };
         let event_name = event.as_ref().map(EventType::as_str);
-        tracing::info!(instance = %item.instance, work = %item.work.label(), event = event_name, "stand-in executed work");
-        match (&item.work, event) {
-            (Work::Command(command), Some(event)) => {
-                send(&app, item, event, command.payload.clone()).await?;
+        let code = failure.as_ref().map(|failure| failure.code.as_str());
+        tracing::info!(instance = %item.instance, work = %item.work.label(), event = event_name, failure = code, "stand-in executed work");
+        match (&item.work, event, failure) {
+            (Work::Command(command), Some(event), _) => {
+                send(&app, item, event, with_fields(&command.payload, response.data)).await?;
                 Ok(Reply::from(json!({})))
             }
-            (Work::Effect(_), Some(event)) => Ok(Reply::with_event(event, json!({}))),
-            _ => Ok(Reply::from(json!({}))),
+            (_, Some(event), Some(Failure { code, message })) => {
+                Err(ProviderError::permanent_with_event(event, code, message))
+            }
+            (_, None, Some(Failure { code, message })) => Err(ProviderError::permanent(code, message)),
+            (_, Some(event), None) => Ok(Reply::with_event(event, Value::Object(response.data))),
+            (_, None, None) => Ok(Reply::from(Value::Object(response.data))),
         }
     }
 }
 
-/// Returns the first `ok` event of the step or compensation that requested the work.
-fn ok_event(app: &App, item: &WorkItem) -> Option<EventType> {
+/// Returns the tag under which the instance requested the work: `charge`, `charge[2]` or `compensate:charge`.
+fn tag_of(app: &App, item: &WorkItem) -> Option<String> {
     let instance = app.runtime.reader(&item.instance)?.instance(&item.instance).ok().flatten()?;
-    let tag = &instance.pending_work.iter().find(|pending| pending.id == item.id)?.tag;
-    let active = app.definitions.active();
-    let compiled = active.iter().filter_map(|definition| definition.compiled.as_ref());
-    let steps = compiled.map(|compiled| compiled.definition()).find(|found| found.saga == item.instance.saga);
-    first_ok(&steps?.steps, tag.as_str())
+    let pending = instance.pending_work.iter().find(|pending| pending.id == item.id)?;
+    Some(pending.tag.to_string())
 }
 
-/// Returns the first `ok` event of the step (`charge`, `charge[2]`) or compensation (`compensate:charge`) with this tag.
-fn first_ok(steps: &[Step], tag: &str) -> Option<EventType> {
-    let (tag, is_compensation) = match tag.strip_prefix("compensate:") {
-        Some(step) => (step, true),
-        None => (tag, false),
-    };
-    let id = tag.split('[').next()?;
-    let step = steps.iter().find(|step| step.id.as_str() == id)?;
-    let ok = if is_compensation { &step.compensate.as_ref()?.ok } else { &step.ok };
-    ok.first().map(|matcher| matcher.event.clone())
+/// Returns the response of the step or compensation with this tag, by the definition to which the instance is pinned.
+fn response(app: &App, item: &WorkItem, tag: &str) -> StepResponse {
+    let stored = || app.runtime.reader(&item.instance)?.instance(&item.instance).ok().flatten();
+    let program = stored().and_then(|instance| app.programs.by_hash(&instance.definition.hash));
+    let compiled = program.as_ref().and_then(|program| program.as_compiled());
+    compiled.and_then(|compiled| response_of(compiled.definition(), tag)).unwrap_or_default()
+}
+
+fn response_of(definition: &Definition, tag: &str) -> Option<StepResponse> {
+    let spec = response_spec(definition, tag)?;
+    let step = definition.steps.iter().find(|step| step.id.as_str() == WorkTag::parse(tag).step)?;
+    let first = |names: Vec<(&EventType, Option<&str>)>| names.first().map(|(event, _)| (*event).clone());
+    Some(StepResponse {
+        data: sample::fields_of_step(definition, step),
+        ok: first(spec.ok),
+        fail: first(spec.fail),
+    })
+}
+
+/// Returns the payload with the fields that it lacks.
+fn with_fields(payload: &Value, mut fields: Map<String, Value>) -> Value {
+    match payload {
+        Value::Object(payload) => {
+            fields.extend(payload.clone());
+            Value::Object(fields)
+        }
+        Value::Null => Value::Object(fields),
+        other => other.clone(),
+    }
 }
 
 /// Sends the event to the instance of the work. The work id makes a repeated delivery a duplicate.
@@ -106,24 +161,67 @@ fn unavailable(message: String) -> ProviderError {
 
 #[cfg(test)]
 mod tests {
-    use orlog_program::{Definition, StepAction};
+    use orlog_program::compile_yaml;
 
     use super::*;
 
+    const SAGA: &str = "
+saga: order
+version: 1
+start: OrderPlaced
+vars: { lines: =event.lines }
+steps:
+  - id: route
+    do: { switch: [{ when: =size(vars.lines) > 9, then: large }, { then: small }] }
+  - id: large
+    do: { effect: risk.score }
+    save: { score: =event.score }
+  - id: small
+    foreach: { in: =vars.lines, as: line }
+    do: { command: stock.Reserve }
+    ok: { event: Reserved, when: =event.sku == line.sku }
+    fail: Rejected
+    save: { shelf: =event.shelf }
+    undo: { command: stock.Release, ok: Released }
+completed: { fact: Done, data: { a: =vars.score, b: =vars.shelf } }
+";
+
     #[test]
-    fn first_ok_finds_steps_elements_and_compensations() {
-        let saga = Definition::builder("order")
-            .version(1)
-            .start("OrderPlaced")
-            .step("reserve", StepAction::command("inventory.ReserveStock"))
-            .ok("StockReserved")
-            .undo(StepAction::command("inventory.ReleaseStock"))
-            .build()
-            .expect("the saga is valid");
-        let of = |tag| first_ok(&saga.definition().steps, tag).map(|event| event.to_string());
-        assert_eq!(of("reserve").as_deref(), Some("StockReserved"));
-        assert_eq!(of("reserve[3]").as_deref(), Some("StockReserved"));
-        assert_eq!(of("compensate:reserve"), None);
-        assert_eq!(of("other"), None);
+    fn response_finds_branches_elements_and_compensations() {
+        let saga = compile_yaml(SAGA, "test").expect("the saga is valid");
+        let names = |tag| {
+            let found = response_of(saga.definition(), tag)?;
+            let fields = found.data.keys().cloned().collect::<Vec<_>>();
+            Some((
+                found.ok.map(|ok| ok.to_string()),
+                found.fail.map(|fail| fail.to_string()),
+                fields.join(" "),
+            ))
+        };
+        let event = |name: &str| Some(name.to_owned());
+        assert_eq!(names("large"), Some((None, None, "score".to_owned())));
+        assert_eq!(names("small[3]"), Some((event("Reserved"), event("Rejected"), "shelf sku".to_owned())));
+        assert_eq!(names("compensate:small[0]"), Some((event("Released"), None, "shelf sku".to_owned())));
+        assert_eq!(names("other"), None);
+    }
+
+    #[test]
+    fn response_fulfils_the_condition_of_its_step() {
+        let saga = compile_yaml(
+            "
+saga: trip
+version: 1
+start: TripRequested
+steps:
+  - { id: north, do: { command: north.Book }, ok: { event: Booked, when: =event.airline == 'north' } }
+  - { id: south, do: { command: south.Book }, ok: { event: Booked, when: =event.airline == 'south' } }
+",
+            "test",
+        );
+        let saga = saga.expect("the saga is valid");
+        for step in ["north", "south"] {
+            let response = response_of(saga.definition(), step).expect("the step exists");
+            assert_eq!(response.data["airline"], step);
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::api::forward;
 use crate::api::problem::{Code, Problem, ProblemDetail};
 use crate::auth::Caller;
 use crate::definitions::change::DeployError;
-use crate::definitions::deploy::DeployRequest;
+use crate::definitions::deploy::{DeployPolicy, DeployRequest};
 use crate::definitions::{DeploymentPlan, SUFFIXES, SourceFile, is_definition};
 
 /// Maximum body size of a deployment in bytes: all files together, as JSON.
@@ -61,6 +61,9 @@ pub(crate) struct DeployOptions {
     /// Return the plan without deploying.
     #[serde(default)]
     dry_run: bool,
+    /// Activate definitions with a lower version than the active ones.
+    #[serde(default)]
+    allow_downgrade: bool,
 }
 
 /// Options of a reload.
@@ -70,6 +73,9 @@ pub(crate) struct DeployOptions {
 pub(crate) struct ReloadOptions {
     /// User name recorded in the deployment.
     user: Option<String>,
+    /// Activate definitions with a lower version than the active ones.
+    #[serde(default)]
+    allow_downgrade: bool,
 }
 
 /// Result of a garbage collection.
@@ -139,20 +145,27 @@ pub(crate) async fn deploy(
     let bundle: DeployBody = api.bodies.parse(&body, body::parse).await?;
     let by = user_name(caller.check_user(bundle.user)?)?;
     let files = files(bundle.files)?;
-    let mut plan =
-        api.app.services.deployments.deploy(DeployRequest { files, user: by, dry_run: how.dry_run }).await?;
+    let policy = DeployPolicy { allow_downgrade: how.allow_downgrade, ..DeployPolicy::default() };
+    let request = DeployRequest { files, user: by, dry_run: how.dry_run, policy };
+    let mut plan = api.app.services.deployments.deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
-        plan.warnings.extend(deploy_to_other_pods(&api, &headers, body.bytes()).await);
+        plan.warnings.extend(deploy_to_other_pods(&api, &headers, body.bytes(), how.allow_downgrade).await);
     }
     Ok(Json(plan))
 }
 
 /// Deploys on the other pods and returns the errors. A pod that misses the deployment applies it when
 /// it acquires a shard.
-async fn deploy_to_other_pods(api: &ApiState, headers: &HeaderMap, bundle: Bytes) -> Vec<String> {
+async fn deploy_to_other_pods(
+    api: &ApiState,
+    headers: &HeaderMap,
+    bundle: Bytes,
+    allow_downgrade: bool,
+) -> Vec<String> {
     let mut errors = Vec::new();
+    let path = format!("/admin/deploy?allow_downgrade={allow_downgrade}");
     for pod in api.app.routing.other_pods() {
-        match forward::forward_post(api, (&pod, "/admin/deploy"), headers, bundle.clone()).await {
+        match forward::forward_post(api, (&pod, &path), headers, bundle.clone()).await {
             Ok(status) if status.is_success() => {}
             Ok(status) => {
                 errors.push(format!("pod {} rejected the definitions ({status}); see its log", pod.name));
@@ -179,7 +192,8 @@ pub(crate) async fn reload(
     Extension(caller): Extension<Caller>,
     QueryParams(options): QueryParams<ReloadOptions>,
 ) -> Result<Json<DeploymentPlan>, Problem> {
-    Ok(Json(api.app.reload(user_name(caller.check_user(options.user)?)?).await?))
+    let policy = DeployPolicy { allow_downgrade: options.allow_downgrade, ..DeployPolicy::default() };
+    Ok(Json(api.app.reload(user_name(caller.check_user(options.user)?)?, policy).await?))
 }
 
 /// Delete unused definitions

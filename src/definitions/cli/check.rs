@@ -1,18 +1,19 @@
 //! `orlog check`: compiles definitions and prints all diagnostics, errors and warnings, with file, line
 //! and column.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use orlog_program::{Diagnostic, LintWarning, lint};
+use orlog_program::{Diagnostic, LintWarning};
 use serde_json::{Value, json};
 
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
-use crate::definitions::{self, LoadedDefinition};
+use crate::definitions::{self, LoadedDefinition, references};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Definition files, or directories of definitions
+    /// Definition files, or directories, which are searched recursively
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
     /// Treat warnings as errors
@@ -37,7 +38,16 @@ enum Format {
 /// Result of a check.
 #[derive(Default)]
 struct CheckReport {
-    valid: Vec<LoadedDefinition>,
+    definitions: Vec<CheckedDefinition>,
+    /// Diagnostics that concern no definition, for example an unreadable directory.
+    problems: Vec<Diagnostic>,
+}
+
+/// Checked definition file.
+struct CheckedDefinition {
+    file: PathBuf,
+    /// `None` if the file does not compile.
+    definition: Option<LoadedDefinition>,
     warnings: Vec<LintWarning>,
     problems: Vec<Diagnostic>,
 }
@@ -48,37 +58,86 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     match args.format.unwrap_or(usual) {
         Format::Text => print(&report, console)?,
         Format::Json => console.json(&to_json(&report))?,
-        Format::Github => report.annotations().try_for_each(|line| console.line(&line))?,
+        Format::Github => report.annotations().iter().try_for_each(|line| console.line(line))?,
     }
     report.outcome(args.deny_warnings)
 }
 
 fn check(paths: &[PathBuf]) -> CheckReport {
     let mut report = CheckReport::default();
+    let mut files_by_dir: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
     for found in paths.iter().flat_map(|path| files(path)) {
-        match found.and_then(|file| definitions::load_file(&file)) {
-            Ok(definition) => {
-                let compiled = definition.compiled.as_deref();
-                report
-                    .warnings
-                    .extend(compiled.iter().flat_map(|compiled| lint(compiled, &file(&definition))));
-                report.valid.push(definition);
+        match found {
+            Ok(file) => {
+                let files = files_by_dir.entry(dir_of(&file)).or_default();
+                if !files.contains(&file) {
+                    files.push(file);
+                }
             }
             Err(found) => report.problems.extend(found),
         }
     }
+    report.definitions = files_by_dir.iter().flat_map(|(dir, files)| check_dir(dir, files)).collect();
     report
 }
 
+/// Checks files of a directory. Its other definitions are present at a deployment too, so references to them are valid.
+fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
+    let mut set = Vec::new();
+    let mut checked: Vec<_> = files
+        .iter()
+        .map(|file| {
+            let loaded = definitions::load_file(file);
+            let (definition, problems) = match loaded {
+                Ok(definition) => (Some(definition), Vec::new()),
+                Err(problems) => (None, problems),
+            };
+            set.extend(definition.clone());
+            CheckedDefinition { file: file.clone(), definition, warnings: Vec::new(), problems }
+        })
+        .collect();
+    let is_other = |path: &PathBuf| files.iter().all(|file| file.file_name() != path.file_name());
+    let others = definitions::list_files(dir).into_iter().filter_map(Result::ok).filter(is_other);
+    set.extend(others.filter_map(|file| definitions::load_file(&file).ok()));
+    set.sort_by(|a, b| a.program.definition_ref().saga.cmp(&b.program.definition_ref().saga));
+    let contradictions = references::contradictions(&set, |_| false);
+    let duplicates = definitions::duplicates(&set);
+    let warnings = references::warnings(&set);
+    for one in &mut checked {
+        let name = one.file.display().to_string();
+        let found = contradictions.iter().chain(&duplicates);
+        one.problems.extend(found.filter(|problem| problem.file == name).cloned());
+        let found =
+            set.iter().zip(&warnings).filter(|(definition, _)| definition.file.as_ref() == Some(&one.file));
+        one.warnings.extend(found.flat_map(|(_, warnings)| warnings).cloned());
+    }
+    checked
+}
+
+fn dir_of(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
 impl CheckReport {
-    fn annotations(&self) -> impl Iterator<Item = String> {
-        let warnings = self.warnings.iter().map(|w| annotation("warning", Some(w.code), &w.diagnostic));
-        self.problems.iter().map(|problem| annotation("error", None, problem)).chain(warnings)
+    fn problems(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.problems.iter().chain(self.definitions.iter().flat_map(|one| &one.problems))
+    }
+
+    fn warnings(&self) -> impl Iterator<Item = &LintWarning> {
+        self.definitions.iter().flat_map(|one| &one.warnings)
+    }
+
+    fn annotations(&self) -> Vec<String> {
+        let warnings = self.warnings().map(|w| annotation("warning", Some(w.code), &w.diagnostic));
+        self.problems().map(|problem| annotation("error", None, problem)).chain(warnings).collect()
     }
 
     fn outcome(&self, deny_warnings: bool) -> Result<(), CommandError> {
-        match (self.problems.len(), self.warnings.len()) {
-            (0, 0) if self.valid.is_empty() => {
+        match (self.problems().count(), self.warnings().count()) {
+            (0, 0) if self.definitions.is_empty() => {
                 Err(CommandError::failed(format!("no file matches *{}", definitions::SUFFIXES.join(" or *"))))
             }
             (0, warnings) if warnings > 0 && deny_warnings => {
@@ -94,17 +153,26 @@ fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Prints one line for each definition, followed by its diagnostics.
 fn print(report: &CheckReport, console: &Console) -> Result<(), CommandError> {
-    report.valid.iter().try_for_each(|definition| console.line(&praise(definition)))?;
-    let warning = |w: &LintWarning| format!("{} [{}, a warning]", w.diagnostic, w.code);
-    report.warnings.iter().try_for_each(|found| console.line(&warning(found)))?;
-    report.problems.iter().try_for_each(|problem| console.line(&problem.to_string()))
+    report.problems.iter().try_for_each(|problem| console.line(&problem.to_string()))?;
+    for one in &report.definitions {
+        console.line(&one.summary_line())?;
+        for problem in &one.problems {
+            console.line(&problem.to_string())?;
+        }
+        for warning in &one.warnings {
+            console.line(&format!("{} [{}, a warning]", warning.diagnostic, warning.code))?;
+        }
+    }
+    Ok(())
 }
 
 fn to_json(report: &CheckReport) -> Value {
-    let valid: Vec<_> = report.valid.iter().map(summary).collect();
-    let invalid: Vec<_> = report.problems.iter().map(details).collect();
-    let warnings = report.warnings.iter().map(|warning| {
+    let valid = report.definitions.iter().filter(|one| one.problems.is_empty());
+    let valid: Vec<_> = valid.filter_map(|one| one.definition.as_ref()).map(summary).collect();
+    let invalid: Vec<_> = report.problems().map(details).collect();
+    let warnings = report.warnings().map(|warning| {
         let mut details = details(&warning.diagnostic);
         details["code"] = Value::from(warning.code);
         details
@@ -112,31 +180,57 @@ fn to_json(report: &CheckReport) -> Value {
     json!({ "definitions": valid, "warnings": warnings.collect::<Vec<_>>(), "problems": invalid })
 }
 
+/// Returns the definition files under a path, sorted by name. Searches directories recursively, without hidden
+/// directories, `target`, and symbolic links, because they can form cycles.
 fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
-    if path.is_dir() { definitions::list_files(path) } else { vec![Ok(path.to_owned())] }
-}
-
-fn file(definition: &LoadedDefinition) -> String {
-    definition.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default()
-}
-
-fn praise(definition: &LoadedDefinition) -> String {
-    let reference = definition.program.definition_ref();
-    let steps = match &definition.compiled {
-        Some(compiled) => format!("steps: {}", compiled.definition().steps.len()),
-        None => "WebAssembly module".to_owned(),
+    if !path.is_dir() {
+        return vec![Ok(path.to_owned())];
+    }
+    let mut found = definitions::list_files(path);
+    let mut dirs: Vec<_> = std::fs::read_dir(path)
+        .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    let is_searched = |dir: &PathBuf| {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        dir.is_dir() && !dir.is_symlink() && !name.starts_with('.') && name != "target"
     };
-    let effects = &definition.program.manifest().effects;
-    let names: Vec<_> = effects.iter().map(AsRef::as_ref).collect();
-    let effects = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    let (file, saga, version) = (file(definition), &reference.saga, reference.version);
-    format!("{file}: {saga} v{version}: OK; {steps}, effects: {effects}")
+    dirs.retain(is_searched);
+    dirs.sort();
+    found.extend(dirs.iter().flat_map(|dir| files(dir)));
+    found
+}
+
+impl CheckedDefinition {
+    fn summary_line(&self) -> String {
+        let file = self.file.display();
+        let Some(definition) = &self.definition else {
+            return format!("{file}: {}", counted(self.problems.len(), "error"));
+        };
+        let reference = definition.program.definition_ref();
+        let steps = match &definition.compiled {
+            Some(compiled) => format!("steps: {}", compiled.definition().steps.len()),
+            None => "WebAssembly module".to_owned(),
+        };
+        let effects = &definition.program.manifest().effects;
+        let names: Vec<_> = effects.iter().map(AsRef::as_ref).collect();
+        let effects = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let result = match self.problems.len() {
+            0 => "OK".to_owned(),
+            errors => counted(errors, "error"),
+        };
+        let warnings = match self.warnings.len() {
+            0 => String::new(),
+            warnings => format!(", {}", counted(warnings, "warning")),
+        };
+        let (saga, version) = (&reference.saga, reference.version);
+        format!("{file}: {saga} v{version}: {result}{warnings}; {steps}, effects: {effects}")
+    }
 }
 
 fn summary(definition: &LoadedDefinition) -> Value {
     let reference = definition.program.definition_ref();
     json!({
-        "file": file(definition),
+        "file": definition.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default(),
         "saga": reference.saga,
         "version": reference.version,
         "effects": definition.program.manifest().effects,

@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Print the plan without deploying (dry run)
     #[arg(long)]
     dry_run: bool,
+    /// Activate definitions with a lower version than the active ones
+    #[arg(long)]
+    allow_downgrade: bool,
     /// User name recorded in the deployment
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
     user: Option<String>,
@@ -39,11 +42,11 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         )));
     }
     let bundle = json!({ "user": args.user, "files": files.iter().map(packed).collect::<Vec<_>>() });
-    let path = if args.dry_run { "/admin/deploy?dry_run=true" } else { "/admin/deploy" };
-    match client.send(path, &bundle).await {
+    let path = format!("/admin/deploy?dry_run={}&allow_downgrade={}", args.dry_run, args.allow_downgrade);
+    match client.send(&path, &bundle).await {
         Ok(plan) if console.is_json() => console.json(&plan),
         Ok(plan) => report(&plan, console),
-        Err(trouble) => Err(rejection(&client, trouble, &args.dir, console)?),
+        Err(trouble) => Err(rejection(&client, trouble, Some(&args.dir), console)?),
     }
 }
 
@@ -55,7 +58,8 @@ fn packed(file: &SourceFile) -> Value {
     }
 }
 
-fn report(plan: &Value, console: &Console) -> Result<(), CommandError> {
+/// Prints the plan of a deployment.
+pub(super) fn report(plan: &Value, console: &Console) -> Result<(), CommandError> {
     let mut rows = Vec::new();
     for change in ["added", "changed", "retired", "unchanged"] {
         rows.extend(items(plan, change).iter().map(|one| {
@@ -77,11 +81,11 @@ fn report(plan: &Value, console: &Console) -> Result<(), CommandError> {
     })
 }
 
-/// Prints diagnostics in the format of `orlog check`.
-fn rejection(
+/// Prints diagnostics in the format of `orlog check`; `dir` contains the files of the user.
+pub(super) fn rejection(
     client: &ApiClient,
     trouble: ClientError,
-    dir: &Path,
+    dir: Option<&Path>,
     console: &Console,
 ) -> Result<CommandError, CommandError> {
     let ClientError::Problem { status: 422, body } = &trouble else { return Ok(client.failure(trouble)) };
@@ -93,7 +97,8 @@ fn rejection(
         console.json(body)?;
     } else {
         for location in locations {
-            console.line(&dir.join(text(location, "detail")).display().to_string())?;
+            let detail = text(location, "detail");
+            console.line(&dir.map_or(detail.clone(), |dir| dir.join(&detail).display().to_string()))?;
         }
     }
     Ok(CommandError::failed(text(body, "detail")))

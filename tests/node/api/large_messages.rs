@@ -14,7 +14,7 @@ correlate: echoId
 vars: { echoId: =event.echoId, text: =event.text }
 steps:
   - id: child
-    do: { saga: count, data: { countId: =vars.echoId, text: =vars.text + vars.text } }
+    do: { saga: count, correlation: =vars.echoId, data: { countId: =vars.echoId, text: =vars.text + vars.text } }
 failed: { fact: EchoFailed, data: { text: =vars.text + vars.text } }
 ";
 

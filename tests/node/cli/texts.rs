@@ -51,6 +51,7 @@ fn every_command_has_help_text() {
         "export",
         "deploy",
         "migrate",
+        "reload",
         "check",
         "test",
         "simulate",

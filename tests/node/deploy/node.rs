@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use orlog::Config;
 use orlog::definitions::change::DeployError;
-use orlog::definitions::deploy::DeployRequest;
+use orlog::definitions::deploy::{DeployPolicy, DeployRequest};
 use orlog::definitions::{DefinitionSummary, DeploymentPlan, SourceFile};
 use orlog_effect::{FunctionProvider, Policy, ProviderError};
 use orlog_model::{
@@ -150,18 +150,20 @@ impl Node {
     }
 
     pub(crate) async fn deploy(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
+        let policy = DeployPolicy { allow_downgrade: true, ..DeployPolicy::default() };
         self.app
             .services
             .deployments
-            .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: false })
+            .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: false, policy })
             .await
     }
 
     pub(crate) async fn try_out(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
+        let policy = DeployPolicy { allow_downgrade: true, ..DeployPolicy::default() };
         self.app
             .services
             .deployments
-            .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: true })
+            .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: true, policy })
             .await
     }
 

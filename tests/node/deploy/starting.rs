@@ -1,6 +1,7 @@
 //! Active definitions after a start: those of a changed directory, otherwise those of the last
 //! deployment.
 
+use orlog::definitions::deploy::DeployPolicy;
 use std::collections::BTreeSet;
 
 use orlog_model::{Change, DefinitionRef, Timestamp};
@@ -24,7 +25,12 @@ async fn deployment_survives_restart_with_unchanged_directory() {
     let node = node.restart_without_dir().await;
     assert_eq!(node.active(), versions(&[("order", 2), ("other", 7)]));
     assert!(
-        node.app.reload("bob".to_owned()).await.unwrap_err().to_string().contains("no definitions directory")
+        node.app
+            .reload("bob".to_owned(), orlog::definitions::deploy::DeployPolicy::default())
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("no definitions directory")
     );
 }
 
@@ -37,11 +43,12 @@ async fn changed_directory_takes_effect_on_restart_and_reload() {
     assert_eq!(node.app.definitions.deployment().unwrap().number, 3);
     node.deploy(&[order(4)]).await.unwrap();
     assert_eq!(node.active(), versions(&[("order", 4)]));
-    let plan = node.app.reload("bob".to_owned()).await.unwrap();
+    let policy = DeployPolicy { allow_downgrade: true, ..DeployPolicy::default() };
+    let plan = node.app.reload("bob".to_owned(), policy).await.unwrap();
     assert_eq!((plan.number, plan.changed[0].from_version, plan.changed[0].to.version), (5, 4, 3));
-    assert_eq!(node.app.reload("bob".to_owned()).await.unwrap().number, 5, "nothing is new");
+    assert_eq!(node.app.reload("bob".to_owned(), policy).await.unwrap().number, 5, "nothing is new");
     std::fs::write(node.definitions_dir().join("order.saga.yaml"), Saga::order(5).text()).unwrap();
-    node.app.reload("bob".to_owned()).await.unwrap();
+    node.app.reload("bob".to_owned(), policy).await.unwrap();
     assert_eq!(node.restart().await.active(), versions(&[("order", 5)]));
 }
 

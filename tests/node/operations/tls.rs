@@ -127,7 +127,14 @@ async fn reload_replaces_certificates_and_keeps_them_if_the_new_ones_are_invalid
     };
     let (node, url) = start(files, |_| ()).await;
     let (old, new) = (client("ca.pem", None), client("other-ca.pem", None));
-    let reload = async || drop(node.app.reload("test".to_owned()).await.unwrap());
+    let reload = async || {
+        drop(
+            node.app
+                .reload("test".to_owned(), orlog::definitions::deploy::DeployPolicy::default())
+                .await
+                .unwrap(),
+        )
+    };
 
     install("other");
     assert_eq!(status(&old, &url).await, Ok(200));

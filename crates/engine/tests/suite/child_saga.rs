@@ -132,6 +132,18 @@ fn duplicate_start_is_ignored_and_conflicting_start_fails() {
 }
 
 #[test]
+fn history_of_a_child_names_the_id_that_does_not_reach_it() {
+    let program = scripted_program();
+    let note = |fixture: &mut DecisionFixture<'_>| {
+        fixture.commit(&start_command(None, 1, json!({}))).history.unwrap().note
+    };
+    assert!(!note(&mut DecisionFixture::empty(&program)).contains("do not reach it"));
+    let elsewhere = scripted_program().correlating_to("v-1");
+    let note = note(&mut DecisionFixture::empty(&elsewhere));
+    assert!(note.contains("its events with the correlation id v-1 do not reach it"), "{note}");
+}
+
+#[test]
 fn failed_start_is_reported_to_the_parent() {
     let program = scripted_program();
     let fixture = || DecisionFixture::empty(&program);

@@ -21,6 +21,7 @@ pub(crate) struct ScriptedProgram {
     manifest: Manifest,
     respond: ResponseFn,
     pub(crate) migration: Result<Migration, Vec<String>>,
+    correlation: CorrelationId,
 }
 
 impl ScriptedProgram {
@@ -39,12 +40,17 @@ impl ScriptedProgram {
             },
             respond,
             migration: Err(vec!["no migration rule".to_owned()]),
+            correlation: key().correlation,
         }
     }
 
     pub(crate) fn with_version(self, version: u32) -> Self {
         let hash = [u8::try_from(version).unwrap(); 16];
         Self { reference: DefinitionRef { version, hash, ..self.reference }, ..self }
+    }
+
+    pub(crate) fn correlating_to(self, id: &str) -> Self {
+        Self { correlation: CorrelationId::new(id).unwrap(), ..self }
     }
 
     pub(crate) fn migrating(self, migration: Migration) -> Self {
@@ -66,7 +72,7 @@ impl Program for ScriptedProgram {
     }
 
     fn correlate(&self, _: &Event) -> Result<CorrelationId, ProgramError> {
-        Ok(key().correlation)
+        Ok(self.correlation.clone())
     }
 
     fn apply(

@@ -36,6 +36,7 @@ impl Definition {
             events: BTreeMap::new(),
             env: Map::new(),
             on: Vec::new(),
+            publish: None,
             migrations: Vec::new(),
             vars: Map::new(),
             reference: None,

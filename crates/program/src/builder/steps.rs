@@ -184,5 +184,6 @@ fn new_step(id: Name, action: Action) -> Step {
         save: Map::new(),
         retry: None,
         in_doubt: None,
+        publish: None,
     }
 }

@@ -1,7 +1,7 @@
 //! Assembly of a compiled saga: compiled templates, ordered steps.
 
 use super::correlate::{self, CorrelationRules};
-use super::expressions::{ExpressionCompiler, ExpressionScope, Site};
+use super::expressions::{ExpressionCompiler, ExpressionScope, LiteralText, Site};
 use super::order::{self, StepOrder};
 use super::{events, validate};
 use crate::definition::{
@@ -45,7 +45,16 @@ fn compiler(definition: &Definition, findings: RawDiagnostics) -> ExpressionComp
         vars: definition.variables().into_iter().collect(),
         has_jobs: definition.steps.iter().any(|step| matches!(step.action, Action::Job(_))),
         findings,
+        literals: None,
     }
+}
+
+/// Returns the texts of all templates that are not expressions.
+pub(super) fn literal_texts(definition: &Definition) -> Vec<LiteralText> {
+    let mut compiler = compiler(definition, Vec::new());
+    compiler.literals = Some(Vec::new());
+    saga(&mut compiler, definition, StepOrder::default());
+    compiler.literals.unwrap_or_default()
 }
 
 fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: StepOrder) -> CompiledSaga {
@@ -59,7 +68,8 @@ fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: S
         let ((before, selected_by), (region, joins)) = orders.next().unwrap_or_default();
         let join = form.after.as_ref().map_or(Join::All, |after| after.join);
         let step = step(compiler, &format!("steps[{i}]"), form);
-        steps.push(CompiledStep { before, join, selected_by, region, joins, ..step });
+        let publishes_result = form.publish.or(definition.publish).unwrap_or(true);
+        steps.push(CompiledStep { before, join, selected_by, region, joins, publishes_result, ..step });
     }
     let handlers = definition.on.iter().enumerate();
     let migrations = definition.migrations.iter().enumerate();
@@ -149,6 +159,7 @@ fn step(compiler: &mut ExpressionCompiler<'_>, path: &str, form: &Step) -> Compi
             .as_ref()
             .map(|compensation| compile_compensation(compiler, site, form, compensation)),
         pivot: form.pivot,
+        publishes_result: form.publish.unwrap_or(true),
     }
 }
 

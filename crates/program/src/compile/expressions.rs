@@ -41,6 +41,18 @@ pub(crate) struct ExpressionCompiler<'a> {
     /// The definition has jobs, so `results` exists.
     pub(crate) has_jobs: bool,
     pub(crate) findings: RawDiagnostics,
+    /// Collector of the texts that are not expressions, for the lints; `None` if they are not required.
+    pub(crate) literals: Option<Vec<LiteralText>>,
+}
+
+/// Text of a template that is not an expression, with what an expression in its place could read.
+#[derive(Debug)]
+pub(crate) struct LiteralText {
+    pub(crate) path: String,
+    pub(crate) text: String,
+    pub(crate) roots: Vec<Root>,
+    /// Name of the element of a `foreach` step.
+    pub(crate) element: Option<String>,
 }
 
 impl<'p> Site<'p> {
@@ -90,6 +102,9 @@ impl ExpressionCompiler<'_> {
 
     pub(crate) fn template(&mut self, site: Site<'_>, template: &Value) -> Template {
         let roots = self.roots(site.scope);
+        if let Some(literals) = &mut self.literals {
+            collect(template, site.path, site.element, &roots, literals);
+        }
         let scope = Scope { roots: &roots, vars: Some(&self.vars), element: site.element };
         Template::compile(template, site.path, &scope, &mut self.findings)
     }
@@ -113,5 +128,31 @@ impl ExpressionCompiler<'_> {
         let knows_results = !matches!(scope, ExpressionScope::Event | ExpressionScope::Start);
         roots.extend((self.has_jobs && knows_results).then_some(Root::Results));
         roots
+    }
+}
+
+/// Adds the texts of a template that are not expressions.
+fn collect(
+    template: &Value,
+    path: &str,
+    element: Option<&str>,
+    roots: &[Root],
+    literals: &mut Vec<LiteralText>,
+) {
+    match template {
+        Value::String(text) if !text.starts_with('=') => literals.push(LiteralText {
+            path: path.to_owned(),
+            text: text.clone(),
+            roots: roots.to_vec(),
+            element: element.map(str::to_owned),
+        }),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(i, item)| collect(item, &format!("{path}[{i}]"), element, roots, literals)),
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(key, item)| collect(item, &format!("{path}.{key}"), element, roots, literals)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

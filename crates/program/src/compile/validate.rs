@@ -72,6 +72,11 @@ fn id(path: &str, step: &Step, findings: &mut RawDiagnostics) {
 /// Reports fields that the kind of action does not support.
 fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
     let traits = step.action.traits();
+    if step.publish.is_some() && !traits.reports_named_result() {
+        let message = format!("{} has no `publish`", traits.label);
+        let suggestion = "only effects, jobs and human tasks publish their results";
+        findings.push(RawDiagnostic::new(format!("{path}.publish"), message).with_suggestion(suggestion));
+    }
     let present = [
         ("ok", !step.ok.is_empty()),
         ("fail", !step.fail.is_empty()),

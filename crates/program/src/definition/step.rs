@@ -49,6 +49,10 @@ language_map! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "in_doubt" in_doubt: Option<InDoubtPolicy> = Choice<InDoubtPolicy>,
             "Policy for an unknown outcome of an effect or a job: retry it, fail the step, or ask an operator. Default: the policy of the upstream.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "publish" publish: Option<bool> = Bool,
+            "Whether the named result of the effect, job or human task is published as an event. Default: the value of the saga.";
     }
 }
 

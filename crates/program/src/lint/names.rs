@@ -61,7 +61,8 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
     }
 }
 
-fn actions(i: usize, step: &Step) -> impl Iterator<Item = (String, &Action)> {
+/// Returns the action of a step and its compensation, with their paths.
+pub(super) fn actions(i: usize, step: &Step) -> impl Iterator<Item = (String, &Action)> {
     let compensation =
         step.compensate.iter().map(move |compensation| (format!("steps[{i}].undo"), &compensation.action));
     std::iter::once((format!("steps[{i}].do"), &step.action)).chain(compensation)

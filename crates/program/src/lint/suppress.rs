@@ -51,7 +51,7 @@ fn comments(source: &str) -> Vec<Suppression<'_>> {
 fn objection(comment: &Suppression<'_>, codes: &[&str], file: &str) -> LintWarning {
     let (code, known) = (comment.code, codes.contains(&comment.code));
     let (message, suggestion) = if !known {
-        (format!("there is no rule `{code}`"), "the codes are OL01 to OL12")
+        (format!("there is no rule `{code}`"), "docs/definitions.md lists the codes")
     } else if comment.reason.is_empty() {
         (format!("suppression of {code} has no reason"), "end the comment with `because …`")
     } else {

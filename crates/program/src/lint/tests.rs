@@ -1,7 +1,10 @@
 //! Each rule reports violations and accepts valid definitions.
 
+use super::rules::warnings;
 use super::*;
-use crate::yaml::read;
+use crate::compile::CompiledDefinition;
+use crate::program::Program;
+use crate::yaml::{compile_yaml, read};
 
 const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
 
@@ -10,7 +13,7 @@ const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
 fn lints(text: &str) -> Vec<String> {
     let text = format!("{HEAD}{text}");
     let definition = read(&text).expect("the definition is readable");
-    let warnings = warnings(&definition, &text, "t");
+    let warnings = warnings(&definition, &text, "t", Vec::new());
     let line = |w: &LintWarning| {
         format!("{} {}:{} {}", w.code, w.diagnostic.line, w.diagnostic.column, w.diagnostic.message)
     };
@@ -238,4 +241,141 @@ fn ol13_comment_suppresses_one_rule() {
     warns(idle, "OL13 5:1 suppression of OL03 has no effect on the next line");
     let unknown = "steps:\n# orlog: allow OL77 because of a typo\n- { id: a, do: { wait: 1s } }\n";
     warns(unknown, "OL13 5:1 there is no rule `OL77`");
+}
+
+#[test]
+fn ol14_text_names_a_variable() {
+    let step = |action: &str| {
+        format!(
+            "index: orderId\nvars: {{ orderId: =event.orderId }}\nsteps: [{{ id: a, do: {{ {action} }} }}]"
+        )
+    };
+    warns(
+        &step("command: stock.Take, id: orderId"),
+        "OL14 6:49 \"orderId\" is a literal text, not the value of `vars.orderId`",
+    );
+    warns(
+        &step("effect: e.x, data: { n: [vars.orderId] }"),
+        "OL14 6:49 \"vars.orderId\" is a literal text, not the value of `vars.orderId`",
+    );
+    warns(
+        &step("effect: e.x, data: { text: 'order ${orderId} is late' }"),
+        "OL14 6:51 the text contains `${orderId}`, which is not replaced by a value",
+    );
+    warns(
+        &step("effect: e.x, data: { text: \"order vars.orderId.\" }"),
+        "OL14 6:51 the text contains `vars.orderId`, which is not replaced by a value",
+    );
+    warns(
+        &step("effect: e.x, data: key.correlation"),
+        "OL14 6:43 \"key.correlation\" is a literal text, not the value of `key.correlation`",
+    );
+    for text in [
+        "order",
+        "OrderId",
+        "vars.txt",
+        "event.orderId",
+        "${HOME}",
+        "key.pem",
+        "the orderId",
+        "==vars.orderId",
+    ] {
+        has_no_warnings(&step(&format!("effect: e.x, data: {{ text: {text:?} }}")));
+    }
+    warns(
+        "index: orderId\nvars: { orderId: orderId, currency: EUR }\nreference: =vars.currency\nsteps: [{ id: a, do: { wait: 1s } }]",
+        "OL14 5:18 \"orderId\" is a literal text, not the value of `event.orderId`",
+    );
+    warns(
+        "steps: [{ id: a, foreach: { in: '[1]', as: item }, do: { effect: e.x, data: { sku: item.sku } } }]",
+        "OL14 4:84 \"item.sku\" is a literal text, not the value of `item.sku`",
+    );
+}
+
+fn compiled(text: &str) -> CompiledDefinition {
+    compile_yaml(text, "t").expect("the definition is valid")
+}
+
+/// Returns the diagnostics of all definitions: contradictions, then warnings.
+fn checked(texts: &[&str]) -> Vec<String> {
+    let programs: Vec<_> = texts.iter().map(|text| compiled(text)).collect();
+    let member = |program| GroupMember { program, file: "t" };
+    let group =
+        DefinitionGroup::new(programs.iter().map(|program| member(program as &dyn Program)).collect());
+    let sagas = || programs.iter().map(|program| &program.definition().saga);
+    let wrong = sagas().flat_map(|saga| group.contradictions(saga)).map(|problem| problem.to_string());
+    let warnings = sagas().flat_map(|saga| group.warnings(saga));
+    let warnings = warnings.map(|w| format!("{} {}", w.code, w.diagnostic));
+    wrong.chain(warnings).collect()
+}
+
+const VISA: &str = "saga: visa\nversion: 1\nstart: VisaNeeded\ncorrelate: visaId\nsteps: [{ id: grant, do: { effect: e.x } }]\n";
+
+fn parent(child: &str) -> String {
+    format!(
+        "saga: trip\nversion: 1\nstart: TripBooked\nindex: visa\nvars: {{ visa: =event.visa }}\nsteps: [{{ id: visa, do: {{ {child} }} }}]\n"
+    )
+}
+
+#[test]
+fn ol15_child_saga_has_no_definition() {
+    let trip = parent("saga: visas, data: {}");
+    let expected =
+        "OL15 t:6:33: steps[0].do.saga: no definition of the saga `visas` is present; did you mean `visa`?";
+    assert_eq!(checked(&[&trip, VISA]), [expected]);
+    assert_eq!(checked(&[&parent("saga: visa"), VISA]), Vec::<String>::new());
+}
+
+#[test]
+fn wrong_start_event_of_a_child_saga_is_a_contradiction() {
+    let trip = parent("saga: visa, event: VisaNeded");
+    let expected = "t:6:46: steps[0].do.event: VisaNeded is not a start event of the saga `visa`; did you mean `VisaNeeded`?";
+    assert_eq!(checked(&[&trip, VISA]), [expected]);
+}
+
+#[test]
+fn child_saga_with_another_id_than_its_correlate_is_a_contradiction() {
+    let wrong = |child: &str, reason: &str| {
+        let expected = format!(
+            "t:6:25: steps[0].do: {reason}, but the saga `visa` finds its events by `visaId`, which is `=vars.visa`; \
+             set `correlation: =vars.visa`"
+        );
+        assert_eq!(checked(&[&parent(child), VISA]), [expected], "{child}");
+    };
+    wrong(
+        "saga: visa, data: { visaId: =vars.visa }",
+        "without `correlation`, the id of the child is that of this instance and the step",
+    );
+    for child in [
+        "saga: visa, correlation: =vars.visa, data: { visaId: =vars.visa }",
+        "saga: visa, correlation: v-1, data: { visaId: v-1 }",
+        "saga: visa, data: { other: =vars.visa }",
+        "saga: visa, data: =vars.visa",
+        "saga: visa, correlation: \"='' + vars.visa\", data: { visaId: =vars.visa }",
+    ] {
+        assert_eq!(checked(&[&parent(child), VISA]), Vec::<String>::new(), "{child}");
+    }
+    let two = checked(&[&parent("saga: visa, correlation: v-1, data: { visaId: v-2 }"), VISA]);
+    assert!(two[0].contains("the id of the child is `v-1`, but the saga `visa`"), "{two:?}");
+    let by_envelope = VISA.replace("correlate: visaId\n", "");
+    assert_eq!(
+        checked(&[&parent("saga: visa, data: { visaId: =vars.visa }"), &by_envelope]),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn ol16_event_resembles_another_one() {
+    let pay = |event: &str| {
+        format!(
+            "saga: pay\nversion: 1\nstart: Go\nsteps: [{{ id: a, do: {{ event: {event} }}, timeout: 1d }}]\ncompleted: PaymentReceived\n"
+        )
+    };
+    let ship = |event: &str| {
+        format!("saga: ship\nversion: 1\nstart: {event}\nsteps: [{{ id: a, do: {{ wait: 1d }} }}]\n")
+    };
+    let expected = "OL16 t:3:8: start[0]: PaymentRecieved resembles the event PaymentReceived, and nothing else uses it; \
+                    did you mean `PaymentReceived`?";
+    assert_eq!(checked(&[&pay("Paid"), &ship("PaymentRecieved")]), [expected]);
+    assert_eq!(checked(&[&pay("Paid"), &ship("PaymentReceived")]), Vec::<String>::new());
 }

@@ -59,9 +59,10 @@ pub(super) fn apply_step_input(
     Ok(())
 }
 
-/// Emits a named result as a fact if no other component publishes it.
+/// Emits a named result as a fact if no other component publishes it and the definition does not disable it.
 fn emit_result(run: &mut Execution<'_>, step_input: &StepInput<'_>) {
-    let own = matches!(step_input.result, StepOutcome::Ok | StepOutcome::Failed);
+    let own = matches!(step_input.result, StepOutcome::Ok | StepOutcome::Failed)
+        && run.step(step_input.at).publishes_result;
     if let Some(kind) =
         step_input.named.clone().filter(|_| own && run.action_of(step_input.at, false).reports_named_result())
     {

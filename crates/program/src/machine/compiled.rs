@@ -102,6 +102,8 @@ pub(crate) struct CompiledStep {
     pub(crate) save: Vec<(String, Template)>,
     pub(crate) compensation: Option<CompiledAction>,
     pub(crate) pivot: bool,
+    /// Whether a named result is published as an event.
+    pub(crate) publishes_result: bool,
 }
 
 /// Compiled action and its result options. The tag is also the name of its timer.
@@ -152,8 +154,7 @@ impl CompiledAction {
 
     /// Returns true if the action has a named result that no other component publishes.
     pub(super) fn reports_named_result(&self) -> bool {
-        let traits = self.kind.traits();
-        traits.is_effect || traits.completion == Completion::User
+        self.kind.traits().reports_named_result()
     }
 }
 

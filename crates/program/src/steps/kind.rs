@@ -77,6 +77,11 @@ impl KindTraits {
         self.completion == Completion::Acceptance || self.is_effect
     }
 
+    /// Returns true if the saga publishes its named results, because no other component does.
+    pub(crate) fn reports_named_result(&self) -> bool {
+        self.is_effect || self.completion == Completion::User
+    }
+
     /// Returns true if nothing happens that a compensation could reverse.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.completion, Completion::Timer | Completion::None)

@@ -124,6 +124,18 @@ impl PayloadSamples {
     }
 }
 
+/// Returns the usual value of each event field that the expressions of a definition read, by its path.
+#[must_use]
+pub fn usual_fields(definition: &Definition) -> BTreeMap<String, Value> {
+    let samples = PayloadSamples::of(definition).fields.into_iter();
+    samples.filter_map(|(path, values)| Some((path, values.into_iter().next()?))).collect()
+}
+
+/// Sets a field of event data at a path such as `order.id`.
+pub fn set_field(data: &mut Value, path: &str, value: Value) {
+    set(data, path, value);
+}
+
 /// Fields of an element that expressions read.
 #[derive(Default)]
 struct ItemFields(BTreeSet<String>);

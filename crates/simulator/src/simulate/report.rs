@@ -3,16 +3,22 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use orlog_model::{Instance, InstanceKey, Work, WorkItem};
+use orlog_model::{Instance, InstanceKey, Status, WaitKind, Work, WorkItem};
 use serde::Serialize;
 
 use crate::simulator::Simulator;
+
+/// Maximum number of distinct failures and messages in a report.
+const MAX_CAUSES: usize = 50;
+/// Label of all others.
+const OTHER_CAUSES: &str = "others";
 
 /// Counters of a running simulation.
 pub(super) struct SimulationCounters {
     work: BTreeMap<String, usize>,
     timers: BTreeMap<String, usize>,
     dead_letters: BTreeMap<String, usize>,
+    dead_letter_causes: BTreeMap<String, usize>,
     ignored: BTreeMap<String, usize>,
     durations: BTreeMap<String, Vec<u64>>,
     open: VecDeque<(InstanceKey, WorkItem)>,
@@ -38,6 +44,12 @@ pub struct SimulationReport {
     pub timers_fired: BTreeMap<String, usize>,
     /// Dead-lettered inputs by reason.
     pub dead_letters: BTreeMap<String, usize>,
+    /// Dead-lettered inputs by their message, of the first distinct messages.
+    pub dead_letter_causes: BTreeMap<String, usize>,
+    /// Number of instances that did not complete, by saga and failure, of the first distinct failures.
+    pub failures: BTreeMap<String, BTreeMap<String, usize>>,
+    /// Number of instances that have not ended, by saga and what they wait for.
+    pub waits: BTreeMap<String, BTreeMap<String, usize>>,
     /// Ignored events by reason.
     pub ignored: BTreeMap<String, usize>,
     /// Durations of ended instances by saga.
@@ -87,12 +99,19 @@ fn count(map: &mut BTreeMap<String, usize>, name: &str) {
     }
 }
 
+/// Counts a message of which there can be many.
+fn count_cause(map: &mut BTreeMap<String, usize>, message: &str) {
+    let is_counted = map.len() < MAX_CAUSES || map.contains_key(message);
+    count(map, if is_counted { message } else { OTHER_CAUSES });
+}
+
 impl SimulationCounters {
     pub(super) fn new(record_work: bool) -> Self {
         Self {
             work: BTreeMap::new(),
             timers: BTreeMap::new(),
             dead_letters: BTreeMap::new(),
+            dead_letter_causes: BTreeMap::new(),
             ignored: BTreeMap::new(),
             durations: BTreeMap::new(),
             open: VecDeque::new(),
@@ -101,8 +120,9 @@ impl SimulationCounters {
         }
     }
 
-    pub(super) fn dead_lettered(&mut self, reason: &str) {
+    pub(super) fn dead_lettered(&mut self, reason: &str, message: &str) {
         count(&mut self.dead_letters, reason);
+        count_cause(&mut self.dead_letter_causes, message);
     }
 
     pub(super) fn timer_fired(&mut self, timer: &str) {
@@ -156,6 +176,19 @@ impl SimulationCounters {
             report.instances += 1;
             let statuses = report.statuses.entry(key.saga.to_string()).or_default();
             count(statuses, instance.status.as_str());
+            if let Some(failure) =
+                instance.last_error.as_ref().filter(|_| instance.status != Status::Completed)
+            {
+                let failures = report.failures.entry(key.saga.to_string()).or_default();
+                count_cause(failures, &format!("{}: {}", failure.code, failure.message));
+            }
+            if !instance.status.is_final() {
+                let waits = report.waits.entry(key.saga.to_string()).or_default();
+                instance
+                    .waits
+                    .iter()
+                    .for_each(|wait| count(waits, &format!("{} {}", wait_label(wait.kind), wait.name)));
+            }
             let view =
                 simulator.programs().of(&key.saga).and_then(|program| program.view_state(&instance.state));
             let steps = report.steps.entry(key.saga.to_string()).or_default();
@@ -173,10 +206,22 @@ impl SimulationCounters {
         report.work = self.work;
         report.timers_fired = self.timers;
         report.dead_letters = self.dead_letters;
+        report.dead_letter_causes = self.dead_letter_causes;
         report.ignored = self.ignored;
         let durations = self.durations.into_iter();
         report.durations = durations.map(|(saga, millis)| (saga, DurationStats::of(millis))).collect();
         report
+    }
+}
+
+fn wait_label(kind: WaitKind) -> &'static str {
+    match kind {
+        WaitKind::Event => "event",
+        WaitKind::WorkResult => "result of",
+        WaitKind::Timer => "timer",
+        WaitKind::Operator => "operator decision about",
+        WaitKind::Task => "task",
+        WaitKind::Saga => "child saga",
     }
 }
 

@@ -23,11 +23,16 @@ pub(crate) fn report(report: &SimulationReport) -> Vec<String> {
         }
         let steps = report.steps.get(saga).into_iter().flatten();
         lines.extend(steps.map(|(step, states)| format!("  step {step}: {}", counts(states))));
+        for (label, found) in [("failed because of", &report.failures), ("waits for", &report.waits)] {
+            let found = found.get(saga).into_iter().flatten();
+            lines.extend(found.map(|(reason, count)| format!("  {label} {reason}: {count}")));
+        }
     }
     let parts = [
         ("asked for", &report.work),
         ("timers fired", &report.timers_fired),
         ("dead-lettered", &report.dead_letters),
+        ("dead-lettered because", &report.dead_letter_causes),
         ("changed nothing", &report.ignored),
     ];
     for (name, found) in parts {

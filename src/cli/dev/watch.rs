@@ -1,0 +1,123 @@
+//! Watches the files of a development node: reloads changed definitions and upstreams, and reports changes of the
+//! configuration, which apply at the next start.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use crate::app::App;
+use crate::cli::console::note;
+use crate::definitions::DeploymentPlan;
+use crate::definitions::change::DeployError;
+use crate::definitions::deploy::DeployPolicy;
+use crate::definitions::{DefinitionErrors, list_files};
+
+/// Interval of the polls. A change counts when two polls have equal results, so that a file is complete.
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
+/// User name of the deployments.
+const USER: &str = "orlog dev";
+
+/// Modification time and size of each watched file.
+type FileStates = BTreeMap<PathBuf, Option<(SystemTime, u64)>>;
+
+/// Watched files of a node.
+struct WatchedFiles {
+    definitions: Option<PathBuf>,
+    upstreams: Option<PathBuf>,
+    config: Option<PathBuf>,
+}
+
+/// Watches until the node has stopped.
+pub(super) fn start(app: &Arc<App>, config: Option<PathBuf>) {
+    let watched = Arc::new(WatchedFiles {
+        definitions: app.definitions.dir().map(Path::to_owned),
+        upstreams: app.config.upstreams_dir.clone(),
+        config,
+    });
+    tokio::spawn(watch(Arc::downgrade(app), watched));
+}
+
+async fn watch(app: Weak<App>, watched: Arc<WatchedFiles>) {
+    let mut applied = watched.poll().await;
+    let mut last = applied.clone();
+    loop {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        let Some(app) = app.upgrade() else { return };
+        let now = watched.poll().await;
+        let is_settled = now == last;
+        last = now;
+        if !is_settled || last == applied {
+            continue;
+        }
+        let is_config =
+            |states: &FileStates| watched.config.as_ref().and_then(|file| states.get(file).copied());
+        let config_changed = is_config(&last) != is_config(&applied);
+        let others = |states: &FileStates| {
+            states
+                .iter()
+                .filter(|(file, _)| Some(*file) != watched.config.as_ref())
+                .map(|(f, s)| (f.clone(), *s))
+                .collect::<FileStates>()
+        };
+        let files_changed = others(&last) != others(&applied);
+        applied.clone_from(&last);
+        if let Some(file) = watched.config.as_ref().filter(|_| config_changed) {
+            note(&format!("{} changed: restart `orlog dev` to apply it", file.display()));
+        }
+        if files_changed {
+            let policy = DeployPolicy { allow_downgrade: false, replace_used_version: false };
+            report(&app.reload(USER.to_owned(), policy).await);
+        }
+    }
+}
+
+impl WatchedFiles {
+    async fn poll(self: &Arc<Self>) -> FileStates {
+        let watched = Arc::clone(self);
+        tokio::task::spawn_blocking(move || watched.states()).await.unwrap_or_default()
+    }
+
+    /// Returns the state of each file; `None` for a file that cannot be read, for example while it is replaced.
+    fn states(&self) -> FileStates {
+        let definitions = self.definitions.iter().flat_map(|dir| list_files(dir)).filter_map(Result::ok);
+        let upstreams = self.upstreams.iter().flat_map(std::fs::read_dir).flatten().filter_map(Result::ok);
+        let upstreams =
+            upstreams.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "toml"));
+        let files = definitions.chain(upstreams).chain(self.config.clone());
+        files.map(|file| (file.clone(), state(&file))).collect()
+    }
+}
+
+fn state(file: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+fn report(result: &Result<DeploymentPlan, DeployError>) {
+    match result {
+        Ok(plan) => {
+            note(&format!("reloaded: {}", summary(plan)));
+            plan.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
+        }
+        Err(DeployError::Rejected(DefinitionErrors(problems))) => {
+            problems.iter().for_each(|problem| note(&problem.to_string()));
+            note("not reloaded: correct the errors above; the active definitions are unchanged");
+        }
+        Err(error) => note(&format!("not reloaded: {error}")),
+    }
+}
+
+/// Returns the changes of a deployment in one line.
+fn summary(plan: &DeploymentPlan) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(plan.added.iter().map(|one| format!("{} v{} added", one.saga, one.version)));
+    parts.extend(
+        plan.changed
+            .iter()
+            .map(|one| format!("{} v{} replaces v{}", one.to.saga, one.to.version, one.from_version)),
+    );
+    parts.extend(plan.retired.iter().map(|one| format!("{} v{} retired", one.saga, one.version)));
+    parts.extend(plan.upstreams.iter().map(|name| format!("upstream {name} changed")));
+    if parts.is_empty() { "no changes".to_owned() } else { parts.join(", ") }
+}

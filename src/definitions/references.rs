@@ -1,0 +1,39 @@
+//! What the definitions of a directory state about each other: child sagas, and similar events.
+
+use std::path::Path;
+
+use orlog_program::{DefinitionGroup, Diagnostic, GroupMember, LintWarning};
+
+use super::files::LoadedDefinition;
+
+fn group(definitions: &[LoadedDefinition]) -> DefinitionGroup<'_> {
+    let members = definitions.iter().map(|definition| GroupMember {
+        program: definition.program.as_ref(),
+        file: definition.file.as_deref().and_then(Path::to_str).unwrap_or("the built-in programs"),
+    });
+    DefinitionGroup::new(members.collect())
+}
+
+/// Returns the warnings of each definition in a set that is deployed together.
+pub(crate) fn warnings(definitions: &[LoadedDefinition]) -> Vec<Vec<LintWarning>> {
+    let group = group(definitions);
+    definitions.iter().map(|definition| group.warnings(&definition.program.definition_ref().saga)).collect()
+}
+
+/// Returns the contradictions between definitions of a set that is deployed together.
+///
+/// Definitions that are all active are accepted: they were deployed by a release that did not check them.
+pub(crate) fn contradictions(
+    definitions: &[LoadedDefinition],
+    is_active: impl Fn(&[u8; 16]) -> bool,
+) -> Vec<Diagnostic> {
+    let group = group(definitions);
+    let is_new = |definition: &&LoadedDefinition| !is_active(&definition.program.definition_ref().hash);
+    let concerned = definitions.iter().filter(|definition| {
+        let sagas = &definition.program.manifest().sagas;
+        let mut children =
+            definitions.iter().filter(|child| sagas.contains(&child.program.definition_ref().saga));
+        is_new(definition) || children.any(|child| is_new(&child))
+    });
+    concerned.flat_map(|definition| group.contradictions(&definition.program.definition_ref().saga)).collect()
+}
