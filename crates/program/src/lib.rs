@@ -18,6 +18,7 @@ mod lint;
 mod machine;
 mod native;
 mod program;
+mod schedule;
 mod schema;
 mod steps;
 mod template;
@@ -50,6 +51,7 @@ pub use lint::{LintWarning, lint};
 pub use machine::stored_variables;
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
 pub use program::Program;
+pub use schedule::Times;
 pub use schema::json_schema;
 pub use steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach, HumanTask,

@@ -1,0 +1,5 @@
+//! Schedules.
+mod cron_fields;
+mod times;
+
+pub use times::Times;
