@@ -15,7 +15,8 @@
 //! | skip, force-complete | reject | reject | apply when stuck | reject |
 //! | pause | reject | reject | reject when final | set the flag |
 //! | resume | reject | clear the flag | reject | reject |
-//! | signal | reject | buffer | apply | apply |
+//! | signal that the program declares as a start | apply | buffer | apply | apply |
+//! | other signal | reject | buffer | apply | apply |
 //! | claim, release, assign a task | reject | change the task | as otherwise when stuck; reject: no open task | change the task |
 //! | complete a task | reject | reject | apply when stuck; reject: no open task | apply |
 //! | drop | reject | reject | reject | reject |
@@ -132,7 +133,7 @@ fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired
 }
 
 fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
-    let Some(instance) = context.instance else { return Decision::Reject(Rejection::NotFound) };
+    let Some(instance) = context.instance else { return start_by_signal(context, input, control) };
     if let Some(expected) = control.expected_version.filter(|v| *v != instance.version) {
         return Decision::Reject(Rejection::VersionMismatch { expected, actual: instance.version });
     }
@@ -189,6 +190,18 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
             decide_with_program(context, input, &ProgramInput::ForceComplete)
         }
         ControlAction::ForceComplete => reject("only a stuck instance can be force-completed"),
+    }
+}
+
+/// Starts an instance with a signal, if its program declares the signal as a start.
+fn start_by_signal(context: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
+    let starts = context.program.manifest().started_by_signal.as_ref();
+    match &control.action {
+        ControlAction::Signal { kind, data } if starts == Some(kind) => {
+            let event = signal_event(context.key, control, kind, data);
+            decide_with_program(context, input, &ProgramInput::Event(&event))
+        }
+        _ => Decision::Reject(Rejection::NotFound),
     }
 }
 

@@ -18,7 +18,7 @@ mod lint;
 mod machine;
 mod native;
 mod program;
-mod schedule;
+pub mod schedule;
 mod schema;
 mod steps;
 mod template;
@@ -51,7 +51,6 @@ pub use lint::{LintWarning, lint};
 pub use machine::stored_variables;
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
 pub use program::Program;
-pub use schedule::Times;
 pub use schema::json_schema;
 pub use steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach, HumanTask,

@@ -42,13 +42,17 @@ fn check_field(text: &str, (name, min, max, names): (&str, u32, u32, &[&str])) -
         let mut ends = Vec::new();
         for value in range.split('-').filter(|value| !value.is_empty()) {
             // The modifiers of croner: last (`L`), nearest weekday (`15W`), and the n-th weekday (`MON#2`).
-            let value = value.split('#').next().unwrap_or_default().trim_end_matches(['L', 'W', 'l', 'w']);
+            let value = value.split('#').next().unwrap_or_default();
+            if is_named(value, names) {
+                continue;
+            }
+            let value = value.trim_end_matches(['L', 'W', 'l', 'w']);
             if let Ok(number) = value.parse::<u32>() {
                 if !(min..=max).contains(&number) {
                     return Err(format!("{name} {number} is out of range ({min}-{max})"));
                 }
                 ends.push(number);
-            } else if !value.chars().all(|c| matches!(c, '*' | '?' | '+')) && !is_named(value, names) {
+            } else if !value.chars().all(|c| matches!(c, '*' | '?' | '+')) {
                 let known =
                     if names.is_empty() { String::new() } else { format!(", or {}", names.join(" ")) };
                 return Err(format!("{name} \"{value}\" is not a number ({min}-{max}{known})"));
@@ -109,9 +113,16 @@ mod tests {
 
     #[test]
     fn usual_expressions_are_accepted() {
-        for expression in
-            ["* * * * *", "*/15 8-18 * * MON-FRI", "0 0 L * *", "0 9 15W * *", "0 9 * * MON#2", "@daily"]
-        {
+        for expression in [
+            "* * * * *",
+            "*/15 8-18 * * MON-FRI",
+            "0 0 L * *",
+            "0 9 15W * *",
+            "0 9 1 JUL *",
+            "0 9 * * MON#2",
+            "0 9 * * FRI#L",
+            "@daily",
+        ] {
             assert_eq!(check(expression), Ok(()), "{expression}");
         }
     }

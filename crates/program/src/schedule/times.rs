@@ -138,6 +138,14 @@ pub(super) fn zone_named(name: &str) -> Result<TimeZone, String> {
     })
 }
 
+/// Returns a time in a zone, with its offset; empty if the zone is unknown.
+#[must_use]
+pub fn local_time(time: Timestamp, zone: &str) -> String {
+    let instant = Instant::from_millisecond(time.as_millis()).ok();
+    let local = instant.zip(zone_named(zone).ok()).map(|(instant, zone)| instant.to_zoned(zone));
+    local.map(|local| local.strftime("%a %F %T %:z").to_string()).unwrap_or_default()
+}
+
 /// Returns the next time of an expression that names its hours. The search runs on local times, which are due once each.
 fn next_local(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> {
     let mut local = zone.to_datetime(after);
