@@ -130,6 +130,10 @@ codes! {
     DamagedTables = "OR0062", INTERNAL_SERVER_ERROR, "Damaged tables";
     /// The caller exceeds a quota.
     QuotaExceeded = "OR0031", TOO_MANY_REQUESTS, "Quota of the caller exceeded";
+    /// The schedule does not exist.
+    ScheduleNotFound = "OR0032", NOT_FOUND, "Schedule not found";
+    /// The specification of a schedule is invalid.
+    InvalidSchedule = "OR0033", UNPROCESSABLE_ENTITY, "Invalid schedule";
     /// The credentials are missing.
     Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
     /// The credentials are invalid.

@@ -20,5 +20,6 @@ mod nats;
 mod operations;
 mod projection;
 mod quick_start;
+mod schedules;
 mod telemetry;
 mod web;

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 use crate::definitions::{self, LoadedDefinition};
+use crate::schedules::file::{ScheduleFile, is_schedule};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Definition files, or directories of definitions
+    /// Files of definitions and schedules, or directories of them
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
     /// Treat warnings as errors
@@ -38,6 +39,7 @@ enum Format {
 #[derive(Default)]
 struct CheckReport {
     valid: Vec<LoadedDefinition>,
+    schedules: Vec<ScheduleFile>,
     warnings: Vec<LintWarning>,
     problems: Vec<Diagnostic>,
 }
@@ -55,7 +57,11 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
 
 fn check(paths: &[PathBuf]) -> CheckReport {
     let mut report = CheckReport::default();
-    for found in paths.iter().flat_map(|path| files(path)) {
+    let found: Vec<_> = paths.iter().flat_map(|path| files(path)).collect();
+    let is_file =
+        |found: &Result<PathBuf, _>| found.as_ref().is_ok_and(|file| is_schedule(&file.to_string_lossy()));
+    let (schedules, definitions): (Vec<_>, Vec<_>) = found.into_iter().partition(is_file);
+    for found in definitions {
         match found.and_then(|file| definitions::load_file(&file)) {
             Ok(definition) => {
                 let compiled = definition.compiled.as_deref();
@@ -63,6 +69,19 @@ fn check(paths: &[PathBuf]) -> CheckReport {
                     .warnings
                     .extend(compiled.iter().flat_map(|compiled| lint(compiled, &file(&definition))));
                 report.valid.push(definition);
+            }
+            Err(found) => report.problems.extend(found),
+        }
+    }
+    // The sagas of a single file may be elsewhere, and those of an invalid definition are unknown.
+    let knows_sagas = !report.valid.is_empty() && report.problems.is_empty();
+    for found in schedules {
+        match found.and_then(|file| definitions::files::load_schedule_file(&file)) {
+            Ok(schedule) => {
+                let programs = report.valid.iter().map(|definition| definition.program.as_ref());
+                let unknown = schedule.check_saga(programs).err().filter(|_| knows_sagas);
+                report.problems.extend(unknown);
+                report.schedules.push(schedule);
             }
             Err(found) => report.problems.extend(found),
         }
@@ -78,7 +97,7 @@ impl CheckReport {
 
     fn outcome(&self, deny_warnings: bool) -> Result<(), CommandError> {
         match (self.problems.len(), self.warnings.len()) {
-            (0, 0) if self.valid.is_empty() => {
+            (0, 0) if self.valid.is_empty() && self.schedules.is_empty() => {
                 Err(CommandError::failed(format!("no file matches *{}", definitions::SUFFIXES.join(" or *"))))
             }
             (0, warnings) if warnings > 0 && deny_warnings => {
@@ -96,6 +115,8 @@ fn counted(count: usize, noun: &str) -> String {
 
 fn print(report: &CheckReport, console: &Console) -> Result<(), CommandError> {
     report.valid.iter().try_for_each(|definition| console.line(&praise(definition)))?;
+    let schedule = |file: &ScheduleFile| format!("{}: schedule {}: OK", file.file, file.name);
+    report.schedules.iter().try_for_each(|file| console.line(&schedule(file)))?;
     let warning = |w: &LintWarning| format!("{} [{}, a warning]", w.diagnostic, w.code);
     report.warnings.iter().try_for_each(|found| console.line(&warning(found)))?;
     report.problems.iter().try_for_each(|problem| console.line(&problem.to_string()))
@@ -109,11 +130,17 @@ fn to_json(report: &CheckReport) -> Value {
         details["code"] = Value::from(warning.code);
         details
     });
-    json!({ "definitions": valid, "warnings": warnings.collect::<Vec<_>>(), "problems": invalid })
+    let schedule = |file: &ScheduleFile| json!({ "file": file.file, "schedule": file.name });
+    let schedules: Vec<_> = report.schedules.iter().map(schedule).collect();
+    json!({ "definitions": valid, "schedules": schedules, "warnings": warnings.collect::<Vec<_>>(), "problems": invalid })
 }
 
 fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
-    if path.is_dir() { definitions::list_files(path) } else { vec![Ok(path.to_owned())] }
+    if path.is_dir() {
+        definitions::files::list_matching(path, definitions::files::is_deployable)
+    } else {
+        vec![Ok(path.to_owned())]
+    }
 }
 
 fn file(definition: &LoadedDefinition) -> String {

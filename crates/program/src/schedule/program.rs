@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::spec::ScheduleSpec;
-use super::state::{DueRun, FORMAT, Requests, Schedule, ScheduleState, compiled};
+use super::state::{Counts, DueRun, FORMAT, Requests, Schedule, ScheduleState, compiled};
 use super::{DELETE, PAUSE, PUT, RESUME, SAGA, TRIGGER};
 use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
 use crate::program::Program;
@@ -167,7 +167,7 @@ fn put(
     // Runs in progress continue. The cursor never falls back, so that no due time starts twice.
     let mut next = ScheduleState { spec, file, cursor: state.cursor.max(context.now), ..state };
     if next.deleted {
-        (next.deleted, next.paused, next.counts) = (false, false, Default::default());
+        (next.deleted, next.paused, next.counts) = (false, false, Counts::default());
     }
     change(next, context.now, context)
 }

@@ -75,6 +75,7 @@ pub enum Overlap {
 }
 
 impl Overlap {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -92,9 +93,10 @@ pub struct ScheduleError {
 impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Messages about times name their field.
-        match self.message.starts_with(&self.field) {
-            true => f.write_str(&self.message),
-            false => write!(f, "{}: {}", self.field, self.message),
+        if self.message.starts_with(&self.field) {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.field, self.message)
         }
     }
 }
