@@ -49,7 +49,7 @@ use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
     audit, backup, dead_letters, definitions, descriptors, doctor, events, export, jobs, node, replay, sagas,
-    tasks, timers,
+    schedules, tasks, timers,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -96,6 +96,15 @@ fn described() -> (Router<ApiState>, utoipa::openapi::OpenApi) {
     let (routes, mut description) = routes().split_for_parts();
     openapi::finish(&mut description);
     (routes, description)
+}
+
+fn schedule_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(schedules::api::list))
+        .routes(routes!(schedules::api::show, schedules::api::put, schedules::api::delete))
+        .routes(routes!(schedules::api::pause))
+        .routes(routes!(schedules::api::resume))
+        .routes(routes!(schedules::api::trigger))
 }
 
 fn routes() -> OpenApiRouter<ApiState> {
@@ -166,5 +175,5 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::api::deploy::deploy))
         .routes(routes!(definitions::api::deploy::reload))
         .routes(routes!(definitions::api::deploy::collect));
-    OpenApiRouter::with_openapi(openapi::head()).merge(tenants).merge(node)
+    OpenApiRouter::with_openapi(openapi::head()).merge(tenants).merge(schedule_routes()).merge(node)
 }

@@ -25,7 +25,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
 use crate::{
-    audit, backup, dead_letters, definitions, doctor, events, export, node, replay, sagas, tasks, timers,
+    audit, backup, dead_letters, definitions, doctor, events, export, node, replay, sagas, schedules, tasks,
+    timers,
 };
 use console::{Console, Output};
 use exit::CommandError;
@@ -62,6 +63,9 @@ enum Command {
     /// Inspect and control saga instances
     #[command(subcommand)]
     Saga(sagas::cli::Command),
+    /// Start sagas by cron expressions, at intervals or at one date
+    #[command(subcommand)]
+    Schedule(schedules::cli::Command),
     /// List, claim and complete human tasks
     #[command(subcommand)]
     Task(tasks::cli::Command),
@@ -162,6 +166,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Run(args) => Box::pin(run::run(args)).await,
         Command::Publish(args) => events::cli::run(args, console).await,
         Command::Saga(command) => sagas::cli::run(command, console).await,
+        Command::Schedule(command) => schedules::cli::run(command, console).await,
         Command::Task(command) => tasks::cli::run(command, console).await,
         Command::Dlq(command) => dead_letters::cli::run(command, console).await,
         Command::Timers(args) => timers::cli::run(args, console).await,

@@ -13,7 +13,7 @@ mod availability;
 pub mod change;
 pub(crate) mod cli;
 pub mod deploy;
-mod files;
+pub(crate) mod files;
 pub mod gc;
 pub(crate) mod initial;
 pub mod migrate;
@@ -27,12 +27,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_effect::Catalog;
-use orlog_model::{DefinitionRef, Deployment, Timestamp};
+use orlog_model::{DefinitionRef, DeployedSchedule, Deployment, Timestamp};
+use orlog_program::schedule::ScheduleProgram;
 use orlog_program::{Diagnostic, Program};
 use orlog_store::PinCounts;
 
 use files::problem;
 use retired::RetiredProgram;
+
+use crate::schedules::file::is_schedule;
 
 pub use files::LoadedDefinition;
 pub use files::{SUFFIXES, SourceFile, digest, is_definition, list_files, load_file, read_dir};
@@ -69,6 +72,8 @@ struct ActiveDefinitions {
 pub struct ValidatedDefinitions {
     /// All definitions, sorted by name.
     pub definitions: Vec<LoadedDefinition>,
+    /// Schedules of files, sorted by tenant and name.
+    pub schedules: Vec<DeployedSchedule>,
     /// Digest of the definitions directory, if the definitions come from it.
     pub digest: Option<[u8; 16]>,
 }
@@ -120,7 +125,8 @@ impl DefinitionSet {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Compiles files and validates them together with the built-in programs. Blocks.
+    /// Compiles files of definitions and schedules and validates them together with the built-in programs. The digest of the result
+    /// is `None`. Blocks.
     ///
     /// # Errors
     /// All diagnostics of all files.
@@ -128,9 +134,11 @@ impl DefinitionSet {
         &self,
         files: &[SourceFile],
         catalog: &Catalog,
-    ) -> Result<Vec<LoadedDefinition>, Vec<Diagnostic>> {
+    ) -> Result<ValidatedDefinitions, Vec<Diagnostic>> {
         let mut problems = Vec::new();
         let mut definitions = self.built_in.clone();
+        let (schedule_files, files): (Vec<_>, Vec<_>) =
+            files.iter().partition(|file| is_schedule(&file.name()));
         for file in files {
             match files::compile(file) {
                 Ok(definition) => definitions.push(definition),
@@ -142,7 +150,18 @@ impl DefinitionSet {
             definitions.iter().flat_map(|definition| availability::missing_providers(definition, catalog)),
         );
         problems.extend(duplicates(&definitions));
-        if problems.is_empty() { Ok(definitions) } else { Err(problems) }
+        let programs = definitions.iter().map(|definition| definition.program.as_ref());
+        let schedules = schedule_files.into_iter().filter_map(|file| {
+            files::load_schedule(file, programs.clone()).map_err(|found| problems.extend(found)).ok()
+        });
+        let mut schedules: Vec<_> = schedules.collect();
+        schedules.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
+        problems.extend(schedules.windows(2).filter_map(|pair| schedule_twice(&pair[0], &pair[1])));
+        if problems.is_empty() {
+            Ok(ValidatedDefinitions { definitions, schedules, digest: None })
+        } else {
+            Err(problems)
+        }
     }
 
     /// Validates the active definitions against other upstreams.
@@ -188,15 +207,12 @@ impl DefinitionSet {
         is_stored: impl Fn(&[u8; 16]) -> bool,
     ) -> Deployment {
         let dir = checked.digest.or(current.and_then(|current| current.definitions_digest));
-        plan::record(
-            current,
-            &checked.definitions,
-            &plan::DeploymentMetadata { at, deployed_by: by, definitions_digest: dir },
-            is_stored,
-        )
+        let occasion = plan::DeploymentMetadata { at, deployed_by: by, definitions_digest: dir };
+        let record = plan::record(current, &checked.definitions, &occasion, is_stored);
+        Deployment { schedules: plan::schedules(current, &checked.schedules), ..record }
     }
 
-    /// Returns all programs: those of the given and of the stored definitions, older ones first.
+    /// Returns all programs: those of the given and of the stored definitions, older ones first, and the built-in sagas.
     #[must_use]
     pub fn programs(
         active: &[LoadedDefinition],
@@ -208,7 +224,10 @@ impl DefinitionSet {
         old.sort_by_key(|(reference, _)| reference.version);
         let old =
             old.into_iter().filter_map(|(reference, source)| RetiredProgram::compile(reference, source));
-        old.chain(active.iter().map(|definition| Arc::clone(&definition.program))).collect()
+        let active = active.iter().map(|definition| Arc::clone(&definition.program));
+        // Every node has the built-in sagas, with any deployment.
+        let built_in = [Arc::new(ScheduleProgram::default()) as Arc<dyn Program>];
+        old.chain(active).chain(built_in).collect()
     }
 
     /// Activates the definitions; their record must already be stored.
@@ -228,6 +247,12 @@ impl fmt::Debug for DefinitionSet {
 /// Returns a diagnostic for each saga with several definitions. The definitions are sorted by saga.
 fn duplicates(definitions: &[LoadedDefinition]) -> Vec<Diagnostic> {
     definitions.windows(2).filter_map(|pair| twice(&pair[0], &pair[1])).collect()
+}
+
+fn schedule_twice(first: &DeployedSchedule, second: &DeployedSchedule) -> Option<Diagnostic> {
+    let is_same = (&first.tenant, &first.name) == (&second.tenant, &second.name);
+    let message = format!("schedule `{}` is also defined in {}", first.name, first.file);
+    is_same.then(|| problem(Path::new(&second.file), message))
 }
 
 fn twice(first: &LoadedDefinition, second: &LoadedDefinition) -> Option<Diagnostic> {

@@ -24,6 +24,7 @@ pub mod redact;
 pub mod replay;
 pub mod retention;
 pub mod sagas;
+mod schedules;
 mod tasks;
 pub mod telemetry;
 mod timers;

@@ -22,12 +22,14 @@ use super::pod_client;
 use super::problem::{Code, Problem};
 use super::request_info::FORWARDED_BY;
 use crate::app::SlotOwner;
+use crate::schedules;
 
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// Routes that are scoped to a tenant.
-const TENANT_SCOPED_ROUTES: [&str; 9] = [
+const TENANT_SCOPED_ROUTES: [&str; 10] = [
     "/v1/sagas",
+    "/v1/schedules",
     "/v1/tasks",
     "/v1/dead-letters",
     "/v1/export",
@@ -98,8 +100,13 @@ fn concerned(request: &Request) -> Option<TenantId> {
 fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     let slots = api.app.routing.slots();
     slots.tenant_slot(tenant).or_else(|| {
+        let decoded = |part: &str| percent_decode_str(part).decode_utf8().ok().map(String::from);
+        if let Some(rest) = path.strip_prefix("/v1/schedules/") {
+            let key = schedules::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
         let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
-        let mut part = || percent_decode_str(parts.next()?).decode_utf8().ok().map(String::from);
+        let mut part = || decoded(parts.next()?);
         let (saga, correlation) = (SagaName::new(part()?).ok()?, CorrelationId::new(part()?).ok()?);
         Some(slots.slot_of(&InstanceKey { tenant: tenant.clone(), saga, correlation }))
     })

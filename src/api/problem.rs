@@ -134,6 +134,10 @@ codes! {
     InstanceExists = "OR0032", CONFLICT, "Saga instance exists";
     /// The program did not start an instance.
     StartRejected = "OR0033", UNPROCESSABLE_ENTITY, "Start rejected";
+    /// The schedule does not exist.
+    ScheduleNotFound = "OR0034", NOT_FOUND, "Schedule not found";
+    /// The specification of a schedule is invalid.
+    InvalidSchedule = "OR0035", UNPROCESSABLE_ENTITY, "Invalid schedule";
     /// The credentials are missing.
     Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
     /// The credentials are invalid.

@@ -26,6 +26,7 @@ use crate::definitions::gc::Collector;
 use crate::definitions::migrate::Migrations;
 use crate::replay::Replays;
 use crate::retention::{PurgeCounters, Retention};
+use crate::schedules::deployed::DeployedSchedules;
 use crate::tls::NodeTls;
 use crate::upstreams::UpstreamSources;
 
@@ -59,6 +60,8 @@ pub(crate) struct OwnParts {
 pub struct Services {
     /// Deployments of definitions and upstreams.
     pub deployments: Arc<Deployments>,
+    /// Schedules of the deployment.
+    pub schedules: Arc<DeployedSchedules>,
     /// Garbage collection of definitions.
     pub collector: Arc<Collector>,
     /// Migrations of instances.
@@ -87,7 +90,9 @@ impl Services {
             background: Arc::clone(&parts.background),
             collected: own.collected,
         });
+        let schedules = Arc::new(deployed_schedules(parts));
         let deployments = Arc::new(Deployments {
+            schedules: Arc::clone(&schedules),
             runtime: Arc::clone(&parts.runtime),
             programs: Arc::clone(&parts.programs),
             definitions: Arc::clone(&parts.definitions),
@@ -130,16 +135,36 @@ impl Services {
             subject: parts.config.audit.nats_subject.clone(),
         });
         let (migrations, replays) = (migrations(parts), Arc::new(replays(parts)));
-        Self { deployments, collector, migrations, replays, retention, backups, keys, positions, publisher }
+        Self {
+            deployments,
+            schedules,
+            collector,
+            migrations,
+            replays,
+            retention,
+            backups,
+            keys,
+            positions,
+            publisher,
+        }
     }
 
     /// Starts the periodic work of the services.
     pub(crate) fn run_in(&self, background: &BackgroundTasks) {
         self.collector.collect_after_start();
+        self.schedules.run_in(background);
         self.retention.run_in(background);
         self.positions.run_in(background);
         self.publisher.run_in(background);
         self.keys.reload_in(background);
+    }
+}
+
+fn deployed_schedules(parts: &Parts) -> DeployedSchedules {
+    DeployedSchedules {
+        runtime: Arc::clone(&parts.runtime),
+        definitions: Arc::clone(&parts.definitions),
+        clock: Arc::clone(&parts.clock),
     }
 }
 

@@ -116,8 +116,11 @@ impl ShardStarter {
         let now = self.clock.now();
         let definitions = self.definitions.active().to_vec();
         let stored = reader.deployment()?;
-        let digest = self.definitions.deployment().and_then(|deployment| deployment.definitions_digest);
-        let checked = ValidatedDefinitions { definitions, digest };
+        let deployment = self.definitions.deployment();
+        let digest = deployment.as_ref().and_then(|deployment| deployment.definitions_digest);
+        let schedules = deployment.iter().flat_map(|deployment| &deployment.schedules);
+        let schedules = schedules.filter(|schedule| !schedule.removed).cloned().collect();
+        let checked = ValidatedDefinitions { definitions, schedules, digest };
         let is_stored = |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some());
         let record = DefinitionSet::record(stored.as_ref(), &checked, (now, TAKEOVER_USER), is_stored);
         let changed = !change::is_noop(stored.as_ref(), &record);

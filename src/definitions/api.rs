@@ -215,7 +215,9 @@ fn versions(
     sees_node: bool,
 ) -> Result<DefinitionVersions, Problem> {
     let mut programs = app.programs.all();
-    programs.retain(|program| program.definition_ref().saga == *saga);
+    // The built-in sagas are not definitions: they are neither deployed nor migrated.
+    let is_definition = !orlog_program::schedule::is_reserved(saga.as_str());
+    programs.retain(|program| is_definition && program.definition_ref().saga == *saga);
     if programs.is_empty() {
         return Err(Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga}")));
     }

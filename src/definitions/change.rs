@@ -72,6 +72,8 @@ pub(crate) fn pins(
 /// Returns whether a record activates the same definitions from the same files as the previous record.
 pub(crate) fn is_noop(current: Option<&Deployment>, record: &Deployment) -> bool {
     current.is_some_and(|old| {
-        old.definitions_digest == record.definitions_digest && old.active().eq(record.active())
+        old.definitions_digest == record.definitions_digest
+            && old.active().eq(record.active())
+            && old.schedules == record.schedules
     })
 }

@@ -8,19 +8,20 @@ use std::sync::Arc;
 
 use orlog_actors::{ProgramRegistry, Runtime, WorkerPool};
 use orlog_effect::Catalog;
-use orlog_model::{Change, Clock, Deployment};
+use orlog_model::{Change, Clock, DeployedSchedule, Deployment};
 use orlog_program::Diagnostic;
 use orlog_store::Reader;
 
 use super::change::{self, DefinitionLocks, DeployError};
 use super::gc::Collector;
-use super::plan;
+use super::plan::{self, ScheduleChange};
 pub use super::plan::DeployPolicy;
 use crate::definitions::initial;
 use crate::definitions::{
     self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile, UsageContext,
     ValidatedDefinitions,
 };
+use crate::schedules::deployed::DeployedSchedules;
 use crate::upstreams::UpstreamSources;
 
 /// Request to deploy definitions.
@@ -70,6 +71,7 @@ pub struct Deployments {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) locks: Arc<DefinitionLocks>,
     pub(crate) collector: Arc<Collector>,
+    pub(crate) schedules: Arc<DeployedSchedules>,
 }
 
 impl Deployments {
@@ -131,6 +133,7 @@ impl Deployments {
             }
             plan.upstreams = self.catalog.changed_in(catalog);
             let deployment = self.record(&next, &by)?;
+            plan.schedules = ScheduleChange::of(self.definitions.deployment().as_deref(), next.schedules());
             plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
             let definitions = next.into_definitions();
             Ok(PreparedDeployment { plan, definitions, deployment, upstreams })
@@ -181,10 +184,10 @@ impl Deployments {
                 None => return Err(DeployError::NoDir),
             },
         };
-        let definitions = self.definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+        let checked = self.definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
         let deployment = self.definitions.deployment();
-        initial::check_references(&definitions, deployment.as_deref())?;
-        Ok(TargetDefinitions::Validated(ValidatedDefinitions { definitions, digest: dir }))
+        initial::check_references(&checked.definitions, deployment.as_deref())?;
+        Ok(TargetDefinitions::Validated(ValidatedDefinitions { digest: dir, ..checked }))
     }
 
     /// Returns the record to store; `None` if the stored record is equal.
@@ -249,6 +252,7 @@ impl Deployments {
             }
         }
         self.definitions.activate(definitions, Some(deployment));
+        self.schedules.apply().await;
         let (number, warnings) = (plan.number, plan.warnings.len());
         tracing::info!(number, changes = plan.changes(), warnings, "definitions deployed");
         self.collector.collect_soon();
@@ -277,6 +281,14 @@ impl Deployments {
 }
 
 impl TargetDefinitions {
+    /// Returns the schedules; `None` if those of the deployment stay.
+    fn schedules(&self) -> Option<&[DeployedSchedule]> {
+        match self {
+            Self::Validated(checked) => Some(&checked.schedules),
+            Self::Active(_) => None,
+        }
+    }
+
     fn definitions(&self) -> &[LoadedDefinition] {
         match self {
             Self::Validated(ValidatedDefinitions { definitions, .. }) | Self::Active(definitions) => {

@@ -5,8 +5,11 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orlog_program::{CompiledDefinition, Diagnostic, Program};
+use orlog_model::DeployedSchedule;
+use orlog_program::{CompiledDefinition, Diagnostic, Program, schedule};
 use sha2::{Digest as _, Sha256};
+
+use crate::schedules::file::{ScheduleFile, is_schedule};
 
 /// Suffixes of definition files: YAML text, WebAssembly module.
 pub const SUFFIXES: [&str; 2] = [".saga.yaml", ".saga.wasm"];
@@ -43,25 +46,35 @@ pub fn is_definition(name: &str) -> bool {
 /// Returns the definition files of a directory, sorted by name, or the error of the directory.
 #[must_use]
 pub fn list_files(dir: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
+    list_matching(dir, is_definition)
+}
+
+/// Returns whether a file with this name can be deployed: a definition or a schedule.
+pub(crate) fn is_deployable(name: &str) -> bool {
+    is_definition(name) || is_schedule(name)
+}
+
+/// Returns the files of a directory whose names match, sorted by name, or the error of the directory.
+pub(crate) fn list_matching(dir: &Path, matches: fn(&str) -> bool) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     let read_error = |error: std::io::Error| vec![problem(dir, format!("cannot be read: {error}"))];
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) => return vec![Err(read_error(error))],
     };
     let paths = entries.map(|entry| entry.map(|entry| entry.path()).map_err(read_error));
-    let is_candidate = |path: &PathBuf| is_definition(&path.to_string_lossy());
+    let is_candidate = |path: &PathBuf| matches(&path.to_string_lossy());
     let mut files: Vec<_> = paths.filter(|path| path.as_ref().map_or(true, is_candidate)).collect();
     files.sort_by(|a, b| a.as_ref().ok().cmp(&b.as_ref().ok()));
     files
 }
 
-/// Reads the definition files of a directory, sorted by name.
+/// Reads the files of definitions and schedules of a directory, sorted by name.
 ///
 /// # Errors
 /// Every unreadable file.
 pub fn read_dir(dir: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
     let (mut files, mut problems) = (Vec::new(), Vec::new());
-    for path in list_files(dir) {
+    for path in list_matching(dir, is_deployable) {
         match path.and_then(|path| read_file(&path)) {
             Ok(file) => files.push(file),
             Err(found) => problems.extend(found),
@@ -107,8 +120,44 @@ pub(super) fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnos
         let compiled = Arc::new(orlog_program::compile_yaml(text, &name)?);
         (Arc::clone(&compiled) as Arc<dyn Program>, Some(compiled))
     };
+    let saga = &program.definition_ref().saga;
+    if schedule::is_reserved(saga.as_str()) {
+        let message = format!("saga `{saga}`: names that start with `orlog.` are reserved; rename the saga");
+        return Err(vec![problem(&file.path, message)]);
+    }
     let source = Some(Arc::clone(&file.bytes));
     Ok(LoadedDefinition { program, compiled, source, file: Some(file.path.clone()) })
+}
+
+/// Parses a schedule file, and checks its saga.
+///
+/// # Errors
+/// All diagnostics of the file.
+pub(super) fn load_schedule<'a>(
+    file: &SourceFile,
+    programs: impl Iterator<Item = &'a dyn Program> + Clone,
+) -> Result<DeployedSchedule, Vec<Diagnostic>> {
+    let schedule = parse_schedule(file)?;
+    schedule.check_saga(programs).map_err(|error| vec![error])?;
+    Ok(schedule.deployed())
+}
+
+/// Reads and parses one schedule file.
+///
+/// # Errors
+/// All diagnostics of the file.
+pub(crate) fn load_schedule_file(file: &Path) -> Result<ScheduleFile, Vec<Diagnostic>> {
+    parse_schedule(&read_file(file)?)
+}
+
+/// Parses a schedule file.
+///
+/// # Errors
+/// All diagnostics of the file.
+fn parse_schedule(file: &SourceFile) -> Result<ScheduleFile, Vec<Diagnostic>> {
+    let text = std::str::from_utf8(&file.bytes)
+        .map_err(|error| vec![problem(&file.path, format!("cannot be read: {error}"))])?;
+    ScheduleFile::parse(text, &file.path.display().to_string())
 }
 
 /// Returns a digest of names and contents of files, independent of their order.

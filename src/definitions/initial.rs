@@ -61,9 +61,9 @@ fn choose(
         tracing::info!(dir = %dir.display(), "definitions directory unchanged");
         return from_record(definitions, catalog, store, current);
     }
-    let list = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
-    check_references(&list, current.as_ref())?;
-    let checked = ValidatedDefinitions { definitions: list, digest: Some(digest) };
+    let checked = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+    check_references(&checked.definitions, current.as_ref())?;
+    let checked = ValidatedDefinitions { digest: Some(digest), ..checked };
     let is_stored = |hash: &[u8; 16]| {
         store.is_some_and(|store| store.definition(hash).is_ok_and(|definition| definition.is_some()))
     };
@@ -103,8 +103,8 @@ pub(crate) fn from_record(
     if let Some(Deployment { number, at, deployed_by: by, .. }) = &current {
         tracing::info!(number, %at, by, definitions = files.len(), "definitions of the last deployment are active");
     }
-    let definitions = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
-    Ok(InitialDefinitions { definitions, deployment: current })
+    let checked = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+    Ok(InitialDefinitions { definitions: checked.definitions, deployment: current })
 }
 
 fn lost(file: &str) -> Diagnostic {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use orlog_model::{DefinitionRef, DeployedDefinition, Deployment, Timestamp};
+use orlog_model::{DefinitionRef, DeployedDefinition, DeployedSchedule, Deployment, Timestamp};
 use orlog_program::Diagnostic;
 use orlog_store::PinCounts;
 use serde::Serialize;
@@ -25,6 +25,9 @@ pub struct DeploymentPlan {
     pub retired: Vec<DefinitionSummary>,
     /// Unchanged definitions.
     pub unchanged: Vec<DefinitionSummary>,
+    /// Schedules of files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<ScheduleChange>,
     /// Upstreams whose file is new, changed or removed. Only a reload reads upstream files.
     pub upstreams: Vec<String>,
     /// Warnings.
@@ -42,6 +45,61 @@ pub struct DefinitionSummary {
     pub hash: String,
     /// Name of its file.
     pub file: String,
+}
+
+/// Schedule of a file in a deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ScheduleChange {
+    /// `added`, `changed`, `removed` or `unchanged`.
+    pub change: &'static str,
+    /// Name of the schedule.
+    pub name: String,
+    /// Tenant.
+    pub tenant: String,
+    /// Name of its file.
+    pub file: String,
+}
+
+impl ScheduleChange {
+    /// Returns the changes of a deployment with these schedules; `None`: those of the current one stay.
+    pub(super) fn of(current: Option<&Deployment>, new: Option<&[DeployedSchedule]>) -> Vec<Self> {
+        let current =
+            || current.into_iter().flat_map(|current| &current.schedules).filter(|old| !old.removed);
+        let schedules = new.map_or_else(|| current().cloned().collect(), |new| schedules_of(current(), new));
+        let change = |new: &DeployedSchedule| match current().find(|old| is_same(old, new)) {
+            _ if new.removed => "removed",
+            None => "added",
+            Some(old) if old == new => "unchanged",
+            Some(_) => "changed",
+        };
+        let describe = |new: &DeployedSchedule| Self {
+            change: change(new),
+            name: new.name.clone(),
+            tenant: new.tenant.to_string(),
+            file: new.file.clone(),
+        };
+        schedules.iter().map(describe).collect()
+    }
+}
+
+fn is_same(one: &DeployedSchedule, other: &DeployedSchedule) -> bool {
+    (&one.tenant, &one.name) == (&other.tenant, &other.name)
+}
+
+/// Returns the schedules of a record: the new ones, and those that have no file any more.
+pub(super) fn schedules(current: Option<&Deployment>, new: &[DeployedSchedule]) -> Vec<DeployedSchedule> {
+    schedules_of(current.into_iter().flat_map(|current| &current.schedules), new)
+}
+
+fn schedules_of<'a>(
+    old: impl Iterator<Item = &'a DeployedSchedule>,
+    new: &[DeployedSchedule],
+) -> Vec<DeployedSchedule> {
+    let removed = old.filter(|old| !new.iter().any(|new| is_same(old, new)));
+    let removed = removed.map(|old| DeployedSchedule { removed: true, ..old.clone() });
+    let mut all: Vec<_> = new.iter().cloned().chain(removed).collect();
+    all.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
+    all
 }
 
 /// Definition that replaces another.
@@ -67,6 +125,7 @@ impl DeploymentPlan {
             changed: Vec::new(),
             retired: Vec::new(),
             unchanged: Vec::new(),
+            schedules: Vec::new(),
             upstreams: Vec::new(),
             warnings: Vec::new(),
         };
@@ -190,6 +249,7 @@ pub(super) fn record(
         sort_key(a).cmp(&sort_key(b))
     });
     Deployment {
+        schedules: Vec::new(),
         number: current.map_or(0, |current| current.number) + 1,
         at: occasion.at,
         deployed_by: occasion.deployed_by.to_owned(),

@@ -279,6 +279,6 @@ fn every_effect_of_the_definitions_has_a_provider() {
         let bytes = text(&shared, "order.saga.yaml").into_bytes().into();
         let definition = SourceFile { path: "order.saga.yaml".into(), bytes };
         let definitions = DefinitionSet::new(None, Vec::new()).validate(&[definition], &catalog).unwrap();
-        assert_eq!(definitions.len(), 1);
+        assert_eq!(definitions.definitions.len(), 1);
     }
 }

@@ -21,5 +21,6 @@ mod operations;
 mod packages;
 mod projection;
 mod quick_start;
+mod schedules;
 mod telemetry;
 mod web;

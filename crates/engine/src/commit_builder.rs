@@ -47,6 +47,8 @@ pub(crate) fn build_commit(
     let result = result_after(context, status, &commit);
     let tasks = task_updates::updates_after(context, cause.input, tasks, run_id, status, &mut commit);
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
+    let limit = context.program.manifest().history_limit;
+    commit.forgets = limit.and_then(|limit| cause.version.checked_sub(limit)).filter(|version| *version > 0);
     commit.history = Some(HistoryEntry {
         version: cause.version,
         at: context.now,

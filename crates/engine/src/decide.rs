@@ -15,7 +15,8 @@
 //! | skip, force-complete | reject | reject | apply when stuck | reject |
 //! | pause | reject | reject | reject when final | set the flag |
 //! | resume | reject | clear the flag | reject | reject |
-//! | signal | reject | buffer | apply | apply |
+//! | signal that the program declares as a start | apply | buffer | apply | apply |
+//! | other signal | reject | buffer | apply | apply |
 //! | claim, release, assign a task | reject | change the task | as otherwise when stuck; reject: no open task | change the task |
 //! | complete a task | reject | reject | apply when stuck; reject: no open task | apply |
 //! | drop | reject | reject | reject | reject |
@@ -44,7 +45,7 @@ use crate::context::{BufferedInputRef, DecisionContext};
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
 use crate::pause::set_paused;
 use crate::run_program::{buffer_input, decide_with_program};
-use crate::signal::decide_signal;
+use crate::signal::{decide_signal, signal_event};
 use crate::{child_saga, early_input, start, tasks};
 
 /// Decides one input, according to the table above.
@@ -136,7 +137,7 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
     let Some(instance) = context.instance else {
         return match &control.action {
             ControlAction::Start(request) => start::decide_start(context, input, control, request),
-            _ => Decision::Reject(Rejection::NotFound),
+            _ => start_by_signal(context, input, control),
         };
     };
     if let Some(expected) = control.expected_version.filter(|v| *v != instance.version) {
@@ -194,6 +195,18 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
             decide_with_program(context, input, &ProgramInput::ForceComplete)
         }
         ControlAction::ForceComplete => reject("only a stuck instance can be force-completed"),
+    }
+}
+
+/// Starts an instance with a signal, if its program declares the signal as a start.
+fn start_by_signal(context: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
+    let starts = context.program.manifest().started_by_signal.as_ref();
+    match &control.action {
+        ControlAction::Signal { kind, data } if starts == Some(kind) => {
+            let event = signal_event(context.key, control, kind, data);
+            decide_with_program(context, input, &ProgramInput::Event(&event))
+        }
+        _ => Decision::Reject(Rejection::NotFound),
     }
 }
 

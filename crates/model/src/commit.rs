@@ -81,6 +81,8 @@ pub struct Commit {
     pub unbuffer: Vec<u64>,
     /// History entry.
     pub history: Option<HistoryEntry>,
+    /// Version of a history entry to delete, because the program limits their number.
+    pub forgets: Option<u64>,
     /// The input, if it could not be applied.
     pub dead_letter: Option<Box<DeadLetter>>,
     /// Time of the transition.
@@ -105,6 +107,7 @@ impl Commit {
             spill: None,
             unbuffer: Vec::new(),
             history: None,
+            forgets: None,
             dead_letter: None,
             at,
         }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DefinitionRef, Timestamp};
+use crate::{DefinitionRef, TenantId, Timestamp};
 
 /// Definitions that were activated together. It is one row, so that a crash leaves either the old or
 /// the new set.
@@ -18,6 +18,24 @@ pub struct Deployment {
     pub definitions_digest: Option<[u8; 16]>,
     /// Definitions, including retired ones, ordered by saga and version.
     pub definitions: Vec<DeployedDefinition>,
+    /// Schedules of files, including removed ones, ordered by tenant and name.
+    #[serde(default)]
+    pub schedules: Vec<DeployedSchedule>,
+}
+
+/// Deployed schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeployedSchedule {
+    /// Tenant.
+    pub tenant: TenantId,
+    /// Name of the schedule.
+    pub name: String,
+    /// Name of its file, without a directory.
+    pub file: String,
+    /// Text of the file.
+    pub source: String,
+    /// Whether a later deployment has no file of it, so that it is deleted.
+    pub removed: bool,
 }
 
 /// Deployed definition.

@@ -28,7 +28,7 @@ pub use commit::{
 };
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
-pub use deployment::{DeployedDefinition, Deployment};
+pub use deployment::{DeployedDefinition, DeployedSchedule, Deployment};
 pub use duration::{format_duration, parse_duration};
 pub use failure::Failure;
 pub use ids::{

@@ -35,6 +35,10 @@ pub struct Manifest {
     pub early_event_ttl: Duration,
     /// Variables of the instances that are indexed.
     pub indexed: Vec<Name>,
+    /// Signal of an operator that starts an instance, although no event does.
+    pub started_by_signal: Option<EventType>,
+    /// Number of history entries that an instance keeps; `None`: all of them.
+    pub history_limit: Option<u64>,
 }
 
 /// Subscription of a program to one event type.

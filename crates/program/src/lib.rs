@@ -18,6 +18,7 @@ mod lint;
 mod machine;
 mod native;
 mod program;
+pub mod schedule;
 mod schema;
 mod steps;
 mod template;

@@ -164,6 +164,9 @@ impl<'a> ChangeTranslator<'a> {
             let row = self.keys.history(key, history.version);
             self.put(Table::History, &row, history)?;
         }
+        if let Some(version) = commit.forgets {
+            self.record.delete(Table::History, &self.keys.history(key, version))?;
+        }
         commit.dedupe_key.into_iter().try_for_each(|id| self.put_dedupe_key(key, id))?;
         commit.work.iter().try_for_each(|item| self.add_work(item))?;
         commit.tasks.iter().try_for_each(|entry| self.task(entry))?;

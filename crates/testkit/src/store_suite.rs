@@ -291,6 +291,7 @@ pub fn deployment_replaces_the_previous_one(mut fixture: StoreFixture) {
         let program = program.clone();
         let definition = DeployedDefinition { program, file, at, deployed_by: by.clone(), retired_at: None };
         Deployment {
+            schedules: Vec::new(),
             number,
             at,
             deployed_by: by,

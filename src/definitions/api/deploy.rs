@@ -20,7 +20,9 @@ use crate::api::problem::{Code, Problem, ProblemDetail};
 use crate::auth::Caller;
 use crate::definitions::change::DeployError;
 use crate::definitions::deploy::{DeployPolicy, DeployRequest};
-use crate::definitions::{DeploymentPlan, SUFFIXES, SourceFile, is_definition};
+use crate::definitions::files::is_deployable;
+use crate::definitions::{DeploymentPlan, SUFFIXES, SourceFile};
+use crate::schedules::file::SUFFIX;
 
 /// Maximum body size of a deployment in bytes: all files together, as JSON.
 pub(crate) const MAX_DEPLOY_BYTES: u64 = 64 << 20;
@@ -250,10 +252,10 @@ fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> {
 fn source(file: DeployFile) -> Result<SourceFile, String> {
     let DeployFile { name, text, base64 } = file;
     let is_allowed = |c: char| !(c.is_control() || matches!(c, '/' | '\\'));
-    if name.len() > MAX_NAME_BYTES || !name.chars().all(is_allowed) || !is_definition(&name) {
+    if name.len() > MAX_NAME_BYTES || !name.chars().all(is_allowed) || !is_deployable(&name) {
         let displayed: String = name.chars().take(64).collect();
         return Err(format!(
-            "invalid definition file name {displayed:?}; expected *{} without a directory",
+            "invalid definition file name {displayed:?}; expected *{} or *{SUFFIX} without a directory",
             SUFFIXES.join(" or *")
         ));
     }

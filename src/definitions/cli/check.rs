@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 use crate::definitions::{self, LoadedDefinition, references};
+use crate::schedules::file::{ScheduleFile, is_schedule};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Definition files, or directories, which are searched recursively
+    /// Files of definitions and schedules, or directories, which are searched recursively
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
     /// Treat warnings as errors
@@ -39,6 +40,7 @@ enum Format {
 #[derive(Default)]
 struct CheckReport {
     definitions: Vec<CheckedDefinition>,
+    schedules: Vec<ScheduleFile>,
     /// Diagnostics that concern no definition, for example an unreadable directory.
     problems: Vec<Diagnostic>,
 }
@@ -66,8 +68,10 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
 fn check(paths: &[PathBuf]) -> CheckReport {
     let mut report = CheckReport::default();
     let mut files_by_dir: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
+    let mut schedules = Vec::new();
     for found in paths.iter().flat_map(|path| files(path)) {
         match found {
+            Ok(file) if is_schedule(&file.to_string_lossy()) => schedules.push(file),
             Ok(file) => {
                 let files = files_by_dir.entry(dir_of(&file)).or_default();
                 if !files.contains(&file) {
@@ -78,7 +82,24 @@ fn check(paths: &[PathBuf]) -> CheckReport {
         }
     }
     report.definitions = files_by_dir.iter().flat_map(|(dir, files)| check_dir(dir, files)).collect();
+    check_schedules(&mut report, &schedules);
     report
+}
+
+fn check_schedules(report: &mut CheckReport, files: &[PathBuf]) {
+    // The sagas of a single file may be elsewhere, and those of an invalid definition are unknown.
+    let knows_sagas = !report.definitions.is_empty() && report.problems().count() == 0;
+    for file in files {
+        match definitions::files::load_schedule_file(file) {
+            Ok(schedule) => {
+                let definitions = report.definitions.iter().filter_map(|one| one.definition.as_ref());
+                let unknown = schedule.check_saga(definitions.map(|definition| definition.program.as_ref()));
+                report.problems.extend(unknown.err().filter(|_| knows_sagas));
+                report.schedules.push(schedule);
+            }
+            Err(found) => report.problems.extend(found),
+        }
+    }
 }
 
 /// Checks files of a directory. Its other definitions are present at a deployment too, so references to them are valid.
@@ -137,7 +158,7 @@ impl CheckReport {
 
     fn outcome(&self, deny_warnings: bool) -> Result<(), CommandError> {
         match (self.problems().count(), self.warnings().count()) {
-            (0, 0) if self.definitions.is_empty() => {
+            (0, 0) if self.definitions.is_empty() && self.schedules.is_empty() => {
                 Err(CommandError::failed(format!("no file matches *{}", definitions::SUFFIXES.join(" or *"))))
             }
             (0, warnings) if warnings > 0 && deny_warnings => {
@@ -165,7 +186,8 @@ fn print(report: &CheckReport, console: &Console) -> Result<(), CommandError> {
             console.line(&format!("{} [{}, a warning]", warning.diagnostic, warning.code))?;
         }
     }
-    Ok(())
+    let schedule = |file: &ScheduleFile| format!("{}: schedule {}: OK", file.file, file.name);
+    report.schedules.iter().try_for_each(|file| console.line(&schedule(file)))
 }
 
 fn to_json(report: &CheckReport) -> Value {
@@ -177,7 +199,9 @@ fn to_json(report: &CheckReport) -> Value {
         details["code"] = Value::from(warning.code);
         details
     });
-    json!({ "definitions": valid, "warnings": warnings.collect::<Vec<_>>(), "problems": invalid })
+    let schedule = |file: &ScheduleFile| json!({ "file": file.file, "schedule": file.name });
+    let schedules: Vec<_> = report.schedules.iter().map(schedule).collect();
+    json!({ "definitions": valid, "schedules": schedules, "warnings": warnings.collect::<Vec<_>>(), "problems": invalid })
 }
 
 /// Returns the definition files under a path, sorted by name. Searches directories recursively, without hidden
@@ -186,7 +210,7 @@ fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     if !path.is_dir() {
         return vec![Ok(path.to_owned())];
     }
-    let mut found = definitions::list_files(path);
+    let mut found = definitions::files::list_matching(path, definitions::files::is_deployable);
     let mut dirs: Vec<_> = std::fs::read_dir(path)
         .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).collect())
         .unwrap_or_default();

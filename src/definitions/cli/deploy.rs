@@ -14,7 +14,7 @@ use crate::definitions::{self, SourceFile};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directory with all definitions (*.saga.yaml, *.saga.wasm)
+    /// Directory with all definitions (*.saga.yaml, *.saga.wasm) and schedules (*.schedule.yaml)
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Print the plan without deploying (dry run)
@@ -71,6 +71,10 @@ pub(super) fn report(plan: &Value, console: &Console) -> Result<(), CommandError
             vec![change.to_owned(), text(one, "saga"), version, hash, text(one, "file")]
         }));
     }
+    rows.extend(items(plan, "schedules").iter().map(|one| {
+        let name = format!("schedule {}", text(one, "name"));
+        vec![text(one, "change"), name, String::new(), String::new(), text(one, "file")]
+    }));
     console.table(&["CHANGE", "SAGA", "VERSION", "HASH", "FILE"], &rows, "no definitions")?;
     for warning in items(plan, "warnings").iter().filter_map(Value::as_str) {
         note(&format!("warning: {warning}"));

@@ -176,7 +176,8 @@ verbs! {
     drop_instance "/v1/sagas/{saga}/{correlation}/drop" => |_| ControlAction::Drop;
 }
 
-async fn instruct(
+/// Sends a control request with the options of a body.
+pub(crate) async fn instruct(
     (api, caller): (&ApiState, &Caller),
     key: &InstanceKey,
     body: &CheckedBody,

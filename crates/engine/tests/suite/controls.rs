@@ -3,7 +3,9 @@
 use orlog_model::{ControlAction, ControlRequest, Input, Status};
 use orlog_program::{ProgramInput, ProgramOutput};
 
-use crate::support::{DecisionFixture, ScriptedProgram, applied, by, control, event, step};
+use serde_json::Value;
+
+use crate::support::{DecisionFixture, ScriptedProgram, applied, by, control, event, kind, step};
 
 fn scripted_program() -> ScriptedProgram {
     ScriptedProgram::new(|input| {
@@ -67,4 +69,25 @@ fn history_records_user_and_reason() {
     assert_eq!(note, "paused by bob");
     let reason = ControlRequest { reason: Some("approved".to_owned()), ..control(ControlAction::Resume) };
     assert_eq!(fixture.commit(&Input::Control(reason)).history.unwrap().note, "resumed: approved");
+}
+
+#[test]
+fn only_the_declared_signal_starts_an_instance() {
+    let program =
+        scripted_program().with_manifest(|manifest| manifest.started_by_signal = Some(kind("Opened")));
+    let signal = |of| Input::Control(control(ControlAction::Signal { kind: kind(of), data: Value::Null }));
+    let mut fixture = DecisionFixture::empty(&program);
+    assert_eq!(fixture.expect_rejection(&signal("Paid")), "saga instance not found");
+    assert_eq!(fixture.expect_ignored(&event("Opened", "o")), "no instance waits for this event");
+    let commit = fixture.commit(&signal("Opened"));
+    assert_eq!(commit.instance.unwrap().version, 1);
+}
+
+#[test]
+fn history_limit_deletes_the_oldest_entry() {
+    let program = scripted_program().with_manifest(|manifest| manifest.history_limit = Some(3));
+    let mut fixture = DecisionFixture::with_instance(&program);
+    let forgotten: Vec<_> =
+        (2..7).map(|number| fixture.commit(&event("Paid", &number.to_string())).forgets).collect();
+    assert_eq!(forgotten, [None, None, Some(1), Some(2), Some(3)]);
 }

@@ -57,6 +57,11 @@ impl ScriptedProgram {
         Self { migration: Ok(migration), ..self }
     }
 
+    pub(crate) fn with_manifest(mut self, change: impl FnOnce(&mut Manifest)) -> Self {
+        change(&mut self.manifest);
+        self
+    }
+
     pub(crate) fn without_early_buffer(self) -> Self {
         Self { manifest: Manifest { early_event_ttl: Duration::ZERO, ..self.manifest }, ..self }
     }

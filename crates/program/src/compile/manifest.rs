@@ -14,6 +14,7 @@ pub(super) fn of(definition: &Definition, result_events: &[EventType]) -> Manife
         sagas: sorted(actions(definition).filter_map(saga)),
         early_event_ttl: definition.early_event_ttl(),
         indexed: sorted(definition.index.iter().cloned()),
+        ..Manifest::default()
     }
 }
 

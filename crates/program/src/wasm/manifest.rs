@@ -77,6 +77,7 @@ impl ModuleManifest {
             sagas: self.sagas.clone(),
             early_event_ttl: self.early_event_ttl,
             indexed: Vec::new(),
+            ..Manifest::default()
         }
     }
 }

@@ -150,6 +150,30 @@ fn there(reader: &Reader, tenant: Option<&str>) -> BTreeMap<String, String> {
     fresh.contents()
 }
 
+#[test]
+fn forgotten_history_entry_is_deleted_from_the_store_and_the_feed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut writer, reader) = open(dir.path(), fed()).unwrap();
+    let (of, mut consumer) = (key("acme", "o-1"), FeedConsumer::new(None, 10));
+    for version in 1..=5_u64 {
+        writer
+            .commit(
+                &[apply(Commit {
+                    instance: Some(Arc::new(instance(version, Status::Running))),
+                    history: Some(record(version)),
+                    forgets: version.checked_sub(3).filter(|version| *version > 0),
+                    ..Commit::empty(of.clone(), at(5))
+                })],
+                at(5),
+            )
+            .unwrap();
+        consumer.follow(&reader);
+    }
+    let history = reader.history(&of, 0, 10).unwrap();
+    assert_eq!(history.iter().map(|entry| entry.version).collect::<Vec<_>>(), [3, 4, 5]);
+    assert_eq!(consumer.contents(), there(&reader, None));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Transition { instance: u8, status: usize },

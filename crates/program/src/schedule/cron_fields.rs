@@ -1,0 +1,129 @@
+//! Checks of the fields of a cron expression, for errors that name the field and its range.
+
+/// Name, minimum, maximum and named values of each field.
+const FIELDS: [(&str, u32, u32, &[&str]); 5] = [
+    ("minute", 0, 59, &[]),
+    ("hour", 0, 23, &[]),
+    ("day of the month", 1, 31, &[]),
+    ("month", 1, 12, &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]),
+    ("day of the week", 0, 7, &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]),
+];
+/// Nicknames of whole expressions.
+const NICKNAMES: [&str; 6] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@hourly"];
+
+/// Checks the number of fields and the numbers in them.
+///
+/// # Errors
+/// A message that names the field.
+pub(super) fn check(expression: &str) -> Result<(), String> {
+    let text = expression.trim();
+    if text.starts_with('@') {
+        let known = NICKNAMES.iter().any(|name| name.eq_ignore_ascii_case(text));
+        let unknown = || format!("{text} is unknown; nicknames: {}", NICKNAMES.join(", "));
+        return if known { Ok(()) } else { Err(unknown()) };
+    }
+    let fields: Vec<_> = text.split_whitespace().collect();
+    if fields.len() != FIELDS.len() {
+        let count = fields.len();
+        let names = FIELDS.map(|(name, ..)| name).join(", ");
+        return Err(format!("it has {count} fields; write 5: {names}"));
+    }
+    fields.iter().zip(FIELDS).try_for_each(|(text, field)| check_field(text, field))
+}
+
+fn check_field(text: &str, (name, min, max, names): (&str, u32, u32, &[&str])) -> Result<(), String> {
+    for part in text.split(',') {
+        let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+        if let Some(step) = step
+            && step.parse::<u32>().is_ok_and(|step| step == 0)
+        {
+            return Err(format!("{name}: the step of \"{part}\" must not be 0"));
+        }
+        let mut ends = Vec::new();
+        for value in range.split('-').filter(|value| !value.is_empty()) {
+            // The modifiers of croner: last (`L`), nearest weekday (`15W`), and the n-th weekday (`MON#2`).
+            let value = value.split('#').next().unwrap_or_default();
+            if is_named(value, names) {
+                continue;
+            }
+            let value = value.trim_end_matches(['L', 'W', 'l', 'w']);
+            if let Ok(number) = value.parse::<u32>() {
+                if !(min..=max).contains(&number) {
+                    return Err(format!("{name} {number} is out of range ({min}-{max})"));
+                }
+                ends.push(number);
+            } else if !value.chars().all(|c| matches!(c, '*' | '?' | '+')) {
+                let known =
+                    if names.is_empty() { String::new() } else { format!(", or {}", names.join(" ")) };
+                return Err(format!("{name} \"{value}\" is not a number ({min}-{max}{known})"));
+            }
+        }
+        if let [first, last] = ends[..]
+            && first > last
+        {
+            return Err(format!("{name}: the range {first}-{last} is descending"));
+        }
+    }
+    Ok(())
+}
+
+fn is_named(value: &str, names: &[&str]) -> bool {
+    let value = value.trim_start_matches('+');
+    names.iter().any(|name| name.eq_ignore_ascii_case(value))
+}
+
+/// Returns whether the expression matches all hours, or a step of all.
+pub(super) fn names_no_hour(expression: &str) -> bool {
+    let text = expression.trim();
+    let hour = if text.starts_with('@') { None } else { text.split_whitespace().nth(1) };
+    hour.map_or(text.eq_ignore_ascii_case("@hourly"), |hour| hour.starts_with('*'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn rejected(expression: &str, expected: &str) {
+        assert_eq!(check(expression).unwrap_err(), expected);
+    }
+
+    #[test]
+    fn field_errors_name_the_field_and_its_range() {
+        rejected("61 * * * *", "minute 61 is out of range (0-59)");
+        rejected("0 24 * * *", "hour 24 is out of range (0-23)");
+        rejected("0 0 0 * *", "day of the month 0 is out of range (1-31)");
+        rejected("0 0 1 13 *", "month 13 is out of range (1-12)");
+        rejected("0 0 * * 8", "day of the week 8 is out of range (0-7)");
+        rejected(
+            "0 0 * * MONDAY",
+            "day of the week \"MONDAY\" is not a number (0-7, or SUN MON TUE WED THU FRI SAT)",
+        );
+        rejected("*/0 * * * *", "minute: the step of \"*/0\" must not be 0");
+        rejected("30-10 * * * *", "minute: the range 30-10 is descending");
+        rejected(
+            "0 * * *",
+            "it has 4 fields; write 5: minute, hour, day of the month, month, day of the week",
+        );
+        rejected(
+            "@often",
+            "@often is unknown; nicknames: @yearly, @annually, @monthly, @weekly, @daily, @hourly",
+        );
+    }
+
+    #[test]
+    fn usual_expressions_are_accepted() {
+        for expression in [
+            "* * * * *",
+            "*/15 8-18 * * MON-FRI",
+            "0 0 L * *",
+            "0 9 15W * *",
+            "0 9 1 JUL *",
+            "0 9 * * MON#2",
+            "0 9 * * FRI#L",
+            "@daily",
+        ] {
+            assert_eq!(check(expression), Ok(()), "{expression}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Program of schedules: maps the inputs of an instance to transitions of the schedule.
+
+use orlog_model::{
+    CorrelationId, DefinitionRef, Event, EventType, Name, SagaName, Status, TimerChange, Timestamp,
+    Transition, Wait, WaitKind, WorkOutcome,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::spec::ScheduleSpec;
+use super::state::{Counts, DueRun, FORMAT, Requests, Schedule, ScheduleState, compiled};
+use super::{DELETE, PAUSE, PUT, RESUME, SAGA, TRIGGER};
+use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
+use crate::program::Program;
+
+/// Name of the timer of the next start.
+const TIMER: &str = "next";
+/// Number of history entries of a schedule. An instance that lives for years must not grow.
+const HISTORY_LIMIT: u64 = 1_000;
+
+/// Data of the signal [`PUT`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PutSchedule {
+    /// Specification.
+    pub spec: ScheduleSpec,
+    /// Name of its file, if a deployment creates the schedule.
+    #[serde(default)]
+    pub file: Option<String>,
+}
+
+/// Program of schedules. Each schedule is an instance; its correlation id is the name of the schedule.
+#[derive(Debug)]
+pub struct ScheduleProgram {
+    reference: DefinitionRef,
+    manifest: Manifest,
+}
+
+impl Default for ScheduleProgram {
+    fn default() -> Self {
+        let saga = SagaName::new(SAGA).expect("the name is short");
+        // Instances are pinned to this hash, so it never changes. `ScheduleState::format` has the version.
+        let digest = Sha256::digest(b"native:orlog.schedule:1");
+        let hash = std::array::from_fn(|index| digest[index]);
+        let started_by = EventType::new(PUT).expect("the name is short");
+        let manifest = Manifest {
+            started_by_signal: Some(started_by),
+            history_limit: Some(HISTORY_LIMIT),
+            ..Manifest::default()
+        };
+        Self { reference: DefinitionRef { saga, version: 1, hash }, manifest }
+    }
+}
+
+impl Program for ScheduleProgram {
+    fn definition_ref(&self) -> &DefinitionRef {
+        &self.reference
+    }
+
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
+        Err(ProgramError::SchemaMismatch(format!("{} is a signal, not an event", event.kind)))
+    }
+
+    fn apply(
+        &self,
+        state: Option<&[u8]>,
+        input: &ProgramInput<'_>,
+        context: &Context<'_>,
+    ) -> Result<ProgramOutput, ProgramError> {
+        let state = state.map(decode).transpose()?;
+        match (state, input) {
+            (state, ProgramInput::Event(event)) => signal(state, event, context),
+            (None, _) => Ok(ProgramOutput::Ignored("the schedule does not exist".into())),
+            (Some(state), ProgramInput::Timer { .. }) => timer(state, context),
+            (Some(state), ProgramInput::WorkResult { tag, outcome }) => {
+                run_ended(state, tag, outcome, context)
+            }
+            (Some(state), ProgramInput::Cancel { .. }) => delete(state),
+            (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
+                Ok(ProgramOutput::Rejected("a schedule is never stuck".into()))
+            }
+        }
+    }
+
+    fn view_state(&self, state: &[u8]) -> Option<Value> {
+        serde_json::to_value(decode(state).ok()?).ok()
+    }
+}
+
+impl ScheduleState {
+    /// Decodes a stored state.
+    ///
+    /// # Errors
+    /// If it is damaged, or of a newer release.
+    pub fn decode(state: &[u8]) -> Result<Self, ProgramError> {
+        decode(state)
+    }
+}
+
+fn decode(state: &[u8]) -> Result<ScheduleState, ProgramError> {
+    let state: ScheduleState =
+        rmp_serde::from_slice(state).map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+    if state.format > FORMAT {
+        let message = format!("format {} is newer than this release, which reads {FORMAT}", state.format);
+        return Err(ProgramError::InvalidState(message));
+    }
+    Ok(state)
+}
+
+fn signal(
+    state: Option<ScheduleState>,
+    event: &Event,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
+    match (event.kind.as_str(), state) {
+        (PUT, state) => put(state, event, context),
+        (PAUSE | RESUME | TRIGGER | DELETE, None) => {
+            Ok(ProgramOutput::Rejected("the schedule does not exist".into()))
+        }
+        (DELETE, Some(state)) => delete(state),
+        (PAUSE | RESUME | TRIGGER, Some(state)) if state.has_ended() => {
+            Ok(ProgramOutput::Rejected("the schedule has ended".into()))
+        }
+        (PAUSE, Some(state)) if state.paused => Ok(ProgramOutput::Ignored("it is already paused".into())),
+        (PAUSE, Some(mut state)) => {
+            state.paused = true;
+            change(state, context.now, context)
+        }
+        (RESUME, Some(state)) if !state.paused => Ok(ProgramOutput::Ignored("it is not paused".into())),
+        (RESUME, Some(mut state)) => {
+            (state.paused, state.cursor) = (false, state.cursor.max(context.now));
+            change(state, context.now, context)
+        }
+        (TRIGGER, Some(mut state)) => {
+            let after_last = Timestamp::from_millis(state.triggered_at.as_millis() + 1);
+            state.triggered_at = context.now.max(after_last);
+            let due = DueRun { at: state.triggered_at, triggered: true };
+            transition(state, context, |state, own, requests| {
+                state.decide(own, requests, due, context.now);
+                true
+            })
+        }
+        (_, _) => Ok(ProgramOutput::Ignored("a schedule does not handle this event".into())),
+    }
+}
+
+fn put(
+    state: Option<ScheduleState>,
+    event: &Event,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
+    let PutSchedule { spec, file } = serde_json::from_value(event.data.clone())
+        .map_err(|error| ProgramError::SchemaMismatch(format!("{PUT}: {error}")))?;
+    let invalid = |error: String| ProgramError::SchemaMismatch(format!("{PUT}: {error}"));
+    compiled(&spec).map_err(invalid)?;
+    super::check_name(context.key.correlation.as_str()).map_err(invalid)?;
+    let Some(state) = state else {
+        return change(ScheduleState::new(spec, file, context.now), context.now, context);
+    };
+    if !state.deleted && state.spec == spec && state.file == file {
+        return Ok(ProgramOutput::Ignored("the schedule is unchanged".into()));
+    }
+    // Runs in progress continue. The cursor never falls back, so that no due time starts twice.
+    let mut next = ScheduleState { spec, file, cursor: state.cursor.max(context.now), ..state };
+    if next.deleted {
+        (next.deleted, next.paused, next.counts) = (false, false, Counts::default());
+    }
+    change(next, context.now, context)
+}
+
+fn timer(state: ScheduleState, context: &Context<'_>) -> Result<ProgramOutput, ProgramError> {
+    // A clock that was set back can be behind the timer.
+    let now = state.fires_at.map_or(context.now, |fires| fires.max(context.now));
+    change(state, now, context)
+}
+
+fn run_ended(
+    state: ScheduleState,
+    tag: &str,
+    outcome: &WorkOutcome,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
+    let failure = match outcome {
+        WorkOutcome::Succeeded { .. } | WorkOutcome::Accepted => None,
+        WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => Some(failure.clone()),
+    };
+    transition(state, context, |state, _, requests| state.run_ended(requests, (tag, failure), context.now))
+}
+
+/// Ends the schedule; its runs continue.
+fn delete(mut state: ScheduleState) -> Result<ProgramOutput, ProgramError> {
+    if state.deleted {
+        return Ok(ProgramOutput::Ignored("the schedule is already deleted".into()));
+    }
+    (state.deleted, state.queued, state.fires_at) = (true, None, None);
+    output(&state, Requests::default())
+}
+
+/// Decides the due times up to `now` after a change of the state.
+fn change(
+    state: ScheduleState,
+    now: Timestamp,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
+    transition(state, &Context { now, ..*context }, |_, _, _| true)
+}
+
+/// Applies a change, then decides the due times.
+fn transition(
+    mut state: ScheduleState,
+    context: &Context<'_>,
+    apply: impl FnOnce(&mut ScheduleState, &Schedule<'_>, &mut Requests) -> bool,
+) -> Result<ProgramOutput, ProgramError> {
+    let compiled = compiled(&state.spec).map_err(ProgramError::InvalidState)?;
+    let own = Schedule { name: context.key.correlation.as_str(), compiled: &compiled };
+    let mut requests = Requests::default();
+    if !apply(&mut state, &own, &mut requests) {
+        return Ok(ProgramOutput::Ignored("the run is unknown".into()));
+    }
+    state.advance(&own, &mut requests, context.now);
+    output(&state, requests)
+}
+
+fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, ProgramError> {
+    let bytes =
+        rmp_serde::to_vec_named(state).map_err(|error| ProgramError::Evaluation(error.to_string()))?;
+    let name = Name::new(TIMER).expect("the name is short");
+    let timer = match state.fires_at {
+        Some(due) => TimerChange::Arm { name: name.clone(), due },
+        None => TimerChange::Cancel { name: name.clone() },
+    };
+    let waits = state.fires_at.map(|due| Wait { kind: WaitKind::Timer, name, until: Some(due) });
+    let status = if state.has_ended() { Status::Completed } else { Status::Running };
+    let note = match (&requests.notes[..], state.fires_at) {
+        ([], Some(next)) => format!("next {next}"),
+        ([], None) if state.deleted => "deleted".to_owned(),
+        ([], None) if state.paused => "paused".to_owned(),
+        ([], None) => "no further time".to_owned(),
+        (notes, _) => notes.join(", "),
+    };
+    Ok(ProgramOutput::Applied(Box::new(Transition {
+        state: bytes,
+        status,
+        work: requests.work,
+        timers: vec![timer],
+        tasks: Vec::new(),
+        waits: waits.into_iter().collect(),
+        reference: Some(state.spec.saga.clone()),
+        failure: None,
+        note,
+    })))
+}

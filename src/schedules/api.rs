@@ -1,0 +1,255 @@
+//! `/v1/schedules`: lists, creates, changes and triggers schedules. The response to a change arrives after its commit is durable.
+
+mod view;
+
+use axum::extract::Path;
+use axum::{Extension, Json};
+use orlog_model::{ControlAction, EventType, InstanceKey, SagaName, TenantId};
+use orlog_program::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
+use orlog_store::InstanceQuery;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::IntoParams;
+
+use crate::api::body::{self, CheckedBody};
+use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
+use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::problem::{Code, Problem, ProblemDetail};
+use crate::auth::Caller;
+use crate::sagas::api::control::{ControlBody, ControlCaller, instruct, send_control};
+use crate::sagas::api::{find, parse_cursor};
+use crate::schedules;
+use view::{ScheduleBody, SchedulePage, ScheduleView};
+
+/// Default number of the next start times in a response.
+const NEXT: usize = 10;
+/// Maximum number of the next start times in a response.
+const MAX_NEXT: usize = 100;
+
+/// Page of schedules.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ScheduleListQuery {
+    /// Filter by prefix of the name.
+    prefix: Option<String>,
+    /// Maximum number of entries. Default: 100.
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    cursor: Option<String>,
+}
+
+/// Options of one schedule.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ScheduleQuery {
+    /// Number of the next start times, at most 100. Default: 10.
+    next: Option<usize>,
+}
+
+/// Path of a schedule.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct SchedulePath {
+    /// Name of the schedule, percent-encoded
+    name: String,
+}
+
+/// List schedules
+///
+/// Ordered by name. A page can be short and still have a `next_cursor`; the last page has none.
+#[utoipa::path(
+    get,
+    path = "/v1/schedules",
+    tag = "schedules",
+    params(ScheduleListQuery),
+    responses((status = 200, description = "A page", body = SchedulePage))
+)]
+pub(crate) async fn list(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    QueryParams(params): QueryParams<ScheduleListQuery>,
+) -> Result<Json<SchedulePage>, Problem> {
+    let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
+    let query = InstanceQuery {
+        tenant,
+        saga: Some(SagaName::new(schedule::SAGA).expect("the name is short")),
+        statuses: Vec::new(),
+        prefix: params.prefix,
+        updated_from: None,
+        updated_until: None,
+        created_from: None,
+        created_until: None,
+        variable: None,
+        cursor,
+        limit: page_limit(params.limit, &api),
+        scan_limit: api.app.config.http.scan_limit,
+    };
+    let page = api.read(move |app| {
+        let found = find(app, query, shard)?;
+        let now = app.clock.now();
+        let views = found
+            .items
+            .iter()
+            .map(|found| ScheduleView::of(&found.key, &found.instance, &app.config.redact, (now, NEXT)));
+        let items = views.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+        Ok(SchedulePage { items, next_cursor: found.next })
+    });
+    Ok(Json(page.await?))
+}
+
+/// Show a schedule
+///
+/// Its specification, the next start times, the runs in progress and the last ended runs.
+#[utoipa::path(
+    get,
+    path = "/v1/schedules/{name}",
+    tag = "schedules",
+    params(SchedulePath, ScheduleQuery),
+    responses((status = 200, description = "The schedule", body = ScheduleView))
+)]
+pub(crate) async fn show(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    Path(path): Path<SchedulePath>,
+    QueryParams(query): QueryParams<ScheduleQuery>,
+) -> Result<Json<ScheduleView>, Problem> {
+    let key = key(tenant, &path)?;
+    view(&api, key, query.next.unwrap_or(NEXT).min(MAX_NEXT)).await
+}
+
+/// Create or replace a schedule
+///
+/// An equal specification changes nothing. A changed one continues after the current time; runs in progress continue.
+#[utoipa::path(
+    put,
+    path = "/v1/schedules/{name}",
+    tag = "schedules",
+    params(SchedulePath),
+    request_body = ScheduleBody,
+    responses((status = 200, description = "Durable", body = ScheduleView))
+)]
+pub(crate) async fn put(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    Path(path): Path<SchedulePath>,
+    CheckedBody(body): CheckedBody,
+) -> Result<Json<ScheduleView>, Problem> {
+    let key = key(tenant, &path)?;
+    let spec: ScheduleSpec = api.bodies.parse(&body, body::parse::<ScheduleBody>).await?.into();
+    let mut errors = spec.check().err().unwrap_or_default();
+    if errors.is_empty() {
+        let programs = api.app.programs.all_active();
+        errors.extend(schedules::check_saga(&spec, programs.iter().map(AsRef::as_ref)).err());
+        let now = api.app.clock.now();
+        if errors.is_empty() && spec.times().is_ok_and(|times| times.next_after(now).is_none()) {
+            let message = "the date has passed".to_owned();
+            errors.push(ScheduleError { field: "at".to_owned(), message });
+        }
+    }
+    if !errors.is_empty() {
+        return Err(invalid(&errors));
+    }
+    let data = json!(PutSchedule { spec, file: None });
+    send(&api, &caller, &key, schedule::PUT, data).await?;
+    view(&api, key, NEXT).await
+}
+
+/// Delete a schedule
+///
+/// Its runs in progress continue.
+#[utoipa::path(
+    delete,
+    path = "/v1/schedules/{name}",
+    tag = "schedules",
+    params(SchedulePath),
+    responses((status = 204, description = "Durable"))
+)]
+pub(crate) async fn delete(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    Path(path): Path<SchedulePath>,
+) -> Result<axum::http::StatusCode, Problem> {
+    let key = key(tenant, &path)?;
+    drop(view(&api, key.clone(), 0).await?);
+    send(&api, &caller, &key, schedule::DELETE, Value::Null).await?;
+    Ok(axum::http::StatusCode::NO_CONTENT)
+}
+
+macro_rules! verbs {
+    ($($(#[doc = $doc:literal])+ $verb:ident $path:literal => $signal:expr;)+) => {$(
+        $(#[doc = $doc])+
+        #[utoipa::path(
+            post,
+            path = $path,
+            tag = "schedules",
+            params(SchedulePath),
+            request_body(content = Option<ControlBody>),
+            responses((status = 200, description = "Durable", body = ScheduleView))
+        )]
+        pub(crate) async fn $verb(
+            api: ApiState,
+            Extension(caller): Extension<Caller>,
+            Tenant(tenant): Tenant,
+            Path(path): Path<SchedulePath>,
+            body: CheckedBody,
+        ) -> Result<Json<ScheduleView>, Problem> {
+            let key = key(tenant, &path)?;
+            drop(view(&api, key.clone(), 0).await?);
+            drop(instruct((&api, &caller), &key, &body, |_| signal($signal, Value::Null)).await?);
+            view(&api, key, NEXT).await
+        }
+    )+};
+}
+
+verbs! {
+    /// Pause a schedule: due times are ignored until it is resumed
+    pause "/v1/schedules/{name}/pause" => schedule::PAUSE;
+    /// Resume a schedule after the current time
+    resume "/v1/schedules/{name}/resume" => schedule::RESUME;
+    /// Trigger a run now, under the overlap policy
+    trigger "/v1/schedules/{name}/trigger" => schedule::TRIGGER;
+}
+
+fn signal(kind: &str, data: Value) -> ControlAction {
+    ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data }
+}
+
+async fn send(
+    api: &ApiState,
+    caller: &Caller,
+    key: &InstanceKey,
+    kind: &str,
+    data: Value,
+) -> Result<(), Problem> {
+    let provided = ControlCaller { id: None, user: None, reason: None, expected_version: None };
+    send_control(api, caller, key, provided, signal(kind, data)).await.map(drop)
+}
+
+fn key(tenant: TenantId, path: &SchedulePath) -> Result<InstanceKey, Problem> {
+    schedules::key(tenant, &path.name).map_err(|error| invalid_parameter("name", error))
+}
+
+/// Reads a schedule that is not deleted.
+async fn view(api: &ApiState, key: InstanceKey, next: usize) -> Result<Json<ScheduleView>, Problem> {
+    let view = api.read(move |app| {
+        let missing = || Problem::new(Code::ScheduleNotFound, format!("no schedule \"{}\"", key.correlation));
+        let reader = app.reader(&key).ok_or_else(missing)?;
+        let instance = reader.instance(&key)?.ok_or_else(missing)?;
+        ScheduleView::of(&key, &instance, &app.config.redact, (app.clock.now(), next))?.ok_or_else(missing)
+    });
+    Ok(Json(view.await?))
+}
+
+fn invalid(errors: &[ScheduleError]) -> Problem {
+    let detail = |error: &ScheduleError| ProblemDetail {
+        pointer: format!("/{}", error.field.replace('.', "/")),
+        detail: error.to_string(),
+    };
+    let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    Problem::new(Code::InvalidSchedule, texts.join("; ")).with(errors.iter().map(detail).collect())
+}

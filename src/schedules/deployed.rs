@@ -1,0 +1,89 @@
+//! Schedules of the deployment: created, replaced and deleted in the shards of this process.
+//!
+//! The deployment record decides. The schedules are compared with it at the start, after a deployment and periodically, because a shard
+//! can move to this process at any time. A schedule that is equal is not changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_actors::Runtime;
+use orlog_model::{Clock, ControlAction, ControlRequest, DeployedSchedule, EventId, EventType, InstanceKey};
+use orlog_program::schedule::{self, PutSchedule, ScheduleState};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::file::ScheduleFile;
+use crate::app::background::BackgroundTasks;
+use crate::definitions::DefinitionSet;
+
+/// User of the changes.
+const USER: &str = "deployment";
+/// Interval of the comparison.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Schedules of the deployment.
+pub struct DeployedSchedules {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) definitions: Arc<DefinitionSet>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl DeployedSchedules {
+    /// Compares the schedules periodically.
+    pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
+        background.repeat(self, Duration::ZERO, |schedules| async move {
+            schedules.apply().await;
+            INTERVAL
+        });
+    }
+
+    /// Applies the record to the shards of this process. A failed change is repeated by the next comparison.
+    pub(crate) async fn apply(self: &Arc<Self>) {
+        let Some(deployment) = self.definitions.deployment() else { return };
+        for deployed in &deployment.schedules {
+            let Ok(key) = super::key(deployed.tenant.clone(), &deployed.name) else { continue };
+            let this = Arc::clone(self);
+            let (at, wanted) = (key.clone(), deployed.clone());
+            let change = tokio::task::spawn_blocking(move || this.change(&at, &wanted)).await;
+            let Ok(Some((kind, data))) = change else { continue };
+            if let Err(error) = self.runtime.control(&key, self.signal(kind, data)).await {
+                tracing::warn!(%error, schedule = %key, "deployed schedule not applied; retrying later");
+            } else {
+                tracing::info!(schedule = %key, signal = kind, "deployed schedule applied");
+            }
+        }
+    }
+
+    /// Returns the signal that makes a schedule equal to its file; `None` if it is equal, or if another process owns its shard.
+    fn change(&self, key: &InstanceKey, wanted: &DeployedSchedule) -> Option<(&'static str, Value)> {
+        let reader = self.runtime.reader(key)?;
+        let instance = reader
+            .instance(key)
+            .inspect_err(|error| tracing::warn!(%error, schedule = %key, "deployed schedule cannot be read"))
+            .ok()?;
+        let state = instance.and_then(|instance| ScheduleState::decode(&instance.state).ok());
+        let current = state.filter(|state| !state.deleted);
+        if wanted.removed {
+            // A user may have replaced the schedule of the file.
+            let is_own = current.is_some_and(|state| state.file.as_deref() == Some(wanted.file.as_str()));
+            return is_own.then_some((schedule::DELETE, Value::Null));
+        }
+        let spec = ScheduleFile::parse(&wanted.source, &wanted.file).ok()?.spec;
+        let file = Some(wanted.file.clone());
+        let is_equal = current.is_some_and(|state| state.spec == spec && state.file == file);
+        (!is_equal).then(|| (schedule::PUT, json!(PutSchedule { spec, file })))
+    }
+
+    fn signal(&self, kind: &str, data: Value) -> ControlRequest {
+        let id = format!("control:{}", Uuid::now_v7());
+        ControlRequest {
+            id: EventId::new(id).expect("an id in this format is short ASCII"),
+            action: ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data },
+            expected_version: None,
+            at: self.clock.now(),
+            user: Some(USER.to_owned()),
+            reason: None,
+            trace: None,
+        }
+    }
+}
