@@ -14,8 +14,8 @@ use orlog_store::Reader;
 
 use super::change::{self, DefinitionLocks, DeployError};
 use super::gc::Collector;
-use super::plan::{self, ScheduleChange};
 pub use super::plan::DeployPolicy;
+use super::plan::{self, ScheduleChange};
 use crate::definitions::initial;
 use crate::definitions::{
     self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile, UsageContext,

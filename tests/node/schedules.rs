@@ -233,7 +233,7 @@ async fn files_are_deployed_and_removed_schedules_are_deleted() {
     let definitions = dir.path().join("definitions");
     std::fs::create_dir_all(&definitions).unwrap();
     let write = |name: &str, text: &str| {
-        std::fs::write(definitions.join(format!("{name}.schedule.yaml")), text).unwrap()
+        std::fs::write(definitions.join(format!("{name}.schedule.yaml")), text).unwrap();
     };
     write(
         "nightly",

@@ -24,7 +24,12 @@ pub(crate) fn decide_signal(
 }
 
 /// Returns the event of a signal: an event that is delivered to one instance only.
-pub(crate) fn signal_event(key: &InstanceKey, control: &ControlRequest, kind: &EventType, data: &Value) -> Event {
+pub(crate) fn signal_event(
+    key: &InstanceKey,
+    control: &ControlRequest,
+    kind: &EventType,
+    data: &Value,
+) -> Event {
     Event {
         id: control.id.clone(),
         tenant: key.tenant.clone(),

@@ -136,7 +136,10 @@ fn failure_rate(text: &str) -> Result<FailureRate, String> {
 mod tests {
     use super::*;
 
-    fn rule(text: &str) -> Result<(String, Duration, Option<(u8, String)>), String> {
+    /// Percentage and code of a failure.
+    type Failure = Option<(u8, String)>;
+
+    fn rule(text: &str) -> Result<(String, Duration, Failure), String> {
         let StandInRule { name, delay, failure } = text.parse()?;
         Ok((name, delay, failure.map(|failure| (failure.percent, failure.code))))
     }

@@ -101,7 +101,9 @@ fn report(result: &Result<DeploymentPlan, DeployError>) {
             plan.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
         }
         Err(DeployError::Rejected(DefinitionErrors(problems))) => {
-            problems.iter().for_each(|problem| note(&problem.to_string()));
+            for problem in problems {
+                note(&problem.to_string());
+            }
             note("not reloaded: correct the errors above; the active definitions are unchanged");
         }
         Err(error) => note(&format!("not reloaded: {error}")),

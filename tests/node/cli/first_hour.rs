@@ -170,7 +170,7 @@ fn publish_selects_whether_a_result_is_an_event() {
             "saga: trip\nversion: 1\nstart: TripBooked\n{top}steps:\n  - {{ id: fly, do: {{ effect: air.book }}, ok: FlightBooked{step} }}\n"
         )
     };
-    let test = |work: &str| {
+    let tested = |work: &str| {
         format!(
             "saga: trip.saga.yaml\ntests:\n  - name: t\n    given:\n      - TripBooked: {{}}\n      - {{ ok: fly, event: FlightBooked }}\n    expect: {{ status: completed, work: [{work}] }}\n"
         )
@@ -183,16 +183,16 @@ fn publish_selects_whether_a_result_is_an_event() {
         ("publish: false\n", ", publish: true", published),
     ] {
         fs::write(&file, saga(top, step)).unwrap();
-        fs::write(home.path().join("trip.saga.test.yaml"), test(work)).unwrap();
-        let text = command_output(&["test", home.path().to_str().unwrap()]);
-        assert!(text.starts_with("exit 0\n"), "{top}{step}: {text}");
+        fs::write(home.path().join("trip.saga.test.yaml"), tested(work)).unwrap();
+        let output = command_output(&["test", home.path().to_str().unwrap()]);
+        assert!(output.starts_with("exit 0\n"), "{top}{step}: {output}");
     }
     fs::write(
         &file,
         "saga: trip\nversion: 1\nstart: A\nsteps:\n  - { id: w, do: { wait: 1s }, publish: true }\n",
     )
     .unwrap();
-    let output = run(&["check", file.to_str().unwrap()]);
-    let text = String::from_utf8(output.stdout).unwrap();
+    let checked = run(&["check", file.to_str().unwrap()]);
+    let text = String::from_utf8(checked.stdout).unwrap();
     assert!(text.contains("a wait has no `publish`; only effects, jobs and human tasks"), "{text}");
 }

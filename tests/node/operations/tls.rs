@@ -133,7 +133,7 @@ async fn reload_replaces_certificates_and_keeps_them_if_the_new_ones_are_invalid
                 .reload("test".to_owned(), orlog::definitions::deploy::DeployPolicy::default())
                 .await
                 .unwrap(),
-        )
+        );
     };
 
     install("other");
