@@ -11,11 +11,13 @@ use orlog_effect::limits::rate::RateLimit;
 use orlog_effect::retry::Backoff;
 use orlog_effect::retry_budget;
 use orlog_effect::{
-    Attempt, AttemptOutcome, AttemptReport, Catalog, Dispatcher, EffectExecutor, EffectObserver,
-    ExecutionProgress, ExecutionResult, FunctionProvider, LeaseEnd, NoopObserver, Policy, ProbeResult,
-    Provider, ProviderError, Reply, StopToken, SyncFunctionCall, Upstream,
+    Attempt, AttemptReport, Catalog, Dispatcher, EffectExecutor, EffectObserver, ExecutionProgress,
+    ExecutionResult, FunctionProvider, LeaseEnd, NoopObserver, Policy, ProbeResult, Provider, ProviderError,
+    Reply, StopToken, SyncFunctionCall, Upstream,
 };
-use orlog_model::{Clock, EffectName, InDoubtPolicy, RetryPolicy, Work, WorkItem, WorkOutcome};
+use orlog_model::{
+    AttemptOutcome, Clock, EffectName, InDoubtPolicy, RetryPolicy, Work, WorkItem, WorkOutcome,
+};
 use orlog_testkit::SimClock;
 use orlog_testkit::provider_suite::{START, item};
 use serde_json::{Value, json};
@@ -118,11 +120,35 @@ async fn exhausted_attempts_without_doubt_fail() {
     let policy = Policy { max_attempts: Some(3), ..Policy::default() };
     let (clock, executor, _) = stage(policy.clone(), ProbeResult::Unknown, unhealthy);
     let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
-    let text = "abandoned after 3 attempts: connection refused (unreachable)".to_owned();
+    let text = "payments: failed after 3 attempts; last: connection refused (unreachable)".to_owned();
     assert_eq!(failure(&done), ("failed", text));
     let (clock, executor, _) = stage(policy.clone(), ProbeResult::Unknown, lost);
     let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
     assert_eq!(failure(&done).0, "timed out");
+}
+
+#[tokio::test]
+async fn attempts_are_recorded_with_their_responses_unless_the_first_succeeds() {
+    let response = json!({ "reason": "no rooms", "detail": "x".repeat(600) });
+    let policy = Policy { max_attempts: Some(12), breaker: None, ..Policy::default() };
+    let (clock, executor, _) = stage(policy, ProbeResult::Unknown, move |_| {
+        Err(ProviderError::response_lost("http_503", "payments: POST /rooms returned HTTP 503: no rooms")
+            .with_payload(response.clone()))
+    });
+    let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
+    let text =
+        "payments: timed out after 12 attempts; last: POST /rooms returned HTTP 503: no rooms (http_503)";
+    assert_eq!(failure(&done), ("timed out", text.to_owned()));
+    let log = done.attempt_log.expect("the first attempt failed");
+    let numbers: Vec<_> = log.records.iter().map(|record| record.number).collect();
+    assert_eq!((numbers, log.omitted), (vec![1, 4, 5, 6, 7, 8, 9, 10, 11, 12], 2));
+    let last = log.records.last().expect("ten records");
+    assert_eq!((last.outcome, last.code.as_str()), (AttemptOutcome::ResponseLost, "http_503"));
+    let quoted = last.response.as_deref().expect("the response is recorded");
+    assert!(quoted.len() == 512 && quoted.contains("no rooms"), "{quoted}");
+
+    let (_, executor, _) = stage(Policy::default(), ProbeResult::Unknown, |_| Ok(Reply::default()));
+    assert_eq!(executor.execute(&item(&name(), 1)).await.attempt_log, None);
 }
 
 #[tokio::test]
@@ -142,10 +168,10 @@ async fn lost_response_is_probed_before_a_retry() {
     let (clock, executor, calls) = stage(Policy::default(), ProbeResult::Done(found), lost);
     let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
     let outcome = WorkOutcome::Succeeded { event: None, payload: json!({"receipt": "r-1"}) };
-    assert_eq!(
-        (done, calls()),
-        (ExecutionResult { outcome, attempts: 1, facts: Vec::new(), trace: None, receipt: None }, 1)
-    );
+    let log = done.attempt_log.expect("the first attempt failed");
+    let outcomes: Vec<_> = log.records.iter().map(|record| record.outcome).collect();
+    assert_eq!((done.outcome, done.attempts, calls()), (outcome, 1, 1));
+    assert_eq!(outcomes, [AttemptOutcome::ResponseLost]);
 }
 
 #[tokio::test]

@@ -12,13 +12,13 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::context::{DecisionContext, TransitionCause, cleanup_commit, expiry_timer};
-use crate::{excluded_users, task_updates};
+use crate::{excluded_users, record, task_updates};
 
 /// Returns the commit of a transition.
 pub(crate) fn build_commit(
     context: &DecisionContext<'_>,
     cause: TransitionCause<'_>,
-    transition: Transition,
+    mut transition: Transition,
 ) -> Box<Commit> {
     let mut commit = Box::new(cleanup_commit(context.key, cause.input, context.now));
     let mut timers = context.instance.map_or_else(Vec::new, |i| i.timers.clone());
@@ -31,7 +31,7 @@ pub(crate) fn build_commit(
     }
     let end = parent_notification(context, &transition);
     commit.work.reserve_exact(transition.work.len() + usize::from(end.is_some()));
-    for (index, work) in transition.work.into_iter().chain(end).enumerate() {
+    for (index, work) in std::mem::take(&mut transition.work).into_iter().chain(end).enumerate() {
         let item = item(context, &cause, work_id(run_id, &cause, index, &work), work);
         track_pending(&mut open, &item);
         commit.work.push(item);
@@ -42,9 +42,10 @@ pub(crate) fn build_commit(
     if context.instance.is_none() {
         commit.disarm.extend(expiry_timer(context.buffered));
     }
-    let (tasks, status) = (transition.tasks, transition.status);
+    let (tasks, status) = (std::mem::take(&mut transition.tasks), transition.status);
     let tasks = task_updates::updates_after(context, cause.input, tasks, run_id, status, &mut commit);
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
+    let (variables, limit) = (std::mem::take(&mut transition.variables), context.history_payload_bytes);
     commit.history = Some(HistoryEntry {
         version: cause.version,
         at: context.now,
@@ -54,6 +55,8 @@ pub(crate) fn build_commit(
         status: transition.status,
         work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
         origin: InputOrigin::new(cause.input, context.node, context.now),
+        payloads: record::payloads(cause.input, variables, &commit.work, limit),
+        failure: record::failure(cause.input, transition.failure.as_ref()),
     });
     commit.instance = Some(Arc::new(Instance {
         definition: context.program.definition_ref().clone(),
@@ -184,6 +187,7 @@ fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
             tag: tag.clone(),
             requested_at: item.created_at,
             survives_end: survives_end(&item.work),
+            dead_letter: None,
         });
     }
 }
@@ -207,6 +211,7 @@ pub(crate) fn unchanged(instance: &Instance, note: String) -> Transition {
         work: Vec::new(),
         timers: Vec::new(),
         tasks: Vec::new(),
+        variables: Vec::new(),
         failure: None,
         note,
     }

@@ -48,6 +48,7 @@ fn step(status: Status, work: Vec<Work>, timers: Vec<TimerChange>) -> ProgramOut
         tasks: vec![],
         waits: vec![],
         reference: None,
+        variables: Vec::new(),
         failure: None,
         note: "stepped".to_owned(),
     }))
@@ -187,6 +188,7 @@ fn outcome(work_id: uuid::Uuid) -> Input {
         at: at(2_000),
         facts: Vec::new(),
         trace: None,
+        attempt_log: None,
     })
 }
 
@@ -220,6 +222,7 @@ fn decide_with_stub(instance: Option<&Instance>, input: &Input) -> Decision {
             now: input.at(),
             node: "n1",
             buffered: &[],
+            history_payload_bytes: 2048,
         },
         input,
     )
@@ -323,6 +326,7 @@ fn late_decision_keeps_full_timeouts_and_ids() {
             now: at(now),
             node: "n1",
             buffered: &[],
+            history_payload_bytes: 2048,
         };
         let Decision::Commit(commit) = decide(&subject, &input) else { panic!("no commit") };
         *commit

@@ -396,5 +396,12 @@ pub async fn unresolvable_doubt_is_not_retried_when_forbidden(fixture: ProviderF
 }
 
 fn ended(attempts: u32) -> ExecutionResult {
-    ExecutionResult { outcome: success_outcome(), attempts, facts: Vec::new(), trace: None, receipt: None }
+    ExecutionResult {
+        outcome: success_outcome(),
+        attempts,
+        facts: Vec::new(),
+        trace: None,
+        receipt: None,
+        attempt_log: None,
+    }
 }

@@ -111,6 +111,7 @@ impl<'a> DecisionFixture<'a> {
             now: self.now,
             node: "n1",
             buffered: &self.early,
+            history_payload_bytes: 2048,
         }
     }
 
@@ -160,6 +161,7 @@ pub(crate) fn step(status: Status) -> Transition {
         tasks: vec![],
         waits: vec![],
         reference: None,
+        variables: Vec::new(),
         failure: None,
         note: "stepped".to_owned(),
     }
