@@ -55,7 +55,7 @@ pub(crate) fn build_commit(
         status: transition.status,
         work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
         origin: InputOrigin::new(cause.input, context.node, context.now),
-        payloads: record::payloads(cause.input, variables, &commit.work, limit),
+        payloads: record::payloads(cause.input, &variables, &commit.work, limit),
         failure: record::failure(cause.input, transition.failure.as_ref()),
     });
     commit.instance = Some(Arc::new(Instance {

@@ -64,7 +64,7 @@ fn history_entry(
         status: instance.status,
         work: Vec::new(),
         origin: InputOrigin::new(input, context.node, context.now),
-        payloads: record::payloads(input, Vec::new(), &[], context.history_payload_bytes),
+        payloads: record::payloads(input, &[], &[], context.history_payload_bytes),
         failure: record::failure(input, failure),
     })
 }

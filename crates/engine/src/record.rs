@@ -4,21 +4,20 @@ use orlog_model::{
     ControlAction, Failure, Input, RecordedFailure, RecordedPayloads, TaskAction, VariableChange, WorkItem,
     WorkflowAction,
 };
-use serde_json::{Map, Value};
 
 /// Returns the data of the input, the changed variables and the payloads of the requested work, each cut to
 /// `limit` bytes.
 pub(crate) fn payloads(
     input: &Input,
-    variables: Vec<VariableChange>,
+    variables: &[VariableChange],
     work: &[WorkItem],
     limit: usize,
 ) -> RecordedPayloads {
     let mut payloads = RecordedPayloads::default();
     push_input(&mut payloads, input, limit);
-    payloads.push(changes(variables, limit).as_ref(), limit);
+    payloads.push_variables(variables, limit);
     for item in work {
-        payloads.push(item.work.payload(), limit);
+        payloads.push(item.work.payload().filter(|data| !data.is_null()), limit);
     }
     payloads
 }
@@ -55,15 +54,6 @@ fn push_input(payloads: &mut RecordedPayloads, input: &Input, limit: usize) {
         Input::Early(early) => return push_input(payloads, &early.input, limit),
     };
     payloads.push(data.filter(|data| !data.is_null()), limit);
-}
-
-/// Returns the changed variables as `{"total": [null, 125]}`: the values before and after the transition.
-fn changes(variables: Vec<VariableChange>, limit: usize) -> Option<Value> {
-    let changed = variables.into_iter().filter(|change| change.before != change.after);
-    let changed = changed.map(|VariableChange { name, before, after }| {
-        (name.into_string(), Value::Array(vec![before, after]))
-    });
-    Some(changed.collect::<Map<_, _>>()).filter(|changed| limit > 0 && !changed.is_empty()).map(Value::Object)
 }
 
 /// Returns the failure of a transition: that of the program, or else that of the input, with the attempts.

@@ -135,7 +135,7 @@ fn update_task(
         status: next.status,
         work: Vec::new(),
         origin: InputOrigin::new(input, context.node, context.now),
-        payloads: record::payloads(input, Vec::new(), &[], context.history_payload_bytes),
+        payloads: record::payloads(input, &[], &[], context.history_payload_bytes),
         failure: None,
     });
     commit.dedupe_key = input.dedupe_key();

@@ -52,7 +52,7 @@ pub fn mark_unapplied(
         status: next.status,
         work: Vec::new(),
         origin: InputOrigin::new(input, node, now),
-        payloads: record::payloads(input, Vec::new(), &[], payload_bytes),
+        payloads: record::payloads(input, &[], &[], payload_bytes),
         failure: record::failure(input, Some(&failure)),
     });
     commit.instance = Some(Arc::new(next));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
-    ArmedTimer, Command, Commit, Confirmation, ControlAction, ControlRequest, CorrelationId, DefinitionRef,
-    Destination, Effect, EffectName, Event, EventId, EventType, Fact, Failure, Input, Instance, InstanceKey,
-    Name, OutboxKey, SagaName, Status, TenantId, Timer, TimerChange, TimerFired, Timestamp, Transition, Work,
-    WorkKind, WorkOutcome, WorkResult,
+    ArmedTimer, AttemptLog, Command, Commit, Confirmation, ControlAction, ControlRequest, CorrelationId,
+    DefinitionRef, Destination, Effect, EffectName, Event, EventId, EventType, Fact, Failure, Input,
+    Instance, InstanceKey, Name, OutboxKey, SagaName, Status, TenantId, Timer, TimerChange, TimerFired,
+    Timestamp, Transition, Work, WorkKind, WorkOutcome, WorkResult,
 };
 use orlog_program::{
     Context, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
@@ -91,6 +91,11 @@ impl Program for StubProgram {
                 "Endless" => Err(ProgramError::Crashed("out of fuel".to_owned())),
                 _ => Ok(ProgramOutput::Ignored("unknown".into())),
             },
+            ProgramInput::WorkResult { outcome: WorkOutcome::Succeeded { payload, .. }, .. }
+                if payload["bad"] == true =>
+            {
+                Err(ProgramError::SchemaMismatch("cannot set vars.receipt".to_owned()))
+            }
             ProgramInput::WorkResult { tag, .. } if *tag == "charge" => {
                 Ok(step(Status::Running, vec![], vec![]))
             }
@@ -561,4 +566,55 @@ fn last_error_is_stored_until_the_next() {
     let instance = Instance { last_error: Some(failure.clone()), ..started() };
     let commit = commit(Some(&instance), &event("Rearm", 2_000));
     assert_eq!(commit.instance.unwrap().last_error, Some(failure));
+}
+
+/// Returns the result of the pending work, with a payload.
+fn result_with(instance: &Instance, payload: Value) -> Input {
+    let Input::WorkResult(result) = outcome(instance.pending_work[0].id) else { panic!("it is a result") };
+    Input::WorkResult(WorkResult { outcome: WorkOutcome::Succeeded { event: None, payload }, ..result })
+}
+
+#[test]
+fn result_that_cannot_be_applied_marks_its_work_until_it_is_applied() {
+    let before = started();
+    let input = result_with(&before, serde_json::json!({ "bad": true }));
+    let failed = commit(Some(&before), &input);
+    let (letter, marked) = (failed.dead_letter.unwrap(), failed.instance.unwrap());
+    assert_eq!((marked.version, marked.status), (before.version + 1, before.status));
+    assert_eq!(marked.pending_work[0].dead_letter, Some(letter.id));
+    let error = marked.last_error.as_ref().unwrap();
+    let text = "the result of charge could not be applied: cannot set vars.receipt";
+    assert_eq!((error.code.as_str(), error.message.as_str()), ("schema_mismatch", text));
+    let entry = failed.history.unwrap();
+    assert_eq!((entry.version, entry.note.as_str()), (marked.version, "charge: result dead-lettered"));
+    assert_eq!(entry.failure.unwrap().failure.as_ref(), Some(error));
+
+    let applied = commit(Some(&marked), &result_with(&marked, Value::Null)).instance.unwrap();
+    assert!(!applied.has_unapplied_result());
+}
+
+#[test]
+fn event_that_cannot_be_applied_changes_nothing() {
+    let failed = commit(Some(&started()), &event("Bad", 2_000));
+    assert!(failed.dead_letter.is_some() && failed.instance.is_none() && failed.history.is_none());
+}
+
+#[test]
+fn history_records_payloads_failure_and_attempts() {
+    let before = started();
+    let Input::WorkResult(result) = outcome(before.pending_work[0].id) else { panic!("it is a result") };
+    let failure = Failure { code: "http_503".to_owned(), message: "no rooms".to_owned() };
+    let log = Some(Box::new(AttemptLog { records: Vec::new(), omitted: 3 }));
+    let input = Input::WorkResult(WorkResult {
+        outcome: WorkOutcome::TimedOut { failure: failure.clone() },
+        attempt_log: log.clone(),
+        ..result.clone()
+    });
+    let recorded = commit(Some(&before), &input).history.unwrap().failure.unwrap();
+    assert_eq!((recorded.failure, recorded.attempts), (Some(failure), log.map(|log| *log)));
+
+    let entry = commit(Some(&before), &result_with(&before, serde_json::json!({ "id": 3 }))).history.unwrap();
+    assert_eq!(entry.failure, None);
+    let texts: Vec<_> = entry.payloads.iter().map(|payload| payload.map(|it| it.text.into_owned())).collect();
+    assert_eq!(texts, [Some(r#"{"id":3}"#.to_owned()), None]);
 }

@@ -12,7 +12,9 @@
 use std::borrow::Cow;
 use std::io;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::VariableChange;
 
 const NONE: u64 = 0;
 const SAME_AS_INPUT: u64 = 1;
@@ -81,6 +83,12 @@ impl RecordedPayloads {
         self.0.splice(start..start, header.bytes[..header.length].iter().copied());
     }
 
+    /// Adds the changed variables as `{"total": [null, 125]}`: the values before and after the transition.
+    pub fn push_variables(&mut self, variables: &[VariableChange], limit: usize) {
+        let changes = Changes(variables);
+        self.push(Some(&changes).filter(|changes| changes.iter().next().is_some()), limit);
+    }
+
     /// Returns whether the text from `start` on is the payload of the input.
     fn is_input(&self, start: usize) -> bool {
         let mut rest = &self.0[..start];
@@ -111,6 +119,21 @@ impl RecordedPayloads {
             }
             Some(payload)
         })
+    }
+}
+
+/// Variables whose values differ.
+struct Changes<'a>(&'a [VariableChange]);
+
+impl<'a> Changes<'a> {
+    fn iter(&self) -> impl Iterator<Item = &'a VariableChange> + use<'a> {
+        self.0.iter().filter(|change| change.before != change.after)
+    }
+}
+
+impl Serialize for Changes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().map(|change| (&change.name, (&change.before, &change.after))))
     }
 }
 
@@ -207,6 +230,16 @@ mod tests {
         let cut = Some((format!("\"{}", "ä".repeat(49)), 402));
         assert_eq!(texts(&payloads), [cut.clone(), cut]);
         assert!(payloads.iter().flatten().all(|payload| payload.is_cut()));
+    }
+
+    #[test]
+    fn only_variables_whose_values_differ_are_recorded() {
+        let change = |name: &str, before, after| VariableChange { name: name.into(), before, after };
+        let same = change("id", json!(1), json!(1));
+        let mut payloads = RecordedPayloads::default();
+        payloads.push_variables(&[same.clone(), change("total", Value::Null, json!(125))], 100);
+        payloads.push_variables(&[same], 100);
+        assert_eq!(texts(&payloads), [Some((r#"{"total":[null,125]}"#.to_owned(), 20)), None]);
     }
 
     #[test]
