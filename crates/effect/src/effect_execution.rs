@@ -213,6 +213,11 @@ pub(crate) fn not_started(upstream: &str, breaker: Option<(BreakerState, u64)>) 
     Failure { code: "deadline_passed".to_owned(), message: format!("deadline exceeded: {reason}") }
 }
 
+/// Returns the error of an attempt without a response in time.
+pub(crate) fn no_response(upstream: &str, timeout: Duration) -> ProviderError {
+    ProviderError::response_lost("timeout", format!("{upstream} did not respond within {timeout:?}"))
+}
+
 /// Returns the failure of an item whose attempts are used up or whose deadline has passed:
 /// `hotel: timed out after 7 attempts; last: POST /rooms returned HTTP 503: no rooms`.
 pub(crate) fn attempts_exhausted(upstream: &str, last: Failure, attempts: u32, in_doubt: bool) -> Failure {

@@ -14,7 +14,7 @@ use orlog_model::{AttemptOutcome, Clock, InDoubtPolicy, SteadyTime, WorkItem, Wo
 use crate::dispatcher::{Dispatcher, StopToken, is_stopped};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
-    attempts_exhausted, call_health, final_result, not_started, probed_result, success,
+    attempts_exhausted, call_health, final_result, no_response, not_started, probed_result, success,
 };
 use crate::limits::admission::{Admission, AdmissionPermit};
 use crate::observer::{AttemptReport, EffectObserver, NoopObserver};
@@ -274,12 +274,7 @@ impl EffectExecutor {
         let remote = self.before(until, self.execute_once(item, attempt)).await;
         let (result, remote_span) = execution.receive(remote);
         let outcome = result.as_ref().map_or(AttemptOutcome::TimedOut, attempt_outcome);
-        let result = result.unwrap_or_else(|| {
-            Err(ProviderError::response_lost(
-                "timeout",
-                format!("{} did not respond within {timeout:?}", self.upstream.name),
-            ))
-        });
+        let result = result.unwrap_or_else(|| Err(no_response(&self.upstream.name, timeout)));
         let report = AttemptReport {
             upstream: &self.upstream.name,
             item,

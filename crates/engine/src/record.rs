@@ -71,3 +71,49 @@ pub(crate) fn failure(input: &Input, caused: Option<&Failure>) -> Option<Box<Rec
     (failure.is_some() || attempts.is_some())
         .then(|| Box::new(RecordedFailure { failure: failure.cloned(), attempts: attempts.cloned() }))
 }
+
+#[cfg(test)]
+mod tests {
+    use orlog_model::{
+        AttemptLog, Destination, OutboxKey, TenantId, Timestamp, WorkKind, WorkOutcome, WorkResult,
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    fn result(outcome: WorkOutcome, attempt_log: Option<AttemptLog>) -> Input {
+        let tenant = TenantId::default_tenant();
+        let destination = Destination { kind: WorkKind::Effect, tenant, name: "hotel.book".into() };
+        Input::WorkResult(WorkResult {
+            work_id: uuid::Uuid::nil(),
+            outbox_key: OutboxKey { destination, sequence: 1 },
+            outcome,
+            requested_at: Timestamp::from_millis(1),
+            attempts: 1,
+            at: Timestamp::from_millis(2),
+            facts: Vec::new(),
+            trace: None,
+            attempt_log: attempt_log.map(Box::new),
+        })
+    }
+
+    #[test]
+    fn failure_of_the_result_is_recorded_with_its_attempts() {
+        let no_rooms = Failure { code: "http_503".to_owned(), message: "no rooms".to_owned() };
+        let log = AttemptLog { records: Vec::new(), omitted: 3 };
+        let input = result(WorkOutcome::TimedOut { failure: no_rooms.clone() }, Some(log.clone()));
+        let recorded = failure(&input, None).expect("it is a failure");
+        assert_eq!((recorded.failure, recorded.attempts), (Some(no_rooms), Some(log)));
+        let succeeded = WorkOutcome::Succeeded { event: None, payload: json!({ "id": 3 }) };
+        assert_eq!(failure(&result(succeeded, None), None), None);
+    }
+
+    #[test]
+    fn response_and_variables_are_recorded_in_order() {
+        let succeeded = WorkOutcome::Succeeded { event: None, payload: json!({ "id": 3 }) };
+        let change = VariableChange { name: "room".into(), before: json!(null), after: json!(3) };
+        let recorded = payloads(&result(succeeded, None), &[change], &[], 100);
+        let texts: Vec<_> = recorded.iter().flatten().map(|payload| payload.text.into_owned()).collect();
+        assert_eq!(texts, [r#"{"id":3}"#, r#"{"room":[null,3]}"#]);
+    }
+}

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
-    ArmedTimer, AttemptLog, Command, Commit, Confirmation, ControlAction, ControlRequest, CorrelationId,
-    DefinitionRef, Destination, Effect, EffectName, Event, EventId, EventType, Fact, Failure, Input,
-    Instance, InstanceKey, Name, OutboxKey, SagaName, Status, TenantId, Timer, TimerChange, TimerFired,
-    Timestamp, Transition, Work, WorkKind, WorkOutcome, WorkResult,
+    ArmedTimer, Command, Commit, Confirmation, ControlAction, ControlRequest, CorrelationId, DefinitionRef,
+    Destination, Effect, EffectName, Event, EventId, EventType, Fact, Failure, Input, Instance, InstanceKey,
+    Name, OutboxKey, SagaName, Status, TenantId, Timer, TimerChange, TimerFired, Timestamp, Transition, Work,
+    WorkKind, WorkOutcome, WorkResult,
 };
 use orlog_program::{
     Context, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
@@ -591,30 +591,4 @@ fn result_that_cannot_be_applied_marks_its_work_until_it_is_applied() {
 
     let applied = commit(Some(&marked), &result_with(&marked, Value::Null)).instance.unwrap();
     assert!(!applied.has_unapplied_result());
-}
-
-#[test]
-fn event_that_cannot_be_applied_changes_nothing() {
-    let failed = commit(Some(&started()), &event("Bad", 2_000));
-    assert!(failed.dead_letter.is_some() && failed.instance.is_none() && failed.history.is_none());
-}
-
-#[test]
-fn history_records_payloads_failure_and_attempts() {
-    let before = started();
-    let Input::WorkResult(result) = outcome(before.pending_work[0].id) else { panic!("it is a result") };
-    let failure = Failure { code: "http_503".to_owned(), message: "no rooms".to_owned() };
-    let log = Some(Box::new(AttemptLog { records: Vec::new(), omitted: 3 }));
-    let input = Input::WorkResult(WorkResult {
-        outcome: WorkOutcome::TimedOut { failure: failure.clone() },
-        attempt_log: log.clone(),
-        ..result.clone()
-    });
-    let recorded = commit(Some(&before), &input).history.unwrap().failure.unwrap();
-    assert_eq!((recorded.failure, recorded.attempts), (Some(failure), log.map(|log| *log)));
-
-    let entry = commit(Some(&before), &result_with(&before, serde_json::json!({ "id": 3 }))).history.unwrap();
-    assert_eq!(entry.failure, None);
-    let texts: Vec<_> = entry.payloads.iter().map(|payload| payload.map(|it| it.text.into_owned())).collect();
-    assert_eq!(texts, [Some(r#"{"id":3}"#.to_owned()), None]);
 }

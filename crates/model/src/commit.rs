@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
     DeadLetter, DedupeKey, DefinitionRef, Deployment, Failure, HistoryEntry, Input, Instance, InstanceKey,
-    Name, OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, Wait, Work, WorkItem,
+    Name, OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, VariableChange, Wait, Work,
+    WorkItem,
 };
 
 /// Next state of an instance, with the resulting work, timers and tasks.
@@ -36,17 +35,6 @@ pub struct Transition {
     pub variables: Vec<VariableChange>,
     /// Short note for the history: `charge: ok`.
     pub note: String,
-}
-
-/// Change of a variable.
-#[derive(Clone, Debug, PartialEq)]
-pub struct VariableChange {
-    /// Name of the variable.
-    pub name: CompactString,
-    /// Value before the transition; null if the variable did not exist.
-    pub before: Value,
-    /// Value after the transition.
-    pub after: Value,
 }
 
 /// Change to the timers of an instance. Arming a timer replaces the timer of the same name.

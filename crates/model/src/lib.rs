@@ -27,7 +27,6 @@ pub use attempt::{AttemptLog, AttemptOutcome, AttemptRecord, beginning};
 pub use clock::{Clock, SteadyTime, Timestamp, TimestampError};
 pub use commit::{
     Change, CheckpointKey, Commit, InstanceReplacement, StreamPosition, Timer, TimerChange, Transition,
-    VariableChange,
 };
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
@@ -43,7 +42,7 @@ pub use input::{ControlAction, ControlRequest, EarlyInput, Event, Input, InputKi
 pub use instance::{
     ArmedTimer, DefinitionRef, Instance, PendingWork, Status, StatusSnapshot, Wait, WaitKind,
 };
-pub use payload::{RecordedPayload, RecordedPayloads};
+pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use task::{
     ExcludedUser, Exclusion, InstanceUsers, Task, TaskAction, TaskChange, TaskEvent, TaskEventKind, TaskRow,

@@ -12,15 +12,26 @@
 use std::borrow::Cow;
 use std::io;
 
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
-use crate::VariableChange;
-
-const NONE: u64 = 0;
-const SAME_AS_INPUT: u64 = 1;
+const NONE: u8 = 0;
+const SAME_AS_INPUT: u8 = 1;
 const TEXT: u64 = 2;
 /// Initial size of the buffer, so that small payloads need one allocation.
 const INITIAL_CAPACITY: usize = 192;
+
+/// Change of a variable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VariableChange {
+    /// Name of the variable.
+    pub name: CompactString,
+    /// Value before the transition; null if the variable did not exist.
+    pub before: Value,
+    /// Value after the transition.
+    pub after: Value,
+}
 
 /// Payloads of a history entry, in order: input, changed variables, then one for each requested work item.
 /// Empty if payloads are not recorded.
@@ -66,14 +77,14 @@ impl RecordedPayloads {
         let size = writer.size;
         if !is_written {
             self.0.truncate(start);
-            return self.0.push(NONE as u8);
+            return self.0.push(NONE);
         }
         let length = valid_length(&self.0[start..]);
         self.0.truncate(start + length);
         let is_cut = (length as u64) < size;
         if !is_cut && self.is_input(start) {
             self.0.truncate(start);
-            return self.0.push(SAME_AS_INPUT as u8);
+            return self.0.push(SAME_AS_INPUT);
         }
         let mut header = Header::default();
         header.push(TEXT + 2 * length as u64 + u64::from(is_cut));
@@ -92,7 +103,8 @@ impl RecordedPayloads {
     /// Returns whether the text from `start` on is the payload of the input.
     fn is_input(&self, start: usize) -> bool {
         let mut rest = &self.0[..start];
-        let header = read_number(&mut rest).filter(|header| *header >= TEXT && (header - TEXT) % 2 == 0);
+        let header =
+            read_number(&mut rest).filter(|header| *header >= TEXT && (header - TEXT).is_multiple_of(2));
         let length = header.and_then(|header| usize::try_from((header - TEXT) / 2).ok());
         length.and_then(|length| rest.get(..length)) == Some(&self.0[start..])
     }
@@ -103,8 +115,8 @@ impl RecordedPayloads {
         std::iter::from_fn(move || {
             let is_input = rest.len() == self.0.len();
             let payload = match read_number(&mut rest)? {
-                NONE => None,
-                SAME_AS_INPUT => input.clone(),
+                header if header == u64::from(NONE) => None,
+                header if header == u64::from(SAME_AS_INPUT) => input.clone(),
                 header => {
                     let length = usize::try_from((header - TEXT) / 2).ok()?;
                     let is_cut = (header - TEXT) % 2 == 1;

@@ -5,8 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::view::FailureView;
-use super::work::AttemptRecordView;
+use super::work::{AttemptRecordView, FailureView};
 use crate::redact::{HiddenValues, Redaction};
 
 /// Page of the history, oldest first.
@@ -142,7 +141,7 @@ impl PayloadView {
             Value::Object(changes) => {
                 let changes = changes.into_iter();
                 changes
-                    .map(|(name, change)| redacted_change(name, change, redact))
+                    .map(|(name, change)| redacted_change(name, &change, redact))
                     .collect::<Map<_, _>>()
                     .into()
             }
@@ -152,18 +151,16 @@ impl PayloadView {
 
     fn with(payload: &RecordedPayload<'_>, redact: &Redaction, shown: impl FnOnce(Value) -> Value) -> Self {
         let value = serde_json::from_str(&payload.text).ok().filter(|_| !payload.is_cut());
-        match value {
-            Some(value) => Self { value: shown(value), beginning: None, size: payload.size },
-            None => {
-                let beginning = redact.redact_beginning(&payload.text);
-                Self { value: Value::Null, beginning: Some(beginning), size: payload.size }
-            }
+        if let Some(value) = value {
+            return Self { value: shown(value), beginning: None, size: payload.size };
         }
+        let beginning = redact.redact_beginning(&payload.text);
+        Self { value: Value::Null, beginning: Some(beginning), size: payload.size }
     }
 }
 
 /// Redacts the values of a variable before and after a transition. An element of a list has the name `rooms[3]`.
-fn redacted_change(name: String, change: Value, redact: &Redaction) -> (String, Value) {
+fn redacted_change(name: String, change: &Value, redact: &Redaction) -> (String, Value) {
     let variable = name.split('[').next().unwrap_or_default();
     let mut redacted = redact.redact(json!({ "vars": { variable: change } }));
     let change = redacted.pointer_mut(&format!("/vars/{variable}")).map(Value::take);

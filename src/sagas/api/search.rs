@@ -8,9 +8,8 @@ use orlog_program::{ComparisonOperator, Filter, FilterEvalError};
 use orlog_store::{FoundInstance, InstanceQuery, VariableCondition};
 use serde_json::{Map, Value, json};
 
-use super::view::{
-    DefinitionRefView, FailureView, OpenTaskView, ParentView, WaitView, displayed_state, hidden_values,
-};
+use super::view::{DefinitionRefView, OpenTaskView, ParentView, WaitView, displayed_state, hidden_values};
+use super::work::FailureView;
 use crate::api::errors::invalid_parameter;
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;

@@ -4,8 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orlog_model::{
-    DefinitionRef, Failure, HistoryEntry, Instance, InstanceKey, ParentRef, StatusSnapshot, Task, Wait,
-    WaitKind,
+    DefinitionRef, HistoryEntry, Instance, InstanceKey, ParentRef, StatusSnapshot, Task, Wait, WaitKind,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::context::{BreakerView, BufferedInputView};
 use super::history::HistoryPageView;
-use super::work::{AttemptView, OutboxView, kind};
+use super::work::{AttemptView, FailureView, OutboxView, kind};
 use crate::app::App;
 use crate::dead_letters::api::DeadLetterView;
 use crate::redact::{HiddenValues, Redaction};
@@ -64,15 +63,6 @@ pub(crate) struct WaitView {
     name: String,
     /// Deadline, if there is one.
     until: Option<String>,
-}
-
-/// Error of an instance or a work item.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FailureView {
-    /// Code for programs.
-    code: String,
-    /// Error message.
-    message: String,
 }
 
 /// All details of an instance.
@@ -288,12 +278,6 @@ impl WaitView {
             WaitKind::Saga => "saga",
         };
         Self { kind, name: wait.name.to_string(), until: wait.until.map(|at| at.to_string()) }
-    }
-}
-
-impl FailureView {
-    pub(crate) fn of(failure: &Failure, hidden: &HiddenValues) -> Self {
-        Self { code: failure.code.clone(), message: hidden.remove_from(&failure.message) }
     }
 }
 

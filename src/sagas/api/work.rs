@@ -1,12 +1,21 @@
 //! Work of an instance in API responses: the outbox and the attempts.
 
-use orlog_model::{AttemptRecord, OutboxKey, WorkItem, WorkKind};
+use orlog_model::{AttemptRecord, Failure, OutboxKey, WorkItem, WorkKind};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::redact::{HiddenValues, Redaction};
 use crate::sagas::attempts::FailedAttemptRecord;
+
+/// Error of an instance or a work item.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FailureView {
+    /// Code for programs.
+    code: String,
+    /// Error message.
+    message: String,
+}
 
 /// Attempt to execute a work item.
 #[derive(Debug, Serialize, ToSchema)]
@@ -72,6 +81,12 @@ impl OutboxView {
             deadline: item.deadline.map(|at| at.to_string()),
         });
         Self { items: items.collect(), complete }
+    }
+}
+
+impl FailureView {
+    pub(crate) fn of(failure: &Failure, hidden: &HiddenValues) -> Self {
+        Self { code: failure.code.clone(), message: hidden.remove_from(&failure.message) }
     }
 }
 

@@ -99,10 +99,10 @@ pub(super) fn attempt(attempt: &Value) -> String {
         field("duration_ms")
     );
     if !field("code").is_empty() {
-        line.push_str(&format!(": {} ({})", field("message"), field("code")));
+        line = format!("{line}: {} ({})", field("message"), field("code"));
     }
     if !field("response").is_empty() {
-        line.push_str(&format!("; response: {}", field("response")));
+        line = format!("{line}; response: {}", field("response"));
     }
     line
 }

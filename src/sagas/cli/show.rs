@@ -35,14 +35,14 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         return console.json(&instance);
     }
     facts(&instance, console)?;
-    surroundings(&instance, console)?;
+    context(&instance, console)?;
     steps(&instance["state"], console)?;
     console.line("")?;
     let records = items(&instance["history"], "items");
     if args.full {
-        history::full(records, console)?
+        history::full(records, console)?;
     } else {
-        history::table(records, console)?
+        history::table(records, console)?;
     }
     if let Some(next) = instance["history"]["next"].as_u64() {
         note(&format!("more history available; use --history-after {next}"));
@@ -98,7 +98,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
 
 /// Prints what concerns the instance besides its snapshot: failed attempts of its pending work, circuit breakers,
 /// buffered inputs and dead letters.
-fn surroundings(instance: &Value, console: &Console) -> Result<(), CommandError> {
+fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let line = |name: &str, value: String| console.field(&format!("  {name}"), 17, &value);
     for breaker in items(instance, "breakers") {
         let work: Vec<_> = items(breaker, "work").iter().filter_map(Value::as_str).collect();
