@@ -204,7 +204,7 @@ function historyItem({ key, entry }, start) {
 function attemptLog(log) {
   if (!log) return null;
   const omitted = log.omitted ? h('li', { class: 'muted' }, `${format.plural(log.omitted, 'attempt')} omitted`) : null;
-  const rows = log.items.map((attempt) => h('li', {}, attemptText(attempt)));
+  const rows = log.items.map((attempt) => h('li', { class: `attempt ${attempt.outcome}` }, attemptText(attempt)));
   rows.splice(1, 0, omitted);
   return disclosure(format.plural(log.items.length + log.omitted, 'attempt'), h('ul', { class: 'attempts' }, rows));
 }

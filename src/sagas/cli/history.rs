@@ -29,9 +29,11 @@ pub(super) fn full(records: &[Value], console: &Console) -> Result<(), CommandEr
     if records.is_empty() {
         return console.line("no history");
     }
-    for record in records {
+    for (index, record) in records.iter().enumerate() {
         let head = ["at", "input_label", "status", "note"].map(|field| text(record, field)).join("  ");
-        console.line("")?;
+        if index > 0 {
+            console.line("")?;
+        }
         console.field(&format!("version {}", text(record, "version")), 12, &head)?;
         for (name, value) in details(record) {
             console.field(&format!("  {name}"), 12, &value)?;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    DeadLetter, DeadLetterOriginal, DefinitionRef, Deployment, HistoryEntry, Input, Instance,
+    DeadLetter, DeadLetterOriginal, DefinitionRef, Deployment, HistoryEntry, Input, InputOrigin, Instance,
     RecordedPayload, StreamPosition, TaskEvent, TaskRow, TenantId, WorkItem,
 };
 use serde::Serialize;
@@ -243,6 +243,12 @@ fn history(entry: &HistoryEntry) -> Value {
         }
     };
     value["payloads"] = entry.payloads.iter().enumerate().map(shown).collect();
+    // Entries of earlier releases have neither.
+    let absent =
+        [("payloads", entry.payloads.is_empty()), ("origin", entry.origin == InputOrigin::default())];
+    for (name, _) in absent.into_iter().filter(|(_, is_absent)| *is_absent) {
+        value.as_object_mut().and_then(|fields| fields.remove(name));
+    }
     if let Some(records) = value.pointer_mut("/failure/attempts/records").and_then(Value::as_array_mut) {
         for response in records.iter_mut().filter_map(|record| record.get_mut("response")) {
             if let Some(text) = response.as_str() {
