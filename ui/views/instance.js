@@ -178,7 +178,7 @@ function timeline(detail, state, loadEarlier) {
     ...state.history.map((entry) => ({ at: entry.at, key: `v${entry.version}`, entry })),
   ].sort((a, b) => a.at.localeCompare(b.at));
   const start = state.history[0] ? Date.parse(state.history[0].at) : 0;
-  const items = past.map((item) => (item.entry ? historyItem(item, start) : attemptItem(item)));
+  const items = past.map((item) => (item.entry ? historyItem(item, start, detail.attempts) : attemptItem(item)));
   const upcoming = isFinal(detail.status) ? [] : detail.timers.map((timer) => h('li', { class: 'upcoming', 'data-key': `t-${timer.name}` },
     h('div', { class: 'time' }, time(timer.due, 'absolute')), h('div', {}, h('strong', {}, timer.name), ' fires ', time(timer.due), ' unless cancelled')));
   return section('History', { aside: h('span', { class: 'muted' }, `${format.plural(detail.version, 'transition')}, oldest first`) },
@@ -186,7 +186,7 @@ function timeline(detail, state, loadEarlier) {
     h('ol', { class: 'timeline' }, items, upcoming));
 }
 
-function historyItem({ key, entry }, start) {
+function historyItem({ key, entry }, start, recent) {
   const work = entry.work.map((item) => h('li', {}, 'requests ', h('strong', {}, item.label), ' ', h('span', { class: 'id', title: 'Idempotency key' }, item.id)));
   const { failure } = entry;
   return h('li', { class: entry.status, 'data-key': key },
@@ -196,17 +196,18 @@ function historyItem({ key, entry }, start) {
       entry.note && entry.note !== entry.input_label ? h('div', { class: 'note' }, entry.note) : null,
       failure ? h('div', { class: 'error-text' }, failure.message, ' ', h('code', {}, failure.code)) : null,
       work.length ? h('ul', {}, work) : null,
-      attemptLog(entry.attempts),
+      attemptLog(entry, recent),
       payloads(entry)));
 }
 
-/** Attempts of completed work that did not succeed at once. */
-function attemptLog(log) {
+/** Attempts of completed work that did not succeed at once. The recent attempts of the node name the upstream. */
+function attemptLog({ attempts: log, input_id: input }, recent) {
   if (!log) return null;
+  const work = recent.find((attempt) => input.endsWith(attempt.work_id));
   const omitted = log.omitted ? h('li', { class: 'muted' }, `${format.plural(log.omitted, 'attempt')} omitted`) : null;
   const rows = log.items.map((attempt) => h('li', { class: `attempt ${attempt.outcome}` }, attemptText(attempt)));
   rows.splice(1, 0, omitted);
-  return disclosure(format.plural(log.items.length + log.omitted, 'attempt'), h('ul', { class: 'attempts' }, rows));
+  return [work ? h('div', {}, 'Attempts of ', h('strong', {}, work.label), ` (${work.upstream})`) : null, h('ul', { class: 'attempts' }, rows)];
 }
 
 /** Describes an attempt: number, outcome, message and the beginning of the response. */
