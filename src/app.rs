@@ -160,7 +160,7 @@ impl App {
         let NodeStorage { mut stores, transport } =
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
         let Observers { tracer, attempts, counted } =
-            observers::build_observers(&overrides.telemetry, overrides.effect_observer, &clock);
+            observers::build_observers(&overrides.telemetry, overrides.effect_observer);
         let authenticator = Box::pin(Authenticator::new(&config, overrides.session)).await?;
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         let backup_dir = claim_dir(&config)?;

@@ -44,8 +44,8 @@ pub use oidc::OidcConfig;
 pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
 pub use roles::{QueueConfig, Role};
 pub use sections::{
-    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, LogConfig, LogFormat,
-    ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
+    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HistoryConfig, LogConfig,
+    LogFormat, ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
 };
 
 /// Default configuration as text: every key with its description.
@@ -85,6 +85,8 @@ pub struct Config {
     pub cluster: ClusterConfig,
     /// Limits of one shard.
     pub limits: LimitsConfig,
+    /// Content of history entries.
+    pub history: HistoryConfig,
     /// Retention of ended instances and dead letters.
     pub retention: RetentionConfig,
     /// Change feed for exports.

@@ -144,6 +144,12 @@ impl Redaction {
         serde_json::from_str(text).map_or_else(|_| Value::from(HIDDEN), |value| self.redact(value))
     }
 
+    /// Redacts the beginning of a text. If any rule exists, it is hidden completely, because it cannot be inspected.
+    #[must_use]
+    pub fn redact_beginning(&self, text: &str) -> String {
+        if self.fields.is_empty() { text.to_owned() } else { HIDDEN.to_owned() }
+    }
+
     /// Redacts a value. If any rule exists, bytes (`{"base64": …}`) are hidden completely.
     #[must_use]
     pub fn redact(&self, mut value: Value) -> Value {

@@ -124,7 +124,13 @@ impl Replays {
             };
             let is_stored = old.is_some() || is_unreadable;
             let history = if is_stored { reader.history(key, 0, usize::MAX)? } else { Vec::new() };
-            let remains = RebuildInput { program: Arc::clone(program), key, inputs, results: &found.results };
+            let remains = RebuildInput {
+                program: Arc::clone(program),
+                key,
+                inputs,
+                results: &found.results,
+                history_payload_bytes: self.runtime.history_payload_bytes(),
+            };
             let rebuilt = rebuild(&remains, self.pace(order.work));
             let rows = waiting.get(key).map_or(&[][..], Vec::as_slice);
             let case = ReplayCandidate {

@@ -4,6 +4,7 @@
 //! another child stops the shard, and its supervisor restarts it from durable state.
 
 pub(crate) mod armed_timers;
+mod attention;
 pub(crate) mod buffer_activation;
 pub(crate) mod committer;
 pub(crate) mod dead_letter_publisher;
@@ -205,6 +206,7 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
         node: node.clone(),
         max_state_size: limits.max_state_size,
         max_attempts_per_input: limits.max_attempts_per_input,
+        history_payload_bytes: limits.history_payload_bytes,
         max_queued_inputs: limits.max_in_flight_per_instance,
         metrics: Arc::clone(metrics),
         tracer: tracer.clone(),

@@ -29,6 +29,7 @@ pub(crate) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
             idle_timeout: limits.idle_timeout,
             max_state_size: usize::try_from(limits.max_state_size).unwrap_or(usize::MAX),
             max_attempts_per_input: limits.max_attempts_per_input,
+            history_payload_bytes: config.history.payload_bytes,
             ..orlog_actors::Limits::default()
         },
         intensity: orlog_actors::RestartIntensity {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orlog_actors::{AttemptMetrics, MetricSink as _, Runtime, Tracer};
 use orlog_effect::limits::breaker::BreakerState;
 use orlog_effect::{AttemptReport, EffectObserver, NoopObserver};
-use orlog_model::{Clock, TraceParent, WorkItem};
+use orlog_model::{TraceParent, WorkItem};
 use prometheus_client::metrics::counter::Counter;
 
 use crate::retention::PurgeCounters;
@@ -24,11 +24,10 @@ pub(crate) struct Observers {
 pub(crate) fn build_observers(
     telemetry: &TelemetryHandle,
     other: Option<Arc<dyn EffectObserver>>,
-    clock: &Arc<dyn Clock>,
 ) -> Observers {
     let tracer = telemetry.spans.clone().map(|spans| spans as Arc<dyn Tracer>);
     let heard = hearing(telemetry.spans.as_ref(), other);
-    let attempts = Arc::new(RecentAttempts::observer(heard, Arc::clone(clock)));
+    let attempts = Arc::new(RecentAttempts::observer(heard));
     let counted = AttemptMetrics::chained(Arc::clone(&attempts) as Arc<dyn EffectObserver>);
     Observers { tracer, attempts, counted }
 }

@@ -13,7 +13,9 @@ use super::nats::{NatsConfig, SigningConfig};
 use super::oidc::OidcConfig;
 use super::retention::RetentionConfig;
 use super::roles::QueueConfig;
-use super::sections::{BusConfig, DrainConfig, ExportConfig, LogConfig, StoreConfig, TelemetryConfig};
+use super::sections::{
+    BusConfig, DrainConfig, ExportConfig, HistoryConfig, LogConfig, StoreConfig, TelemetryConfig,
+};
 use super::{Config, DEFAULT};
 
 /// Every key with its default.
@@ -43,6 +45,7 @@ defaults! {
     ClusterConfig: cluster;
     ClusterTlsConfig: cluster.tls;
     LimitsConfig: limits;
+    HistoryConfig: history;
     RetentionConfig: retention;
     ExportConfig: export;
     HttpServerConfig: http;

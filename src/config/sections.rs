@@ -40,6 +40,14 @@ impl TenantsConfig {
     }
 }
 
+/// Configuration of `[history]`: content of history entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryConfig {
+    /// Maximum size of each recorded payload in bytes; 0: payloads are not recorded.
+    pub payload_bytes: usize,
+}
+
 /// Durability of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -67,7 +67,8 @@ pub(crate) struct DeadLetterView {
 }
 
 impl DeadLetterView {
-    fn of(dead_letter: &DeadLetter, redact: &Redaction) -> Self {
+    /// Creates the view without the original.
+    pub(crate) fn of(dead_letter: &DeadLetter, redact: &Redaction) -> Self {
         Self {
             id: dead_letter.id.to_string(),
             saga: dead_letter.instance.as_ref().map(|key| key.saga.to_string()),

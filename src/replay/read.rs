@@ -65,7 +65,8 @@ fn sort_in(programs: &ProgramRegistry, order: &ReplayRequest, delivery: &Deliver
     if is_result(&message.subject) {
         match effect_queue::decode_result(message) {
             Ok(result) => {
-                let recorded = RecordedResult { at, outcome: result.outcome, attempts: result.attempts };
+                let effect_queue::EffectResult { outcome, attempts, attempt_log, .. } = result;
+                let recorded = RecordedResult { at, outcome, attempts, attempt_log };
                 found.results.entry(result.command_id).or_insert(recorded);
             }
             Err(_) => found.undecodable += 1,

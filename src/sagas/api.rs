@@ -1,11 +1,14 @@
 //! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: lists instances and shows one instance.
 
+mod context;
 pub(crate) mod control;
+mod history;
 pub(crate) mod overview;
 mod page;
 pub(crate) mod result;
 mod search;
 pub(crate) mod start;
+mod state;
 mod view;
 mod work;
 
@@ -23,16 +26,20 @@ use crate::api::errors::invalid_parameter;
 use crate::api::extract::{InstanceParams, InstancePath, QueryParams, Tenant, page_limit, time};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
+use crate::dead_letters::api::DeadLetterView;
+use context::BufferedInputView;
+pub(crate) use history::HistoryEntryView;
 use page::InstancePage;
 use search::InstanceSearch;
+pub(crate) use state::{displayed_state, hidden_values, stored_hidden_values};
 use view::InstanceDetail;
-pub(crate) use view::{
-    HistoryEntryView, InstanceSummary, ParentView, displayed_state, hidden_values, stored_hidden_values,
-};
+pub(crate) use view::{InstanceSummary, ParentView};
 use work::{AttemptView, OutboxView};
 
 /// Maximum scanned outbox rows for the work of one instance.
 const OUTBOX_SCAN: usize = 2_000;
+/// Maximum number of buffered inputs in a response.
+const MAX_BUFFERED: usize = 100;
 
 /// Filter of instances.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -215,12 +222,21 @@ pub(crate) async fn show(
         let reader = app.reader(&key).ok_or_else(missing)?;
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
         let history = reader.history(&key, page.history_after, limit + 1)?;
-        let spilled = reader.spilled_inputs(&key, buffered_limit)?.len();
-        let buffered_count = reader.buffered_inputs(&key, buffered_limit)?.len() + spilled;
+        let buffered = reader.buffered_inputs(&key, buffered_limit)?;
+        let spilled = reader.spilled_inputs(&key, buffered_limit)?;
         let (work, whole) = outbox(&reader, &key, &instance)?;
+        let (dead_letters, scanned_all) = context::dead_letters(&reader, &key)?;
+        let (redact, hidden) = (&app.config.redact, hidden_values(app, &instance));
         let mut detail = InstanceDetail::of(app, &key, &instance, &history, limit);
-        detail.buffered_inputs = buffered_count;
-        detail.attempts = app.attempts.for_instance(&key).iter().map(AttemptView::of).collect();
+        detail.buffered_inputs = buffered.len() + spilled.len();
+        let inputs = buffered.iter().map(|(_, input)| BufferedInputView::of(input, false));
+        let inputs = inputs.chain(spilled.iter().map(|(_, input)| BufferedInputView::of(input, true)));
+        detail.buffered = inputs.take(MAX_BUFFERED).collect();
+        detail.dead_letters = dead_letters.iter().map(|letter| DeadLetterView::of(letter, redact)).collect();
+        detail.dead_letters_complete = scanned_all;
+        detail.breakers = context::breakers(app, &work);
+        let attempts = app.attempts.for_instance(&key);
+        detail.attempts = attempts.iter().map(|made| AttemptView::of(made, &hidden, redact)).collect();
         detail.outbox = OutboxView::of(&work, whole);
         Ok(detail)
     });

@@ -5,11 +5,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use orlog_effect::limits::breaker::BreakerState;
-use orlog_effect::{AttemptOutcome, AttemptReport, EffectObserver};
-use orlog_model::{Clock, InstanceKey, Timestamp, TraceParent, WorkItem};
+use orlog_effect::{AttemptReport, EffectObserver};
+use orlog_model::{AttemptOutcome, AttemptRecord, InstanceKey, TraceParent, WorkItem};
 use uuid::Uuid;
 
 /// Maximum number of instances with stored attempts.
@@ -26,18 +25,13 @@ pub struct FailedAttemptRecord {
     pub label: String,
     /// Upstream of the attempt.
     pub upstream: String,
-    /// Outcome of the attempt.
-    pub outcome: AttemptOutcome,
-    /// End time.
-    pub at: Timestamp,
-    /// Duration of the attempt.
-    pub duration: Duration,
+    /// How the attempt ended.
+    pub attempt: AttemptRecord,
 }
 
 /// Recent attempts of instances with failures.
 pub struct RecentAttempts {
     next: Arc<dyn EffectObserver>,
-    clock: Arc<dyn Clock>,
     buffer: Mutex<AttemptBuffer>,
 }
 
@@ -51,8 +45,8 @@ struct AttemptBuffer {
 impl RecentAttempts {
     /// Creates a buffer that records attempts and forwards them to `next`.
     #[must_use]
-    pub fn observer(next: Arc<dyn EffectObserver>, clock: Arc<dyn Clock>) -> Self {
-        Self { next, clock, buffer: Mutex::default() }
+    pub fn observer(next: Arc<dyn EffectObserver>) -> Self {
+        Self { next, buffer: Mutex::default() }
     }
 
     /// Returns the recent attempts of an instance with failures, oldest first.
@@ -92,9 +86,7 @@ impl EffectObserver for RecentAttempts {
             work: attempted.item.id,
             label: attempted.item.work.label().into(),
             upstream: attempted.upstream.to_owned(),
-            outcome: attempted.outcome,
-            at: self.clock.now(),
-            duration: attempted.duration,
+            attempt: attempted.record(),
         };
         let went_well = attempted.outcome == AttemptOutcome::Succeeded;
         let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +102,7 @@ impl EffectObserver for RecentAttempts {
 
 #[cfg(test)]
 mod tests {
-    use orlog_model::{CorrelationId, SagaName, TenantId};
+    use orlog_model::{CorrelationId, SagaName, TenantId, Timestamp};
 
     use super::*;
 
@@ -127,9 +119,15 @@ mod tests {
             work: Uuid::nil(),
             label: "payments.charge".to_owned(),
             upstream: "payments".to_owned(),
-            outcome: AttemptOutcome::Unavailable,
-            at: Timestamp::from_millis(millis),
-            duration: Duration::ZERO,
+            attempt: AttemptRecord {
+                number: 1,
+                at: Timestamp::from_millis(millis),
+                duration_ms: 0,
+                outcome: AttemptOutcome::Unavailable,
+                code: "unreachable".to_owned(),
+                message: "connection refused".to_owned(),
+                response: None,
+            },
         }
     }
 
@@ -142,7 +140,10 @@ mod tests {
             buffer.note(&key(1), n == 59, || made(n));
         }
         let of_one = &buffer.of[&key(1)];
-        assert_eq!((of_one.len(), of_one[0].at.as_millis(), of_one[49].at.as_millis()), (50, 10, 59));
+        assert_eq!(
+            (of_one.len(), of_one[0].attempt.at.as_millis(), of_one[49].attempt.at.as_millis()),
+            (50, 10, 59)
+        );
         for number in 2..MAX_INSTANCES + 2 {
             buffer.note(&key(number), false, || made(1));
         }

@@ -1,6 +1,7 @@
 //! `orlog saga`: inspects and controls saga instances.
 
 mod control;
+mod history;
 mod list;
 mod show;
 mod start;

@@ -13,8 +13,8 @@ use orlog_actors::telemetry::tracer::{
     CommitGroupSpan, CommitKind, ExecutedBy, FinishedWork, FiredTimer, IgnoredInput, IngestedEvent,
     TransitionSpan,
 };
-use orlog_effect::{AttemptOutcome, AttemptReport, EffectObserver};
-use orlog_model::trace::derive_trace_id;
+use orlog_effect::{AttemptReport, EffectObserver};
+use orlog_model::{AttemptOutcome, trace::derive_trace_id};
 use orlog_model::{Commit, InstanceKey, SpanId, Status, TraceParent, Work, WorkItem, WorkKind, WorkOutcome};
 use uuid::Uuid;
 
@@ -115,7 +115,8 @@ impl EffectObserver for SpanExporter {
     }
 
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
-        let AttemptReport { upstream, item, remote_span, number, outcome, code, duration, .. } = *attempted;
+        let AttemptReport { upstream, item, remote_span, number, outcome, duration, .. } = *attempted;
+        let code = attempted.code();
         let (Some(own), Some(parent)) = (&item.trace, attempted.parent) else { return };
         let now = Instant::now();
         let started = now.checked_sub(duration).unwrap_or(now);

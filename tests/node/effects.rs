@@ -6,6 +6,7 @@ mod exchange;
 pub(crate) mod http_upstream;
 pub(crate) mod node;
 
+mod failures;
 mod flapping;
 mod grpc;
 mod http;

@@ -130,6 +130,7 @@ fn dead_letter(
         at,
         facts: Vec::new(),
         trace: None,
+        attempt_log: None,
     };
     DeadLetter {
         id: work_id,

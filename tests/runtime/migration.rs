@@ -67,6 +67,7 @@ impl Program for NextVersionProgram {
             tasks: Vec::new(),
             waits: Vec::new(),
             reference: None,
+            variables: Vec::new(),
             failure: None,
             note: String::new(),
         };

@@ -148,6 +148,7 @@ impl EngineAndStore {
             now: self.now,
             node: "test",
             buffered: &early,
+            history_payload_bytes: 2048,
         };
         let (result, commit) = match decide(&subject, input) {
             Decision::Commit(commit) if commit.buffer.is_some() => (OracleResult::Buffered, Some(*commit)),
@@ -297,6 +298,7 @@ impl Run {
             at,
             facts: Vec::new(),
             trace: None,
+            attempt_log: None,
         };
         Some(PairedOperation {
             key: item.instance,

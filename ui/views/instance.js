@@ -73,7 +73,7 @@ function render(page, detail, state, context) {
     h('p', { class: 'lead', 'data-key': 'lead' }, h('a', { href: router.to(['definitions', saga]) }, saga), ` v${detail.definition.version} · `, h('code', {}, correlation)),
     summary(detail, state),
     h('div', { class: 'split', 'data-key': 'split' },
-      h('div', {}, timeline(detail, state, context.loadEarlier), tasks(detail), pendingWork(detail), timers(detail), jobLogs(state), stateView(detail)),
+      h('div', {}, timeline(detail, state, context.loadEarlier), tasks(detail), deadLetters(detail), bufferedInputs(detail), pendingWork(detail), timers(detail), jobLogs(state), stateView(detail)),
       h('div', {}, graph(detail, state), steps(detail), details(detail))),
   );
 }
@@ -88,12 +88,13 @@ function summary(detail, state) {
   const paragraphs = [];
   if (detail.paused) paragraphs.push(h('p', {}, 'Paused: inputs are buffered and not applied.'));
   if (detail.buffered_inputs) paragraphs.push(h('p', {}, `${format.plural(detail.buffered_inputs, 'input is', 'inputs are')} buffered and not applied yet.`));
+  if (detail.attention === 'unapplied_result') paragraphs.push(h('p', { class: 'error-text' }, 'A result of its work could not be applied and is a dead letter: the instance waits until the cause is corrected and the dead letter is redriven.'));
   if (status === 'stuck') paragraphs.push(h('p', {}, 'A compensation failed permanently and needs an operator decision: retry it, skip it, or force-complete the instance.'));
   for (const { names, kind, until } of groupWaits(waits)) {
     paragraphs.push(h('p', {}, 'Waiting for ', h('strong', {}, names), ` (${format.words(kind)})`, until ? [' until ', time(until, 'absolute'), ', ', time(until)] : null, '.'));
   }
-  for (const upstream of unavailableUpstreams(detail, state.info)) {
-    paragraphs.push(h('p', { class: 'error-text' }, `The circuit breaker of ${upstream.name} is ${format.words(upstream.breaker)}: its work waits for the upstream. `, h('a', { href: router.to(['node']) }, 'Show upstreams')));
+  for (const breaker of detail.breakers) {
+    paragraphs.push(h('p', { class: 'error-text' }, `The circuit breaker of ${breaker.upstream} is ${format.words(breaker.state)}: ${breaker.work.join(', ')} waits for the upstream. `, h('a', { href: router.to(['node']) }, 'Show upstreams')));
   }
   if (error) paragraphs.push(h('p', { class: 'error-text' }, h('strong', {}, 'Last error: '), error.message, ' ', h('code', {}, error.code)));
   const times = h('p', {}, isFinal(status) ? 'Ended at ' : 'Unchanged since ', time(detail.updated_at, 'absolute'), ', ', time(detail.updated_at), '; started ', time(detail.created_at), '.');
@@ -101,12 +102,6 @@ function summary(detail, state) {
 }
 
 const isFinal = (status) => ['completed', 'failed', 'cancelled'].includes(status);
-
-/** Returns the upstreams of the pending work whose circuit breakers are not closed. */
-function unavailableUpstreams({ outbox }, info) {
-  const names = new Set(outbox.items.flatMap((item) => (info?.effects?.[item.label] ?? (item.kind === 'command' ? 'gateway' : '')).split(', ')));
-  return (info?.upstreams ?? []).filter((upstream) => names.has(upstream.name) && upstream.breaker && upstream.breaker !== 'closed');
-}
 
 function buttons(detail, state, context) {
   const { status, paused } = detail;
@@ -175,16 +170,15 @@ function steps({ state }) {
 
 /** History entries, attempts and armed timers by time. */
 function timeline(detail, state, loadEarlier) {
-  // The input id of a work result ends with the id of its work item.
-  const resultTimes = new Map(state.history.map((entry) => [entry.input_id.replace(/^[^:]*:/, ''), entry.at]));
-  // An attempt can be recorded after the transition of its result, but precedes it.
-  const attemptTime = (attempt) => [attempt.at, resultTimes.get(attempt.work_id) ?? attempt.at].sort()[0];
+  // The input id of a work result ends with the id of its work item. Its history entry has the attempts.
+  const completed = new Set(state.history.filter((entry) => entry.attempts).map((entry) => entry.input_id.replace(/^[^:]*:/, '')));
+  const attempts = detail.attempts.filter((attempt) => !completed.has(attempt.work_id));
   const past = [
-    ...detail.attempts.map((attempt, index) => ({ at: attemptTime(attempt), key: `a${index}-${attempt.at}`, attempt })),
+    ...attempts.map((attempt, index) => ({ at: attempt.at, key: `a${index}-${attempt.at}`, attempt })),
     ...state.history.map((entry) => ({ at: entry.at, key: `v${entry.version}`, entry })),
   ].sort((a, b) => a.at.localeCompare(b.at));
   const start = state.history[0] ? Date.parse(state.history[0].at) : 0;
-  const items = past.map((item) => (item.entry ? historyItem(item, start) : attemptItem(item)));
+  const items = past.map((item) => (item.entry ? historyItem(item, start, detail.attempts) : attemptItem(item)));
   const upcoming = isFinal(detail.status) ? [] : detail.timers.map((timer) => h('li', { class: 'upcoming', 'data-key': `t-${timer.name}` },
     h('div', { class: 'time' }, time(timer.due, 'absolute')), h('div', {}, h('strong', {}, timer.name), ' fires ', time(timer.due), ' unless cancelled')));
   return section('History', { aside: h('span', { class: 'muted' }, `${format.plural(detail.version, 'transition')}, oldest first`) },
@@ -192,20 +186,92 @@ function timeline(detail, state, loadEarlier) {
     h('ol', { class: 'timeline' }, items, upcoming));
 }
 
-function historyItem({ key, entry }, start) {
+function historyItem({ key, entry }, start, recent) {
   const work = entry.work.map((item) => h('li', {}, 'requests ', h('strong', {}, item.label), ' ', h('span', { class: 'id', title: 'Idempotency key' }, item.id)));
+  const { failure } = entry;
   return h('li', { class: entry.status, 'data-key': key },
     h('div', { class: 'time' }, time(entry.at, 'absolute'), h('span', { class: 'muted' }, `+${format.duration(Date.parse(entry.at) - start)}`)),
     h('div', {},
       h('div', {}, h('strong', {}, entry.input_label), ' ', h('span', { class: 'muted' }, `v${entry.version}`), ' ', isFinal(entry.status) || entry.status === 'stuck' ? badge(entry.status) : null),
       entry.note && entry.note !== entry.input_label ? h('div', { class: 'note' }, entry.note) : null,
-      work.length ? h('ul', {}, work) : null));
+      failure ? h('div', { class: 'error-text' }, failure.message, ' ', h('code', {}, failure.code)) : null,
+      work.length ? h('ul', {}, work) : null,
+      attemptLog(entry, recent),
+      payloads(entry)));
+}
+
+/** Attempts of completed work that did not succeed at once. The recent attempts of the node name the upstream. */
+function attemptLog({ attempts: log, input_id: input }, recent) {
+  if (!log) return null;
+  const work = recent.find((attempt) => input.endsWith(attempt.work_id));
+  const omitted = log.omitted ? h('li', { class: 'muted' }, `${format.plural(log.omitted, 'attempt')} omitted`) : null;
+  const rows = log.items.map((attempt) => h('li', { class: `attempt ${attempt.outcome}` }, attemptText(attempt)));
+  rows.splice(1, 0, omitted);
+  return [work ? h('div', {}, 'Attempts of ', h('strong', {}, work.label), ` (${work.upstream})`) : null, h('ul', { class: 'attempts' }, rows)];
+}
+
+/** Describes an attempt: number, outcome, message and the beginning of the response. */
+function attemptText(attempt) {
+  return [`${attempt.number}. `, time(attempt.at, 'absolute'), ' ', statusMark(attempt.outcome, OUTCOME_BADGES[attempt.outcome] ?? 'plain'), ' ',
+    h('span', { class: 'muted' }, `after ${format.duration(attempt.duration_ms)}`),
+    attempt.code ? [' ', h('span', { class: 'error-text' }, attempt.message), ' ', h('code', {}, attempt.code)] : null,
+    attempt.response ? h('pre', { class: 'json', tabindex: '0' }, attempt.response) : null];
+}
+
+/** Payloads of a transition beside the variables that it changed. */
+function payloads(entry) {
+  const work = entry.work.filter((item) => item.data);
+  if (!entry.data && !entry.variables && !work.length) return null;
+  return disclosure('Data', h('div', { class: 'columns' },
+    h('div', {}, entry.data ? [h('h4', {}, 'Input'), payload(entry.data, 'Input')] : null, work.map((item) => [h('h4', {}, item.label), payload(item.data, item.label)])),
+    h('div', {}, entry.variables ? [h('h4', {}, 'Changed variables'), variables(entry.variables)] : h('p', { class: 'muted' }, 'No variable changed.'))));
+}
+
+function payload({ value, beginning, size }, label) {
+  return beginning === undefined ? json(value, label) : h('pre', { class: 'json', tabindex: '0' }, `${beginning}… (${format.bytes(size)})`);
+}
+
+function variables(changes) {
+  if (changes.beginning !== undefined) return payload(changes, 'Changed variables');
+  const show = (value) => h('code', {}, JSON.stringify(value));
+  const rows = Object.entries(changes.value).map(([name, change]) => ({ name, before: Array.isArray(change) ? change[0] : change, after: Array.isArray(change) ? change[1] : change }));
+  return table({
+    caption: 'Changed variables', rows, key: (row) => row.name,
+    columns: [{ title: 'Variable', head: true, render: (row) => row.name }, { title: 'Before', render: (row) => show(row.before) }, { title: 'After', render: (row) => show(row.after) }],
+  });
+}
+
+function deadLetters({ dead_letters: letters, dead_letters_complete: complete }) {
+  if (!letters.length) return null;
+  return section('Dead letters', { aside: complete ? null : 'truncated' }, table({
+    caption: 'Dead letters of the instance', rows: letters, key: (letter) => letter.id,
+    columns: [
+      { title: 'Input', head: true, render: (letter) => h('a', { href: router.to(['dead-letters']) }, letter.label) },
+      { title: 'Reason', render: (letter) => [letter.message, ' ', h('code', {}, letter.reason)] },
+      { title: 'Time', render: (letter) => time(letter.at) },
+    ],
+  }));
+}
+
+/** Inputs that are stored until the instance is resumed or has processed its queue, and early events of its steps. */
+function bufferedInputs({ buffered, state }) {
+  const early = (state?.early_events ?? []).map((label, index) => ({ label, reason: 'kept until its step starts', id: `early-${index}` }));
+  const rows = [...buffered, ...early];
+  if (!rows.length) return null;
+  return section('Buffered inputs', {}, table({
+    caption: 'Buffered inputs', rows, key: (input) => input.id,
+    columns: [
+      { title: 'Input', head: true, render: (input) => input.label },
+      { title: 'Reason', render: (input) => format.words(input.reason) },
+      { title: 'Time', render: (input) => (input.at ? time(input.at) : null) },
+    ],
+  }));
 }
 
 function attemptItem({ key, attempt }) {
   return h('li', { class: `attempt ${attempt.outcome}`, 'data-key': key },
     h('div', { class: 'time' }, time(attempt.at, 'absolute')),
-    h('div', {}, 'Attempt ', h('strong', {}, attempt.label), ` (${attempt.upstream}) `, statusMark(attempt.outcome, OUTCOME_BADGES[attempt.outcome] ?? 'plain'), ' ', h('span', { class: 'muted' }, `after ${format.duration(attempt.duration_ms)}`)));
+    h('div', {}, 'Attempt ', h('strong', {}, attempt.label), ` (${attempt.upstream}) `, attemptText(attempt)));
 }
 
 function graph(detail, state) {

@@ -138,7 +138,7 @@ function list({ items, loading }) {
 }
 
 function waits(item) {
-  if (item.status === 'stuck' && item.last_error) return h('span', { class: 'error-text' }, item.last_error.message);
+  if (['stuck', 'unapplied_result'].includes(item.attention) && item.last_error) return h('span', { class: 'error-text' }, item.last_error.message);
   const groups = groupWaits(item.waits);
   const first = groups.slice(0, 2).map(({ names, kind, until }) => h('div', {}, names, ' ', h('span', { class: 'muted' }, format.words(kind), until ? [', ', time(until)] : null)));
   return groups.length > 2 ? [...first, h('div', { class: 'muted' }, `and ${groups.length - 2} more`)] : first;

@@ -96,6 +96,10 @@ function issues({ node, destinations, counts }, info) {
     const count = counts.instances.filter((group) => group.status === 'stuck').reduce((sum, group) => sum + group.count, 0);
     add('error', `${format.plural(count, 'instance is', 'instances are')} stuck: a compensation failed and needs an operator decision.`, router.to(['instances'], { status: 'stuck' }), counts.stuck[0].since);
   }
+  if (counts?.unapplied.length) {
+    const href = router.to(['instances'], { filter: "attention == 'unapplied_result'" });
+    add('error', `${format.plural(counts.unapplied.length, 'instance waits', 'instances wait')} for a result that could not be applied: correct the cause and redrive the dead letter.`, href, counts.unapplied[0].since);
+  }
   if (counts?.dead_letters.count) {
     const { count, complete } = counts.dead_letters;
     add('warning', `${atLeast(count, complete)} dead ${count === 1 ? 'letter waits' : 'letters wait'} for a fix and a redrive.`, router.to(['dead-letters']));

@@ -200,7 +200,7 @@ async fn execute(
     registry: Arc<ProviderRegistry>,
     outcomes: Arc<OutcomeMetrics>,
 ) {
-    let (id, started, progress) = (dispatch.work.item.id, Instant::now(), dispatch.progress);
+    let (id, started, progress) = (dispatch.work.item.id, Instant::now(), dispatch.progress.clone());
     // If the execution panics or is cancelled, an attempt may have been in flight.
     dispatch.progress.in_doubt = true;
     let epoch = Arc::clone(&dispatch.origin().epoch);

@@ -106,6 +106,7 @@ impl ResultListener {
             attempts: 0,
             facts: Vec::new(),
             trace: None,
+            attempt_log: None,
         };
         let message = effect_queue::encode_result(item, effect, &result, self.clock.now());
         match persist(|| self.queue.publish_result(message.clone())).await {
@@ -207,7 +208,8 @@ impl RemoteProvider for QueueProvider {
     async fn execute_remotely(&self, item: &WorkItem, _: Attempt) -> RemoteResult {
         match self.await_result(item).await {
             Ok(mut result) => {
-                RemoteResult { trace: result.trace.take(), result: to_reply(result), receipt: None }
+                let (trace, attempt_log) = (result.trace.take(), result.attempt_log.take());
+                RemoteResult { result: to_reply(result), trace, receipt: None, attempt_log }
             }
             Err(error) => Err(error).into(),
         }
@@ -269,6 +271,7 @@ fn read(message: &Message) -> EffectResult {
         attempts: 0,
         facts: Vec::new(),
         trace: None,
+        attempt_log: None,
     })
 }
 

@@ -195,7 +195,7 @@ impl WorkDispatch {
         let stored = if silent {
             registry.submit(Submission::new(Change::Settle(key), completion))
         } else {
-            let ExecutionResult { outcome, attempts, facts, trace, .. } = done;
+            let ExecutionResult { outcome, attempts, facts, trace, attempt_log, .. } = done;
             let result = WorkResult {
                 work_id: item.id,
                 outbox_key: key,
@@ -205,6 +205,7 @@ impl WorkDispatch {
                 at: clock.now(),
                 facts,
                 trace: trace.or(item.trace),
+                attempt_log,
             };
             registry.deliver(&item.instance, Envelope::new(Input::WorkResult(result), completion))
         };

@@ -200,14 +200,15 @@ impl State {
     }
 
     fn enter_quarantine(&mut self, reason: String) {
-        log_instance!(
-            ERROR,
-            self.mailbox.key,
-            None,
-            reason,
-            "instance quarantined: its data cannot be read; replay or drop it"
-        );
-        self.own.quarantined.start(&self.mailbox.key, &self.own.metrics);
+        if self.own.quarantined.start(&self.mailbox.key, &self.own.metrics) {
+            log_instance!(
+                WARN,
+                self.mailbox.key,
+                None,
+                reason,
+                "instance quarantined: its data cannot be read; replay or drop it"
+            );
+        }
         (self.quarantine, self.loaded, self.can_spill) = (Some(reason), false, false);
         // Inputs of streams become dead letters; spilled inputs stay stored until the quarantine ends.
         self.mailbox.set_spilled(false);

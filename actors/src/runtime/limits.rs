@@ -31,6 +31,8 @@ pub struct Limits {
     pub max_state_size: usize,
     /// Maximum number of actor crashes per input before it becomes a dead letter.
     pub max_attempts_per_input: u32,
+    /// Maximum size of each payload in the history, in bytes; 0: payloads are not recorded.
+    pub history_payload_bytes: usize,
 }
 
 impl Default for Limits {
@@ -47,6 +49,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(30),
             max_state_size: 1 << 20,
             max_attempts_per_input: 3,
+            history_payload_bytes: 2 << 10,
         }
     }
 }

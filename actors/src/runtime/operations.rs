@@ -85,6 +85,7 @@ impl Runtime {
                     now: self.shared.clock.now(),
                     node: &self.shared.node,
                     buffered: &[],
+                    history_payload_bytes: 0,
                 };
                 plan_migration(&subject, to)
             }
@@ -95,6 +96,12 @@ impl Runtime {
 
 /// Replay and redrive.
 impl Runtime {
+    /// Returns the maximum size of each payload in the history, in bytes.
+    #[must_use]
+    pub fn history_payload_bytes(&self) -> usize {
+        self.shared.limits.history_payload_bytes
+    }
+
     /// Replaces an instance, which must have the expected version of the request (0: it does not exist) and
     /// must not be paused. Returns when the change is durable.
     ///

@@ -25,6 +25,7 @@ use crate::instance::completion::Completion;
 use crate::instance::end_waiters::EndWaiters;
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Mailbox;
+use crate::shard::attention;
 use crate::shard::fresh_queue::FreshRows;
 use crate::shard::stream_progress::{ShardStreams, StreamProgress};
 use crate::shard::submission::{CommitterHandle, CommitterMailbox, CommitterRequest, Submission};
@@ -285,6 +286,7 @@ impl CommitterThread {
         });
         for commit in commits.clone() {
             self.arguments.metrics.count_commit(commit, &mut self.tenant_cache);
+            attention::log_change(commit);
         }
         if let Some(observer) = &self.arguments.observer {
             commits.for_each(|commit| observer.on_commit(commit));

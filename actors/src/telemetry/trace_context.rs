@@ -114,6 +114,8 @@ mod tests {
             status: Status::Running,
             work: Vec::new(),
             origin: orlog_model::InputOrigin::default(),
+            payloads: orlog_model::RecordedPayloads::default(),
+            failure: None,
         });
         commit
     }

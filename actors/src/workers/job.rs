@@ -165,8 +165,8 @@ async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) 
 /// Publishes the result until a result is stored.
 async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: ExecutionResult) {
     let effect = effect(item);
-    let ExecutionResult { outcome, attempts, facts, trace, .. } = done;
-    let mut result = EffectResult { command_id: item.id, outcome, attempts, facts, trace };
+    let ExecutionResult { outcome, attempts, facts, trace, attempt_log, .. } = done;
+    let mut result = EffectResult { command_id: item.id, outcome, attempts, facts, trace, attempt_log };
     let mut message = effect_queue::encode_result(item, effect, &result, shared.clock.now());
     loop {
         match shared.queue.publish_result(message.clone()).await {

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use orlog_model::{Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, WorkItem, WorkOutcome};
+use orlog_model::{
+    AttemptLog, AttemptOutcome, Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, WorkItem, WorkOutcome,
+};
 
 use crate::limits::breaker::{BreakerState, CallHealth};
-use crate::observer::AttemptOutcome;
+use crate::observer::AttemptReport;
 use crate::provider::{ProbeResult, ProviderError, RemoteResult, Reply, TransientCause};
 use crate::receipt::ResultReceipt;
 use crate::retry::{self, Backoff, FailedAttempt, RetryDecision, RetryLimits};
 
 /// Progress of a work item under an earlier executor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecutionProgress {
     /// Number of attempts so far.
     pub attempts: u32,
@@ -19,6 +21,8 @@ pub struct ExecutionProgress {
     pub in_doubt: bool,
     /// Deadline, from the first executor of this process; `None`: not known yet, or no deadline.
     pub deadline: Option<SteadyTime>,
+    /// How these attempts ended.
+    pub attempt_log: Option<Box<AttemptLog>>,
 }
 
 /// Result of the execution of a work item.
@@ -34,13 +38,15 @@ pub struct ExecutionResult {
     pub trace: Option<TraceParent>,
     /// Receipt of the last attempt, to be settled when the result is stored.
     pub receipt: Option<ResultReceipt>,
+    /// How the attempts ended, if the first one did not succeed.
+    pub attempt_log: Option<Box<AttemptLog>>,
 }
 
 impl ExecutionResult {
     /// Creates a result without an attempt.
     #[must_use]
     pub fn without_attempt(outcome: WorkOutcome) -> Self {
-        Self { outcome, attempts: 0, facts: Vec::new(), trace: None, receipt: None }
+        Self { outcome, attempts: 0, facts: Vec::new(), trace: None, receipt: None, attempt_log: None }
     }
 }
 
@@ -53,11 +59,28 @@ pub(crate) struct EffectExecution {
     pub(crate) last: Option<Failure>,
     pub(crate) trace: Option<TraceParent>,
     pub(crate) receipt: Option<ResultReceipt>,
+    /// How the attempts ended; `None` as long as the first one has not failed.
+    pub(crate) attempt_log: Option<Box<AttemptLog>>,
+    /// The process that executed the last attempt recorded its own attempts.
+    pub(crate) is_recorded: bool,
 }
 
 impl EffectExecution {
-    pub(crate) fn progress(&self) -> ExecutionProgress {
-        ExecutionProgress { attempts: self.attempts, in_doubt: self.in_doubt, deadline: self.limits.deadline }
+    pub(crate) fn into_progress(self) -> ExecutionProgress {
+        ExecutionProgress {
+            attempts: self.attempts,
+            in_doubt: self.in_doubt,
+            deadline: self.limits.deadline,
+            attempt_log: self.attempt_log,
+        }
+    }
+
+    /// Records how an attempt ended. A success at the first attempt is not recorded and allocates nothing.
+    pub(crate) fn record_attempt(&mut self, report: &AttemptReport<'_>) {
+        let has_failed = report.outcome != AttemptOutcome::Succeeded || self.attempt_log.is_some();
+        if has_failed && !self.is_recorded {
+            self.attempt_log.get_or_insert_default().push(report.record());
+        }
     }
 
     /// Returns the outcome of an attempt in doubt that is not retried.
@@ -79,8 +102,12 @@ impl EffectExecution {
         &mut self,
         remote: Option<RemoteResult>,
     ) -> (Option<Result<Reply, ProviderError>>, Option<TraceParent>) {
-        let Some(RemoteResult { result, trace, receipt }) = remote else { return (None, None) };
-        self.receipt = receipt;
+        self.is_recorded = false;
+        let Some(RemoteResult { result, trace, receipt, attempt_log }) = remote else { return (None, None) };
+        (self.receipt, self.is_recorded) = (receipt, attempt_log.is_some());
+        if let Some(theirs) = attempt_log {
+            self.attempt_log.get_or_insert_default().extend(*theirs);
+        }
         (Some(result), trace)
     }
 
@@ -160,7 +187,9 @@ pub(crate) fn final_result(
             facts: facts.into_vec(),
         }),
         ProviderError::Abandoned { failure } => Ok(WorkOutcome::TimedOut { failure }.into()),
-        ProviderError::Transient { failure, trouble, retry_after } => Err((failure, trouble, retry_after)),
+        ProviderError::Transient { failure, trouble, retry_after, .. } => {
+            Err((failure, trouble, retry_after))
+        }
     }
 }
 
@@ -184,11 +213,21 @@ pub(crate) fn not_started(upstream: &str, breaker: Option<(BreakerState, u64)>) 
     Failure { code: "deadline_passed".to_owned(), message: format!("deadline exceeded: {reason}") }
 }
 
-pub(crate) fn attempts_exhausted(last: Failure, attempts: u32) -> Failure {
+/// Returns the error of an attempt without a response in time.
+pub(crate) fn no_response(upstream: &str, timeout: Duration) -> ProviderError {
+    ProviderError::response_lost("timeout", format!("{upstream} did not respond within {timeout:?}"))
+}
+
+/// Returns the failure of an item whose attempts are used up or whose deadline has passed:
+/// `hotel: timed out after 7 attempts; last: POST /rooms returned HTTP 503: no rooms`.
+pub(crate) fn attempts_exhausted(upstream: &str, last: Failure, attempts: u32, in_doubt: bool) -> Failure {
     let plural = if attempts == 1 { "" } else { "s" };
+    let outcome = if in_doubt { "timed out" } else { "failed" };
+    let reason = last.message.strip_prefix(upstream).and_then(|rest| rest.strip_prefix(": "));
+    let reason = reason.unwrap_or(&last.message);
     Failure {
+        message: format!("{upstream}: {outcome} after {attempts} attempt{plural}; last: {reason}"),
         code: last.code,
-        message: format!("abandoned after {attempts} attempt{plural}: {}", last.message),
     }
 }
 
@@ -202,10 +241,6 @@ pub(crate) fn attempt_outcome(result: &Result<Reply, ProviderError>) -> AttemptO
             TransientCause::ResponseLost => AttemptOutcome::ResponseLost,
         },
     }
-}
-
-pub(crate) fn failure_code(result: &Result<Reply, ProviderError>) -> Option<&str> {
-    result.as_ref().err().map(|error| error.failure().code.as_str())
 }
 
 pub(crate) fn call_health(result: &Result<Reply, ProviderError>) -> CallHealth {

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{Clock, InDoubtPolicy, SteadyTime, WorkItem, WorkOutcome};
+use orlog_model::{AttemptOutcome, Clock, InDoubtPolicy, SteadyTime, WorkItem, WorkOutcome};
 
 use crate::dispatcher::{Dispatcher, StopToken, is_stopped};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
-    attempts_exhausted, call_health, failure_code, final_result, not_started, probed_result, success,
+    attempts_exhausted, call_health, final_result, no_response, not_started, probed_result, success,
 };
 use crate::limits::admission::{Admission, AdmissionPermit};
-use crate::observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
+use crate::observer::{AttemptReport, EffectObserver, NoopObserver};
 use crate::provider::{Attempt, ProbeResult, ProviderError, RemoteResult, Reply, TransientCause};
 use crate::retry::{FailedAttempt, RetryDecision, RetryLimits};
 use crate::upstream::{Upstream, UpstreamStatus};
@@ -131,19 +131,21 @@ impl EffectExecutor {
         dispatcher: Option<&dyn Dispatcher>,
     ) -> Result<ExecutionResult, ExecutionProgress> {
         let mut execution = EffectExecution {
-            limits: self.retry_limits(item, progress),
+            limits: self.retry_limits(item, &progress),
             attempts: progress.attempts,
             delay: None,
             in_doubt: progress.in_doubt,
             last: None,
             trace: item.trace.clone(),
             receipt: None,
+            attempt_log: progress.attempt_log,
+            is_recorded: false,
         };
         // A retry under an earlier executor did not subtract from the budget of this one.
         let mut retry_delay = (execution.attempts > 0).then_some(Duration::ZERO);
         loop {
             if dispatcher.is_some() && self.is_retired() || is_stopped(dispatcher) {
-                return Err(execution.progress());
+                return Err(execution.into_progress());
             }
             if let Some(delay) = retry_delay.take() {
                 dispatcher.inspect(|dispatcher| dispatcher.wait_started());
@@ -167,6 +169,7 @@ impl EffectExecutor {
                         facts,
                         trace: execution.trace,
                         receipt: execution.receipt,
+                        attempt_log: execution.attempt_log,
                     });
                 }
                 NextStep::Retry(delay) => {
@@ -174,14 +177,14 @@ impl EffectExecutor {
                     execution.delay = Some(delay);
                     retry_delay = Some(delay);
                 }
-                NextStep::Stop => return Err(execution.progress()),
+                NextStep::Stop => return Err(execution.into_progress()),
             }
         }
     }
 
     /// Returns the limits of an item. The deadline is converted once in a process: a wall clock that is set
     /// back later does not extend it.
-    fn retry_limits(&self, item: &WorkItem, progress: ExecutionProgress) -> RetryLimits {
+    fn retry_limits(&self, item: &WorkItem, progress: &ExecutionProgress) -> RetryLimits {
         let policy = &self.upstream.policy;
         let deadline = || policy.deadline(item).map(|deadline| self.clock.steady_at(deadline));
         RetryLimits { max_attempts: policy.max_attempts(item), deadline: progress.deadline.or_else(deadline) }
@@ -270,26 +273,26 @@ impl EffectExecutor {
         let parent = self.observer.attempt_started(item).and_then(|span| item.trace.replace(span));
         let remote = self.before(until, self.execute_once(item, attempt)).await;
         let (result, remote_span) = execution.receive(remote);
-        self.observer.attempt_finished(&AttemptReport {
+        let outcome = result.as_ref().map_or(AttemptOutcome::TimedOut, attempt_outcome);
+        let result = result.unwrap_or_else(|| Err(no_response(&self.upstream.name, timeout)));
+        let report = AttemptReport {
             upstream: &self.upstream.name,
             item,
             parent: parent.as_ref(),
             remote_span: remote_span.as_ref(),
             number: execution.attempts,
-            outcome: result.as_ref().map_or(AttemptOutcome::TimedOut, attempt_outcome),
-            code: result.as_ref().map_or(Some("timeout"), failure_code),
+            outcome,
+            error: result.as_ref().err(),
+            at: attempt.at,
             duration: started.elapsed(),
-        });
+        };
+        self.observer.attempt_finished(&report);
+        execution.record_attempt(&report);
         execution.record_span(item.trace.as_ref(), remote_span);
         if parent.is_some() {
             item.trace = parent;
         }
-        result.unwrap_or_else(|| {
-            Err(ProviderError::response_lost(
-                "timeout",
-                format!("{} did not respond within {timeout:?}", self.upstream.name),
-            ))
-        })
+        result
     }
 
     async fn execute_once(&self, item: &WorkItem, attempt: Attempt) -> RemoteResult {
@@ -341,7 +344,7 @@ impl EffectExecutor {
         }
         let failure = execution.last.take().map_or_else(
             || not_started(&self.upstream.name, self.admission.breaker()),
-            |last| attempts_exhausted(last, execution.attempts),
+            |last| attempts_exhausted(&self.upstream.name, last, execution.attempts, execution.in_doubt),
         );
         let outcome = if execution.in_doubt {
             WorkOutcome::TimedOut { failure }

@@ -31,7 +31,7 @@ pub use catalog::{Catalog, CatalogChange};
 pub use dispatcher::{Dispatcher, LeaseEnd, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
 pub use executor::EffectExecutor;
-pub use observer::{AttemptOutcome, AttemptReport, EffectObserver, NoopObserver};
+pub use observer::{AttemptReport, EffectObserver, NoopObserver};
 pub use policy::{Policy, TenantLimits};
 pub use provider::{
     Attempt, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply, TransientCause,

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use orlog_model::{TraceParent, WorkItem};
+use orlog_model::{AttemptOutcome, AttemptRecord, Timestamp, TraceParent, WorkItem, beginning};
+use serde_json::Value;
 
 use crate::limits::breaker::BreakerState;
+use crate::provider::ProviderError;
 
 /// Receives events of the executor. Calls are synchronous: they must be fast and must not block.
 pub trait EffectObserver: Send + Sync + 'static {
@@ -40,42 +42,51 @@ pub struct AttemptReport<'a> {
     pub remote_span: Option<&'a TraceParent>,
     /// Attempt number, from 1.
     pub number: u32,
-    /// Failure code.
-    pub code: Option<&'a str>,
+    /// Error of a failed attempt.
+    pub error: Option<&'a ProviderError>,
     /// Outcome of the attempt.
     pub outcome: AttemptOutcome,
+    /// Start time.
+    pub at: Timestamp,
     /// Duration of the attempt.
     pub duration: Duration,
 }
 
-/// Outcome of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AttemptOutcome {
-    /// The effect was executed.
-    Succeeded,
-    /// A permanent error.
-    Rejected,
-    /// The upstream throttled the call.
-    Throttled,
-    /// The upstream was unavailable.
-    Unavailable,
-    /// The response was lost.
-    ResponseLost,
-    /// There was no response in time.
-    TimedOut,
+impl AttemptReport<'_> {
+    /// Returns the failure code.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        self.error.map(|error| error.failure().code.as_str())
+    }
+
+    /// Returns the record of the attempt, with the beginning of its message and of its response.
+    #[must_use]
+    pub fn record(&self) -> AttemptRecord {
+        let bounded = |text: &str| beginning(text, AttemptRecord::MAX_TEXT_BYTES).to_owned();
+        let failure = self.error.map(ProviderError::failure);
+        AttemptRecord {
+            number: self.number,
+            at: self.at,
+            duration_ms: u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
+            outcome: self.outcome,
+            code: failure.map(|failure| bounded(&failure.code)).unwrap_or_default(),
+            message: failure.map(|failure| bounded(&failure.message)).unwrap_or_default(),
+            response: self
+                .error
+                .and_then(ProviderError::payload)
+                .and_then(response_text)
+                .map(|text| bounded(&text)),
+        }
+    }
 }
 
-impl AttemptOutcome {
-    /// Returns the label for users and metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AttemptOutcome::Succeeded => "succeeded",
-            AttemptOutcome::Rejected => "rejected",
-            AttemptOutcome::Throttled => "throttled",
-            AttemptOutcome::Unavailable => "unavailable",
-            AttemptOutcome::ResponseLost => "response_lost",
-            AttemptOutcome::TimedOut => "timed_out",
-        }
+/// Returns a response as text; `None` if it is empty. A response that is not JSON is `{"text": …}`.
+fn response_text(payload: &Value) -> Option<String> {
+    let text =
+        payload.as_object().filter(|fields| fields.keys().all(|name| name == "text" || name == "truncated"));
+    match text.and_then(|fields| fields.get("text")) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(_) | None if payload.is_null() => None,
+        Some(_) | None => Some(payload.to_string()),
     }
 }

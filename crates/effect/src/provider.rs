@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_model::{EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome};
+use orlog_model::{AttemptLog, EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome};
 use serde_json::Value;
 
 use crate::receipt::ResultReceipt;
@@ -78,11 +78,13 @@ pub struct RemoteResult {
     pub trace: Option<TraceParent>,
     /// Receipt, if the process waits until the result is stored.
     pub receipt: Option<ResultReceipt>,
+    /// Attempts of the other process, if its first one did not succeed.
+    pub attempt_log: Option<Box<AttemptLog>>,
 }
 
 impl From<Result<Reply, ProviderError>> for RemoteResult {
     fn from(result: Result<Reply, ProviderError>) -> Self {
-        Self { result, trace: None, receipt: None }
+        Self { result, trace: None, receipt: None, attempt_log: None }
     }
 }
 
@@ -158,6 +160,8 @@ pub enum ProviderError {
         trouble: TransientCause,
         /// Delay that the upstream requested.
         retry_after: Option<Duration>,
+        /// Response of the upstream, for the record of the attempt.
+        payload: Value,
     },
 }
 
@@ -204,13 +208,22 @@ impl ProviderError {
         Self::transient(TransientCause::ResponseLost, code, message)
     }
 
-    /// Adds the response of the upstream to a permanent error; a transient one does not store it.
+    /// Adds the response of the upstream; an abandoned effect has none.
     #[must_use]
     pub fn with_payload(mut self, response: Value) -> Self {
-        if let Self::Permanent { payload, .. } = &mut self {
+        if let Self::Permanent { payload, .. } | Self::Transient { payload, .. } = &mut self {
             *payload = response;
         }
         self
+    }
+
+    /// Returns the response of the upstream.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Value> {
+        match self {
+            Self::Permanent { payload, .. } | Self::Transient { payload, .. } => Some(payload),
+            Self::Abandoned { .. } => None,
+        }
     }
 
     /// Adds facts as [`Reply::with_facts`] does; a transient error ignores them.
@@ -250,7 +263,7 @@ impl ProviderError {
     }
 
     fn transient(trouble: TransientCause, code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Transient { failure: failure(code, message), trouble, retry_after: None }
+        Self::Transient { failure: failure(code, message), trouble, retry_after: None, payload: Value::Null }
     }
 }
 

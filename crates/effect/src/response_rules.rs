@@ -95,7 +95,7 @@ impl<S> ResponseRule<S> {
             ResponseClass::Throttled => TransientCause::Throttled,
             ResponseClass::ResponseLost => TransientCause::ResponseLost,
         };
-        Err(ProviderError::Transient { failure, trouble, retry_after })
+        Err(ProviderError::Transient { failure, trouble, retry_after, payload })
     }
 
     /// Returns the event. An invalid event name in the body is ignored: the conditions of the definition

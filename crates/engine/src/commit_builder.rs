@@ -13,13 +13,13 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::context::{DecisionContext, TransitionCause, cleanup_commit, expiry_timer};
-use crate::{excluded_users, task_updates};
+use crate::{excluded_users, record, task_updates};
 
 /// Returns the commit of a transition.
 pub(crate) fn build_commit(
     context: &DecisionContext<'_>,
     cause: TransitionCause<'_>,
-    transition: Transition,
+    mut transition: Transition,
 ) -> Box<Commit> {
     let mut commit = Box::new(cleanup_commit(context.key, cause.input, context.now));
     let mut timers = context.instance.map_or_else(Vec::new, |i| i.timers.clone());
@@ -32,7 +32,7 @@ pub(crate) fn build_commit(
     }
     let end = parent_notification(context, &transition);
     commit.work.reserve_exact(transition.work.len() + usize::from(end.is_some()));
-    for (index, work) in transition.work.into_iter().chain(end).enumerate() {
+    for (index, work) in std::mem::take(&mut transition.work).into_iter().chain(end).enumerate() {
         let item = item(context, &cause, work_id(run_id, &cause, index, &work), work);
         track_pending(&mut open, &item);
         commit.work.push(item);
@@ -43,12 +43,12 @@ pub(crate) fn build_commit(
     if context.instance.is_none() {
         commit.disarm.extend(expiry_timer(context.buffered));
     }
-    let (tasks, status) = (transition.tasks, transition.status);
+    let (tasks, status) = (std::mem::take(&mut transition.tasks), transition.status);
     let result = result_after(context, status, &commit);
     let tasks = task_updates::updates_after(context, cause.input, tasks, run_id, status, &mut commit);
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
-    let limit = context.program.manifest().history_limit;
-    commit.forgets = limit.and_then(|limit| cause.version.checked_sub(limit)).filter(|version| *version > 0);
+    commit.forgets = forgotten_version(context, cause.version);
+    let (variables, limit) = (std::mem::take(&mut transition.variables), context.history_payload_bytes);
     commit.history = Some(HistoryEntry {
         version: cause.version,
         at: context.now,
@@ -58,6 +58,8 @@ pub(crate) fn build_commit(
         status: transition.status,
         work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
         origin: InputOrigin::new(cause.input, context.node, context.now),
+        payloads: record::payloads(cause.input, &variables, &commit.work, limit),
+        failure: record::failure(cause.input, transition.failure.as_ref()),
     });
     commit.instance = Some(Arc::new(Instance {
         definition: context.program.definition_ref().clone(),
@@ -78,9 +80,7 @@ pub(crate) fn build_commit(
         updated_at: context.now,
         tasks,
         parent: context.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
-        // A result requires users; an ended instance has no tasks that they exclude.
-        users: excluded_users::users_after(context, cause.input)
-            .or_else(|| result.as_ref().map(|_| InstanceUsers::default())),
+        users: users_after(context, cause.input, result.is_some()),
         result,
     }));
     commit
@@ -191,6 +191,7 @@ fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
             tag: tag.clone(),
             requested_at: item.created_at,
             survives_end: survives_end(&item.work),
+            dead_letter: None,
         });
     }
 }
@@ -214,6 +215,7 @@ pub(crate) fn unchanged(instance: &Instance, note: String) -> Transition {
         work: Vec::new(),
         timers: Vec::new(),
         tasks: Vec::new(),
+        variables: Vec::new(),
         failure: None,
         note,
     }
@@ -259,6 +261,18 @@ pub(crate) fn parent_notification(context: &DecisionContext<'_>, transition: &Tr
         data: fact.map_or(Value::Null, |fact| fact.data.clone()),
     };
     Some(Work::NotifyParent(NotifyParent { to: parent.key.clone(), ended }))
+}
+
+/// Returns the users of the instance after an input. A result requires them in its row; an ended instance has no
+/// tasks that they exclude.
+fn users_after(context: &DecisionContext<'_>, input: &Input, has_result: bool) -> Option<InstanceUsers> {
+    excluded_users::users_after(context, input).or_else(|| has_result.then(InstanceUsers::default))
+}
+
+/// Returns the version of the history entry that this version replaces, if the program limits its history.
+fn forgotten_version(context: &DecisionContext<'_>, version: u64) -> Option<u64> {
+    let kept = context.program.manifest().history_limit?;
+    version.checked_sub(kept).filter(|version| *version > 0)
 }
 
 /// Returns the result of the instance after a commit: the last fact of the transition that ended it.

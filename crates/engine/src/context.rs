@@ -21,6 +21,8 @@ pub struct DecisionContext<'a> {
     pub node: &'a str,
     /// Inputs buffered for an instance that does not exist yet, oldest first.
     pub buffered: &'a [BufferedInputRef],
+    /// Maximum size of each payload in the history, in bytes; 0: payloads are not recorded.
+    pub history_payload_bytes: usize,
 }
 
 /// Input that causes a transition, and the resulting state version.

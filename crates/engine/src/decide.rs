@@ -239,6 +239,8 @@ fn emit_facts(context: &DecisionContext<'_>, outcome: &WorkResult, commit: &mut 
         let item = item(context, outcome, index, fact, &causation, trace);
         if let Some(record) = &mut commit.history {
             record.work.push((item.work.label(), item.id));
+            let data = item.work.payload().filter(|data| !data.is_null());
+            record.payloads.push(data, context.history_payload_bytes);
         }
         commit.work.push(item);
     }

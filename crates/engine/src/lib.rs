@@ -14,11 +14,13 @@ mod early_input;
 mod excluded_users;
 mod migrate;
 mod pause;
+mod record;
 mod run_program;
 mod signal;
 mod start;
 mod task_updates;
 mod tasks;
+mod unapplied;
 
 pub use context::BufferedInputRef;
 pub use context::DecisionContext;
@@ -27,3 +29,4 @@ pub use decide::{decide, decide_without_definition};
 pub use decision::{Decision, Rejection};
 pub use early_input::MAX_EARLY_INPUTS;
 pub use migrate::{MigrationPlan, decide_migration, plan_migration};
+pub use unapplied::mark_unapplied;

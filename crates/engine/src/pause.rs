@@ -6,6 +6,7 @@ use orlog_model::{Commit, Failure, HistoryEntry, Input, InputOrigin, Instance};
 
 use crate::commit_builder::{truncate_note, user_note};
 use crate::context::DecisionContext;
+use crate::record;
 
 /// Failure code of a crashed program.
 const PROGRAM_CRASHED: &str = "program_crashed";
@@ -21,8 +22,8 @@ pub(crate) fn pause_after_crash(
     let failure = Failure { code: PROGRAM_CRASHED.to_owned(), message: message.to_owned() };
     let paused_instance = context.instance.map(|instance| with_paused_flag(context, instance, true));
     commit.instance =
-        paused_instance.map(|instance| Arc::new(Instance { last_error: Some(failure), ..instance }));
-    commit.history = history_entry(context, input, commit, format!("paused: {message}"));
+        paused_instance.map(|instance| Arc::new(Instance { last_error: Some(failure.clone()), ..instance }));
+    commit.history = history_entry(context, input, commit, format!("paused: {message}"), Some(&failure));
 }
 
 /// Sets or clears the `paused` flag without running the program.
@@ -31,7 +32,7 @@ pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: b
     let updated = context.instance.map(|instance| with_paused_flag(context, instance, paused));
     commit.instance = updated.map(|instance| Arc::new(Instance { last_input: input.id(), ..instance }));
     commit.dedupe_key = input.dedupe_key();
-    commit.history = history_entry(context, input, &commit, flag_note(input, paused));
+    commit.history = history_entry(context, input, &commit, flag_note(input, paused), None);
     commit
 }
 
@@ -51,6 +52,7 @@ fn history_entry(
     input: &Input,
     commit: &Commit,
     note: String,
+    failure: Option<&Failure>,
 ) -> Option<HistoryEntry> {
     let instance = commit.instance.as_ref()?;
     Some(HistoryEntry {
@@ -62,6 +64,8 @@ fn history_entry(
         status: instance.status,
         work: Vec::new(),
         origin: InputOrigin::new(input, context.node, context.now),
+        payloads: record::payloads(input, &[], &[], context.history_payload_bytes),
+        failure: record::failure(input, failure),
     })
 }
 

@@ -8,6 +8,7 @@ use crate::context::{DecisionContext, TransitionCause, cleanup_commit};
 use crate::dead_letter::{DeadLetterCause, dead_letter_input};
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
 use crate::pause::pause_after_crash;
+use crate::unapplied::mark_unapplied;
 
 /// Runs the program.
 pub(crate) fn run_program(
@@ -70,6 +71,8 @@ fn fault_commit(context: &DecisionContext<'_>, input: &Input, fault: &ProgramErr
     if let ProgramError::Crashed(message) = fault {
         pause_after_crash(context, input, message, &mut commit);
     }
+    let origin = (context.now, context.node, context.history_payload_bytes);
+    mark_unapplied(context.instance, input, origin, &mut commit);
     commit
 }
 

@@ -12,9 +12,9 @@ use uuid::Uuid;
 use crate::commit_builder::user_note;
 use crate::context::DecisionContext;
 use crate::decision::{Decision, Rejection, ignore};
-use crate::excluded_users;
 use crate::run_program::decide_with_program;
 use crate::task_updates::{apply_event, task_update};
+use crate::{excluded_users, record};
 
 /// Decides a task request of a user. The program runs only when the task is completed.
 pub(crate) fn decide_task(
@@ -135,6 +135,8 @@ fn update_task(
         status: next.status,
         work: Vec::new(),
         origin: InputOrigin::new(input, context.node, context.now),
+        payloads: record::payloads(input, &[], &[], context.history_payload_bytes),
+        failure: None,
     });
     commit.dedupe_key = input.dedupe_key();
     commit.instance = Some(Arc::new(next));

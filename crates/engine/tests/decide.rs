@@ -48,6 +48,7 @@ fn step(status: Status, work: Vec<Work>, timers: Vec<TimerChange>) -> ProgramOut
         tasks: vec![],
         waits: vec![],
         reference: None,
+        variables: Vec::new(),
         failure: None,
         note: "stepped".to_owned(),
     }))
@@ -90,6 +91,11 @@ impl Program for StubProgram {
                 "Endless" => Err(ProgramError::Crashed("out of fuel".to_owned())),
                 _ => Ok(ProgramOutput::Ignored("unknown".into())),
             },
+            ProgramInput::WorkResult { outcome: WorkOutcome::Succeeded { payload, .. }, .. }
+                if payload["bad"] == true =>
+            {
+                Err(ProgramError::SchemaMismatch("cannot set vars.receipt".to_owned()))
+            }
             ProgramInput::WorkResult { tag, .. } if *tag == "charge" => {
                 Ok(step(Status::Running, vec![], vec![]))
             }
@@ -187,6 +193,7 @@ fn outcome(work_id: uuid::Uuid) -> Input {
         at: at(2_000),
         facts: Vec::new(),
         trace: None,
+        attempt_log: None,
     })
 }
 
@@ -220,6 +227,7 @@ fn decide_with_stub(instance: Option<&Instance>, input: &Input) -> Decision {
             now: input.at(),
             node: "n1",
             buffered: &[],
+            history_payload_bytes: 2048,
         },
         input,
     )
@@ -323,6 +331,7 @@ fn late_decision_keeps_full_timeouts_and_ids() {
             now: at(now),
             node: "n1",
             buffered: &[],
+            history_payload_bytes: 2048,
         };
         let Decision::Commit(commit) = decide(&subject, &input) else { panic!("no commit") };
         *commit
@@ -557,4 +566,29 @@ fn last_error_is_stored_until_the_next() {
     let instance = Instance { last_error: Some(failure.clone()), ..started() };
     let commit = commit(Some(&instance), &event("Rearm", 2_000));
     assert_eq!(commit.instance.unwrap().last_error, Some(failure));
+}
+
+/// Returns the result of the pending work, with a payload.
+fn result_with(instance: &Instance, payload: Value) -> Input {
+    let Input::WorkResult(result) = outcome(instance.pending_work[0].id) else { panic!("it is a result") };
+    Input::WorkResult(WorkResult { outcome: WorkOutcome::Succeeded { event: None, payload }, ..result })
+}
+
+#[test]
+fn result_that_cannot_be_applied_marks_its_work_until_it_is_applied() {
+    let before = started();
+    let input = result_with(&before, serde_json::json!({ "bad": true }));
+    let failed = commit(Some(&before), &input);
+    let (letter, marked) = (failed.dead_letter.unwrap(), failed.instance.unwrap());
+    assert_eq!((marked.version, marked.status), (before.version + 1, before.status));
+    assert_eq!(marked.pending_work[0].dead_letter, Some(letter.id));
+    let error = marked.last_error.as_ref().unwrap();
+    let text = "the result of charge could not be applied: cannot set vars.receipt";
+    assert_eq!((error.code.as_str(), error.message.as_str()), ("schema_mismatch", text));
+    let entry = failed.history.unwrap();
+    assert_eq!((entry.version, entry.note.as_str()), (marked.version, "charge: result dead-lettered"));
+    assert_eq!(entry.failure.unwrap().failure.as_ref(), Some(error));
+
+    let applied = commit(Some(&marked), &result_with(&marked, Value::Null)).instance.unwrap();
+    assert!(!applied.has_unapplied_result());
 }

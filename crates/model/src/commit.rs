@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, DedupeKey, DefinitionRef, Deployment, EventId, Failure, Input, InputKind, Instance,
-    InstanceKey, Name, OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, Wait, Work, WorkItem,
+    DeadLetter, DedupeKey, DefinitionRef, Deployment, Failure, HistoryEntry, Input, Instance, InstanceKey,
+    Name, OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, VariableChange, Wait, Work,
+    WorkItem,
 };
 
 /// Next state of an instance, with the resulting work, timers and tasks.
@@ -30,6 +30,9 @@ pub struct Transition {
     pub reference: Option<String>,
     /// Failure, if any.
     pub failure: Option<Failure>,
+    /// Variables that the transition sets, with their values before and after it. Empty if the program has no
+    /// variables.
+    pub variables: Vec<VariableChange>,
     /// Short note for the history: `charge: ok`.
     pub note: String,
 }
@@ -143,54 +146,6 @@ pub struct Timer {
     pub name: Name,
     /// Hash of the input that armed the timer and of its name.
     pub token: u64,
-}
-
-/// Entry in the history of an instance.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HistoryEntry {
-    /// State version after the transition.
-    pub version: u64,
-    /// Time of the transition.
-    pub at: Timestamp,
-    /// Id of the input.
-    pub input_id: EventId,
-    /// Label of the input: event type, timer name or action.
-    pub input_label: CompactString,
-    /// Short description of the transition.
-    pub note: String,
-    /// Status after the transition.
-    pub status: Status,
-    /// Requested work: label and id.
-    pub work: Vec<(CompactString, Uuid)>,
-    /// Origin of the input, and the node that decided it.
-    #[serde(default, skip_serializing_if = "InputOrigin::is_unknown")]
-    pub origin: InputOrigin,
-}
-
-/// Origin of an input, with the node and the delay of its decision. It is empty in entries of older
-/// stores.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InputOrigin {
-    /// Kind of the input.
-    pub kind: Option<InputKind>,
-    /// Node that decided the input.
-    pub node: CompactString,
-    /// Delay between the input and its decision, in milliseconds; for a timer, the delay after its due
-    /// time.
-    pub delay_ms: Option<u64>,
-}
-
-impl InputOrigin {
-    /// Returns the origin of an input that this node decides now.
-    #[must_use]
-    pub fn new(input: &Input, node: &str, now: Timestamp) -> Self {
-        let waited = u64::try_from(now.duration_since(input.at()).as_millis()).unwrap_or(u64::MAX);
-        Self { kind: Some(input.kind()), node: node.into(), delay_ms: Some(waited) }
-    }
-
-    fn is_unknown(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// Change to the store. A group of changes is committed together.

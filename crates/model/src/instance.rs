@@ -73,6 +73,12 @@ pub struct SagaResult {
 }
 
 impl Instance {
+    /// Returns whether the result of pending work became a dead letter.
+    #[must_use]
+    pub fn has_unapplied_result(&self) -> bool {
+        self.pending_work.iter().any(|work| work.dead_letter.is_some())
+    }
+
     /// Returns whether the instance has ended, has no pending work or child sagas, and is not paused.
     #[must_use]
     pub fn is_finished(&self) -> bool {
@@ -153,19 +159,41 @@ pub struct StatusSnapshot {
     pub status: Status,
     /// Whether inputs are buffered instead of applied.
     pub paused: bool,
+    /// Whether a result of its pending work became a dead letter. Rows are read by position.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_unapplied_result: bool,
 }
 
 impl StatusSnapshot {
     /// Returns the status of a snapshot.
     #[must_use]
     pub fn from_instance(instance: &Instance) -> Self {
-        Self { status: instance.status, paused: instance.paused }
+        Self {
+            status: instance.status,
+            paused: instance.paused,
+            has_unapplied_result: instance.has_unapplied_result(),
+        }
     }
 
-    /// Returns whether the instance requires an operator: it is stuck or paused.
+    /// Returns whether the instance requires an operator.
     #[must_use]
     pub fn needs_attention(self) -> bool {
-        self.status == Status::Stuck || self.paused && !self.status.is_final()
+        self.attention().is_some()
+    }
+
+    /// Returns why the instance requires an operator: it is stuck, a result of its work could not be applied, or it
+    /// is paused.
+    #[must_use]
+    pub fn attention(self) -> Option<&'static str> {
+        if self.status == Status::Stuck {
+            Some("stuck")
+        } else if self.has_unapplied_result {
+            Some("unapplied_result")
+        } else if self.paused && !self.status.is_final() {
+            Some("paused")
+        } else {
+            None
+        }
     }
 }
 
@@ -226,4 +254,8 @@ pub struct PendingWork {
     /// Whether its success is applied after the instance has ended, because it must be compensated. False for
     /// a command that an event confirms: its acceptance is no success.
     pub survives_end: bool,
+    /// Dead letter of its result, if the result could not be applied. The work stays pending until the dead letter is
+    /// redriven. It is the last field, because rows are read by position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<Uuid>,
 }

@@ -3,6 +3,7 @@
 //! No I/O, no clock, no randomness, no hash map iteration. The types of one event in order:
 //! [`Event`] → [`Input`] → (a program) → [`Transition`] → (the engine) → [`Commit`] → rows.
 
+mod attempt;
 mod clock;
 mod commit;
 pub mod count;
@@ -11,9 +12,11 @@ mod dedupe_key;
 mod deployment;
 mod duration;
 mod failure;
+mod history;
 mod ids;
 mod input;
 mod instance;
+mod payload;
 mod slot;
 mod start;
 mod task;
@@ -21,16 +24,17 @@ pub mod trace;
 mod work;
 mod workflow;
 
+pub use attempt::{AttemptLog, AttemptOutcome, AttemptRecord, beginning};
 pub use clock::{Clock, SteadyTime, Timestamp, TimestampError};
 pub use commit::{
-    Change, CheckpointKey, Commit, HistoryEntry, InputOrigin, InstanceReplacement, StreamPosition, Timer,
-    TimerChange, Transition,
+    Change, CheckpointKey, Commit, InstanceReplacement, StreamPosition, Timer, TimerChange, Transition,
 };
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
 pub use deployment::{DeployedDefinition, DeployedSchedule, Deployment};
 pub use duration::{format_duration, parse_duration};
 pub use failure::Failure;
+pub use history::{HistoryEntry, InputOrigin, RecordedFailure};
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId,
     derive_child_id, derive_id, is_direction_control,
@@ -39,6 +43,7 @@ pub use input::{ControlAction, ControlRequest, EarlyInput, Event, Input, InputKi
 pub use instance::{
     ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, Status, StatusSnapshot, Wait, WaitKind,
 };
+pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use start::{OnExisting, StartRequest, StartSignal};
 pub use task::{

@@ -8,8 +8,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    ChildResult, CorrelationId, EffectName, EventId, EventType, Failure, InstanceKey, Name, SagaName,
-    TenantId, Timestamp, TraceParent,
+    AttemptLog, ChildResult, CorrelationId, EffectName, EventId, EventType, Failure, InstanceKey, Name,
+    SagaName, TenantId, Timestamp, TraceParent,
 };
 
 /// Work that a program requests. It is dispatched after the requesting transition is durable.
@@ -284,6 +284,19 @@ impl Work {
         }
     }
 
+    /// Returns the payload: arguments, data of the fact or of the start event.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Value> {
+        match self {
+            Work::Command(c) => Some(&c.payload),
+            Work::Effect(e) => Some(&e.payload),
+            Work::Fact(f) => Some(&f.data),
+            Work::StartChild(s) => Some(&s.data),
+            Work::NotifyParent(n) => Some(&n.ended.data),
+            Work::CancelChild(_) => None,
+        }
+    }
+
     /// Returns the timeout, counted from the transition.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
@@ -313,9 +326,12 @@ pub struct WorkResult {
     /// Facts that are published with the result.
     #[serde(default)]
     pub facts: Vec<Fact>,
-    /// Span of the last attempt, if it is traced. It is the last field, because rows are read by position.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Span of the last attempt, if it is traced.
+    #[serde(default)]
     pub trace: Option<TraceParent>,
+    /// Attempts, if the first one did not succeed. It is the last field, because rows are read by position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_log: Option<Box<AttemptLog>>,
 }
 
 /// Outcome of work.
@@ -347,6 +363,24 @@ pub enum WorkOutcome {
 }
 
 impl WorkOutcome {
+    /// Returns the failure, if it is one.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            WorkOutcome::Accepted | WorkOutcome::Succeeded { .. } => None,
+            WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => Some(failure),
+        }
+    }
+
+    /// Returns the response of the upstream, if there is one.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Value> {
+        match self {
+            WorkOutcome::Accepted | WorkOutcome::TimedOut { .. } => None,
+            WorkOutcome::Succeeded { payload, .. } | WorkOutcome::Failed { payload, .. } => Some(payload),
+        }
+    }
+
     /// Returns `accepted`, `succeeded`, `failed` or `timed out`.
     #[must_use]
     pub fn label(&self) -> &'static str {

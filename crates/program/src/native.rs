@@ -347,6 +347,7 @@ fn into_output<S: Serialize>(
         tasks: Vec::new(),
         waits: transition.waits,
         reference: transition.reference,
+        variables: Vec::new(),
         failure: transition.failure,
         note: transition.note.unwrap_or_else(|| input.label()),
     })))

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use orlog_engine::Decision;
 use orlog_model::{
-    Commit, DeadLetter, DedupeKey, HistoryEntry, Input, Instance, InstanceKey, TaskUpdate, Timestamp, Work,
-    WorkItem, WorkOutcome, WorkResult,
+    AttemptLog, Commit, DeadLetter, DedupeKey, HistoryEntry, Input, Instance, InstanceKey, TaskUpdate,
+    Timestamp, Work, WorkItem, WorkOutcome, WorkResult,
 };
 use orlog_program::Program;
 use uuid::Uuid;
@@ -26,6 +26,8 @@ pub struct RebuildInput<'a> {
     pub inputs: &'a [(Timestamp, Input)],
     /// Recorded work results by original work id.
     pub results: &'a BTreeMap<Uuid, RecordedResult>,
+    /// Maximum size of each payload in the history, in bytes; 0: none.
+    pub history_payload_bytes: usize,
 }
 
 /// Recorded work result.
@@ -37,6 +39,8 @@ pub struct RecordedResult {
     pub outcome: WorkOutcome,
     /// Number of attempts.
     pub attempts: u32,
+    /// How the attempts ended, if the first one did not succeed.
+    pub attempt_log: Option<Box<AttemptLog>>,
 }
 
 /// Time mode of a rebuild.
@@ -76,7 +80,7 @@ pub fn rebuild(request: &RebuildInput<'_>, mode: TimeMode) -> RebuiltInstance {
     };
     let programs = SimulatorPrograms::new([Arc::clone(&request.program)]);
     let observer = RebuildObserver { key: request.key, seen: RebuiltInstance::default() };
-    let simulator = Simulator::new(Arc::new(programs), start);
+    let simulator = Simulator::new(Arc::new(programs), start).with_payloads(request.history_payload_bytes);
     let mut run = RebuildRun { request, simulator, observer, applied: BTreeSet::new(), mode };
     for (at, input) in request.inputs {
         run.apply_results_until(*at);
@@ -132,6 +136,7 @@ impl RebuildRun<'_> {
                 // Already published when the result was applied the first time.
                 facts: Vec::new(),
                 trace: None,
+                attempt_log: known.attempt_log.clone(),
             })
         };
         let without_result =

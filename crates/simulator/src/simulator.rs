@@ -82,6 +82,7 @@ pub struct Simulator {
     /// Follow-up inputs that are not delivered yet.
     queue: VecDeque<FollowUp>,
     records_history: bool,
+    history_payload_bytes: usize,
 }
 
 impl Simulator {
@@ -97,6 +98,7 @@ impl Simulator {
             sequence: 0,
             queue: VecDeque::new(),
             records_history: true,
+            history_payload_bytes: 0,
         }
     }
 
@@ -104,6 +106,12 @@ impl Simulator {
     #[must_use]
     pub fn without_history(self) -> Self {
         Self { records_history: false, ..self }
+    }
+
+    /// Records payloads of at most this size in the histories. Default: none.
+    #[must_use]
+    pub fn with_payloads(self, history_payload_bytes: usize) -> Self {
+        Self { history_payload_bytes, ..self }
     }
 
     /// Returns the current time.
@@ -234,6 +242,7 @@ impl Simulator {
             now: self.now,
             node: NODE_NAME,
             buffered: &early,
+            history_payload_bytes: self.history_payload_bytes,
         };
         let decision = decide(&subject, input);
         observer.on_decision(&ObservedDecision { context: subject, input, decision: &decision });

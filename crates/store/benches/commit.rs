@@ -91,6 +91,8 @@ fn transition(number: u64) -> Commit {
         status: Status::Running,
         work: vec![("payments.charge".into(), item.id)],
         origin: orlog_model::InputOrigin::default(),
+        payloads: orlog_model::RecordedPayloads::default(),
+        failure: None,
     };
     Commit {
         instance: Some(Arc::new(instance)),

@@ -97,6 +97,8 @@ pub(crate) fn record(version: u64) -> HistoryEntry {
         status: Status::Running,
         work: vec![("inventory.ReserveStock".into(), Uuid::from_u128(u128::from(version)))],
         origin: orlog_model::InputOrigin::default(),
+        payloads: orlog_model::RecordedPayloads::default(),
+        failure: None,
     }
 }
 

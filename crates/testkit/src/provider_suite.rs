@@ -218,8 +218,8 @@ impl ProviderScenario {
             }
         };
         let done = tokio::time::timeout(HANG_TIMEOUT, within).await.expect("the case hangs");
-        // The receipt of a worker belongs to the commit, which the suite does not have.
-        ExecutionResult { receipt: None, ..done }
+        // The receipt of a worker belongs to the commit, which the suite does not have. Messages of attempts differ.
+        ExecutionResult { receipt: None, attempt_log: None, ..done }
     }
 
     async fn advance_time(&self, mut observed: usize) {
@@ -396,5 +396,5 @@ pub async fn unresolvable_doubt_is_not_retried_when_forbidden(fixture: ProviderF
 }
 
 fn ended(attempts: u32) -> ExecutionResult {
-    ExecutionResult { outcome: success_outcome(), attempts, facts: Vec::new(), trace: None, receipt: None }
+    ExecutionResult { attempts, ..ExecutionResult::without_attempt(success_outcome()) }
 }

@@ -215,6 +215,7 @@ impl Program for EventRecorder {
             tasks: Vec::new(),
             waits: Vec::new(),
             reference: None,
+            variables: Vec::new(),
             failure: None,
             note: format!("noted {number}"),
         })))

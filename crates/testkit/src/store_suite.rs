@@ -105,6 +105,8 @@ pub fn commit_is_atomic(mut fixture: StoreFixture) {
         status: Status::Running,
         work: vec![("payments.charge".into(), Uuid::from_u128(1))],
         origin: orlog_model::InputOrigin::default(),
+        payloads: orlog_model::RecordedPayloads::default(),
+        failure: None,
     };
     let position = fixture.apply(Commit {
         instance: Some(Arc::new(instance(1, Status::Running))),

@@ -16,6 +16,7 @@ const SCAN_LIMIT: usize = 10_000;
 struct AttentionCounts {
     stuck: u64,
     paused: u64,
+    unapplied: u64,
     oldest: Option<Timestamp>,
 }
 
@@ -29,6 +30,7 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
         for (key, attention) in reader.attention(SCAN_LIMIT).unwrap_or_default() {
             let saga = sagas.entry(key.saga.to_string()).or_default();
             saga.paused += u64::from(attention.status.paused);
+            saga.unapplied += u64::from(attention.status.has_unapplied_result);
             if attention.status.status == Status::Stuck {
                 saga.stuck += 1;
                 saga.oldest = Some(saga.oldest.map_or(attention.since, |oldest| oldest.min(attention.since)));
@@ -40,6 +42,7 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
         let label = &[("saga", saga.as_str())];
         labeled.set("instances_stuck", label, waiting.stuck);
         labeled.set("instances_paused", label, waiting.paused);
+        labeled.set("instances_unapplied_result", label, waiting.unapplied);
         let age = waiting.oldest.map_or(Duration::ZERO, |oldest| now.duration_since(oldest));
         labeled.set_duration("instances_stuck_oldest_age_seconds", label, age);
     }

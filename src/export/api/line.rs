@@ -69,7 +69,10 @@ pub(crate) fn entity_line(app: &App, shard: u16, touched: &FeedItem) -> String {
                 "history",
                 &of.tenant,
                 key,
-                now.as_deref().map(|now| to_json(&HistoryEntryView::of(now, &stored_hidden_values(app, of)))),
+                now.as_deref().map(|now| {
+                    let hidden = stored_hidden_values(app, of);
+                    to_json(&HistoryEntryView::of(now, &hidden, &app.config.redact))
+                }),
             )
         }
     };

@@ -11,7 +11,9 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 
 use super::page::{ExportError, ExportPage};
-use super::statements::{EntityStatements, INSERT_STATE, KINDS, SCHEMA, SELECT_STATE, UPDATE_STATE};
+use super::statements::{
+    ADD_COLUMNS, EntityStatements, INSERT_STATE, KINDS, LACKS_COLUMNS, SCHEMA, SELECT_STATE, UPDATE_STATE,
+};
 use crate::cli::console::note;
 use crate::cli::exit::{CommandError, CommandExit};
 
@@ -85,6 +87,8 @@ impl PostgresTarget {
         let there = "SELECT to_regclass('orlog_export') IS NOT NULL";
         if !sqlx::query(there).fetch_one(&mut *making).await?.try_get::<bool, _>(0)? {
             sqlx::raw_sql(SCHEMA).execute(&mut *making).await?;
+        } else if sqlx::query(LACKS_COLUMNS).fetch_one(&mut *making).await?.try_get::<bool, _>(0)? {
+            sqlx::raw_sql(ADD_COLUMNS).execute(&mut *making).await?;
         }
         making.commit().await?;
         let row = sqlx::query(SELECT_STATE).bind(&self.scope).fetch_optional(&mut connection).await?;

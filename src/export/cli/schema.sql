@@ -31,6 +31,7 @@ CREATE TABLE orlog_instances (
     trace_id           text,
     created_at         timestamptz,
     updated_at         timestamptz,
+    attention          text,           -- stuck, unapplied_result, paused
     shard              integer NOT NULL,
     position           bigint NOT NULL,
     generation         bigint NOT NULL,
@@ -92,10 +93,14 @@ CREATE TABLE orlog_history (
     input_label text NOT NULL,
     note        text NOT NULL,
     status      text NOT NULL,
-    work        jsonb NOT NULL, -- a list of label, id
+    work        jsonb NOT NULL, -- a list of label, id, data
     kind        text,
     node        text,
     delay_ms    numeric,
+    data        jsonb,          -- value, or beginning, and size
+    variables   jsonb,          -- value: a list of before, after by name
+    failure     jsonb,          -- code, message
+    attempts    jsonb,          -- items, omitted
     shard       integer NOT NULL,
     position    bigint NOT NULL,
     generation  bigint NOT NULL,

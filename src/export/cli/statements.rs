@@ -6,6 +6,15 @@
 /// Schema of the tables.
 pub(crate) const SCHEMA: &str = include_str!("schema.sql");
 
+/// Selects whether the tables lack columns that an earlier release did not have.
+pub(crate) const LACKS_COLUMNS: &str = "SELECT NOT EXISTS (SELECT FROM pg_attribute \
+     WHERE attrelid = 'orlog_history'::regclass AND attname = 'attempts' AND NOT attisdropped)";
+
+/// Adds these columns. Rows that are already exported keep null.
+pub(crate) const ADD_COLUMNS: &str = "ALTER TABLE orlog_instances ADD COLUMN attention text; \
+     ALTER TABLE orlog_history ADD COLUMN data jsonb, ADD COLUMN variables jsonb, ADD COLUMN failure jsonb, \
+     ADD COLUMN attempts jsonb";
+
 /// Statements that convert the lines of one kind to rows of one table.
 pub(crate) struct EntityStatements {
     /// Name of the kind in the lines.
@@ -64,7 +73,8 @@ pub(crate) const KINDS: [EntityStatements; 4] = [
         node = "v->>'node'",
         trace_id = "v->>'trace_id'",
         created_at = "(v->>'created_at')::timestamptz",
-        updated_at = "(v->>'updated_at')::timestamptz"
+        updated_at = "(v->>'updated_at')::timestamptz",
+        attention = "v->>'attention'"
     ]),
     kind!("task", "orlog_tasks",
     key: [id as "uuid" = "id"],
@@ -106,7 +116,11 @@ pub(crate) const KINDS: [EntityStatements; 4] = [
         work = "v->'work'",
         kind = "v->>'kind'",
         node = "v->>'node'",
-        delay_ms = "(v->>'delay_ms')::numeric"
+        delay_ms = "(v->>'delay_ms')::numeric",
+        data = "nullif(v->'data', 'null')",
+        variables = "nullif(v->'variables', 'null')",
+        failure = "nullif(v->'failure', 'null')",
+        attempts = "nullif(v->'attempts', 'null')"
     ]),
 ];
 

@@ -100,6 +100,8 @@ struct OverviewCounts {
     instances: Vec<InstanceGroupView>,
     /// Stuck instances, the longest stuck first; at most 20.
     stuck: Vec<UnchangedInstanceView>,
+    /// Instances with a result that could not be applied, the longest first; at most 20.
+    unapplied: Vec<UnchangedInstanceView>,
     /// Running or compensating instances that are unchanged for the longest time; at most 20.
     longest_unchanged: Vec<UnchangedInstanceView>,
     tasks: TaskCounts,
@@ -235,6 +237,7 @@ impl OverviewCounts {
                 .map(|(group, count)| InstanceGroupView::of(group, *count))
                 .collect(),
             stuck: instance_counts.stuck.iter().map(UnchangedInstanceView::of).collect(),
+            unapplied: instance_counts.unapplied.iter().map(UnchangedInstanceView::of).collect(),
             longest_unchanged: instance_counts
                 .longest_unchanged
                 .iter()

@@ -5,7 +5,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::search::SearchResult;
-use super::view::{InstanceSummary, hidden_values};
+use super::state::hidden_values;
+use super::view::InstanceSummary;
 use crate::app::App;
 
 /// Page of instances.

@@ -11,7 +11,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
-use super::view::{FailureView, hidden_values};
+use super::state::hidden_values;
+use super::work::FailureView;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{InstanceParams, InstancePath, QueryParams, duration};

@@ -3,14 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use orlog_model::{Instance, InstanceKey, Name, SagaName, Timestamp};
+use orlog_model::{Instance, InstanceKey, Name, SagaName, StatusSnapshot, Timestamp};
 use orlog_program::{ComparisonOperator, Filter, FilterEvalError};
 use orlog_store::{FoundInstance, InstanceQuery, VariableCondition};
 use serde_json::{Map, Value, json};
 
-use super::view::{
-    DefinitionRefView, FailureView, OpenTaskView, ParentView, WaitView, displayed_state, hidden_values,
-};
+use super::state::{displayed_state, hidden_values};
+use super::view::{DefinitionRefView, OpenTaskView, ParentView, WaitView};
+use super::work::FailureView;
 use crate::api::errors::invalid_parameter;
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
@@ -65,7 +65,7 @@ fn example() -> Map<String, Value> {
     let example = json!({
         "saga": "order", "correlation": "o-1", "reference": null, "status": "running", "paused": false, "version": 1,
         "definition": { "version": 1, "hash": "00" }, "created_at": time, "updated_at": time, "now": time,
-        "waits": null, "tasks": null, "last_error": null, "node": "node-1", "parent": null,
+        "attention": null, "waits": null, "tasks": null, "last_error": null, "node": "node-1", "parent": null,
         "state": null, "vars": null,
     });
     example.as_object().cloned().unwrap_or_default()
@@ -207,6 +207,7 @@ impl FilterEvaluator<'_> {
         });
         set("status", &|| instance.status.as_str().into());
         set("paused", &|| instance.paused.into());
+        set("attention", &|| StatusSnapshot::from_instance(instance).attention().into());
         set("version", &|| instance.version.into());
         set("definition", &|| to_json(&DefinitionRefView::of(&instance.definition)));
         set("created_at", &|| instance.created_at.to_string().into());

@@ -1,17 +1,19 @@
 //! Instances in API responses: times as RFC 3339, the state as rendered by its program, or as JSON if
 //! it is readable.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use orlog_model::{
-    DefinitionRef, Failure, HistoryEntry, InputKind, Instance, InstanceKey, ParentRef, Task, Wait, WaitKind,
+    DefinitionRef, HistoryEntry, Instance, InstanceKey, ParentRef, StatusSnapshot, Task, Wait, WaitKind,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::work::{AttemptView, OutboxView, kind};
+use super::context::{BreakerView, BufferedInputView};
+use super::history::HistoryPageView;
+use super::state::{displayed_state, task_data};
+use super::work::{AttemptView, FailureView, OutboxView, kind};
 use crate::app::App;
+use crate::dead_letters::api::DeadLetterView;
 use crate::redact::{HiddenValues, Redaction};
 use crate::tasks::api::TaskSpecView;
 
@@ -26,6 +28,9 @@ pub(crate) struct InstanceSummary {
     status: &'static str,
     /// Inputs are buffered, not applied.
     paused: bool,
+    /// Why it requires an operator: `stuck`, `unapplied_result` (a result of its work became a dead letter) or `paused`;
+    /// null if it does not.
+    attention: Option<&'static str>,
     /// State version; increases by one with every transition.
     version: u64,
     /// Definition to which it is pinned.
@@ -59,15 +64,6 @@ pub(crate) struct WaitView {
     until: Option<String>,
 }
 
-/// Error of an instance or a work item.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FailureView {
-    /// Code for programs.
-    code: String,
-    /// Error message.
-    message: String,
-}
-
 /// All details of an instance.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct InstanceDetail {
@@ -86,10 +82,19 @@ pub(crate) struct InstanceDetail {
     /// Parent saga that started it.
     parent: Option<ParentView>,
     pub(crate) outbox: OutboxView,
-    /// Failed attempts, oldest first: the last 50 attempts since the start of this node.
+    /// Failed attempts, oldest first: the last 50 attempts since the start of this node. The history has the attempts of
+    /// completed work.
     pub(crate) attempts: Vec<AttemptView>,
-    /// Number of inputs that are buffered because it is paused.
+    /// Number of inputs that are stored and not applied yet.
     pub(crate) buffered_inputs: usize,
+    /// These inputs, oldest first; at most 100.
+    pub(crate) buffered: Vec<BufferedInputView>,
+    /// Dead letters of the instance, oldest first; at most 100.
+    pub(crate) dead_letters: Vec<DeadLetterView>,
+    /// All dead letters of the tenant were scanned; otherwise there may be more.
+    pub(crate) dead_letters_complete: bool,
+    /// Upstreams that the instance waits for and whose circuit breaker is not closed.
+    pub(crate) breakers: Vec<BreakerView>,
     /// Input of the last transition.
     last_input_id: String,
     /// Node of the last transition.
@@ -117,6 +122,8 @@ struct PendingWorkView {
     kind: &'static str,
     /// Label set by the program.
     tag: String,
+    /// Dead letter of its result, if the result could not be applied.
+    dead_letter: Option<String>,
 }
 
 /// Open task.
@@ -138,47 +145,6 @@ pub(crate) struct ParentView {
     depth: u16,
 }
 
-/// Page of the history, oldest first.
-#[derive(Debug, Serialize, ToSchema)]
-struct HistoryPageView {
-    items: Vec<HistoryEntryView>,
-    /// The `history_after` of the next page; null after the last one.
-    next: Option<u64>,
-}
-
-/// History entry of a transition.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct HistoryEntryView {
-    /// State version after the transition.
-    version: u64,
-    at: String,
-    /// Id of the input.
-    input_id: String,
-    /// Label of the input.
-    input_label: String,
-    /// Description of the transition.
-    note: String,
-    /// Status after the transition.
-    status: &'static str,
-    /// Requested work.
-    work: Vec<RequestedWorkView>,
-    /// `event`, `work_result`, `timer`, `control` or `workflow`; null in entries of older releases, as are the
-    /// next two fields.
-    kind: Option<&'static str>,
-    /// Node of the transition.
-    node: Option<String>,
-    /// Delay between the input and the transition in milliseconds; for a timer, the delay after its due
-    /// time.
-    delay_ms: Option<u64>,
-}
-
-/// Requested work item.
-#[derive(Debug, Serialize, ToSchema)]
-struct RequestedWorkView {
-    label: String,
-    id: String,
-}
-
 impl InstanceSummary {
     /// Creates the view. `hidden` are the values that its texts must not quote.
     pub(crate) fn of(key: &InstanceKey, instance: &Instance, hidden: &HiddenValues) -> Self {
@@ -189,6 +155,7 @@ impl InstanceSummary {
             reference: instance.reference.as_deref().map(|reference| hidden.remove_from(reference)),
             status: instance.status.as_str(),
             paused: instance.paused,
+            attention: StatusSnapshot::from_instance(instance).attention(),
             version: instance.version,
             definition: DefinitionRefView::of(program),
             waits: instance.waits.iter().map(WaitView::of).collect(),
@@ -221,6 +188,7 @@ impl InstanceDetail {
             id: work.id.to_string(),
             kind: kind(work.kind),
             tag: work.tag.to_string(),
+            dead_letter: work.dead_letter.map(|id| id.to_string()),
         });
         Self {
             tenant: key.tenant.to_string(),
@@ -233,68 +201,14 @@ impl InstanceDetail {
             outbox: OutboxView::default(),
             attempts: Vec::new(),
             buffered_inputs: 0,
+            buffered: Vec::new(),
+            dead_letters: Vec::new(),
+            dead_letters_complete: true,
+            breakers: Vec::new(),
             last_input_id: instance.last_input.to_string(),
             node: instance.node.clone().into(),
             trace_id: instance.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
-            history: HistoryPageView::of(history, limit, &hidden),
-        }
-    }
-}
-
-/// Returns the state of an instance as rendered by its program, or as JSON if it is readable; not redacted.
-pub(crate) fn displayed_state(app: &App, instance: &Instance) -> Value {
-    let program = app.programs.by_hash(&instance.definition.hash);
-    program.and_then(|program| program.view_state(&instance.state)).unwrap_or_else(|| state(&instance.state))
-}
-
-/// Returns the values of a stored instance that no text about it may quote; none if it cannot be read.
-pub(crate) fn stored_hidden_values(app: &App, key: &InstanceKey) -> HiddenValues {
-    if !app.config.redact.is_active() {
-        return HiddenValues::default();
-    }
-    let instance = app.runtime.reader(key).and_then(|reader| reader.instance(key).ok().flatten());
-    instance.map(|instance| hidden_values(app, &instance)).unwrap_or_default()
-}
-
-/// Returns the values of an instance that no text about it may quote.
-pub(crate) fn hidden_values(app: &App, instance: &Instance) -> HiddenValues {
-    let redact = &app.config.redact;
-    if !redact.is_active() {
-        return HiddenValues::default();
-    }
-    let state = displayed_state(app, instance);
-    redact.hidden_values(task_data(instance).chain([&state]))
-}
-
-fn task_data(instance: &Instance) -> impl Iterator<Item = &Value> {
-    instance.tasks.iter().map(|task| &task.spec.data)
-}
-
-impl HistoryPageView {
-    fn of(records: &[HistoryEntry], limit: usize, hidden: &HiddenValues) -> Self {
-        let displayed = &records[..records.len().min(limit)];
-        let next = displayed.last().filter(|_| records.len() > limit).map(|record| record.version);
-        Self { items: displayed.iter().map(|record| HistoryEntryView::of(record, hidden)).collect(), next }
-    }
-}
-
-impl HistoryEntryView {
-    pub(crate) fn of(record: &HistoryEntry, hidden: &HiddenValues) -> Self {
-        let work = record
-            .work
-            .iter()
-            .map(|(label, id)| RequestedWorkView { label: label.clone().into(), id: id.to_string() });
-        Self {
-            version: record.version,
-            at: record.at.to_string(),
-            input_id: record.input_id.to_string(),
-            input_label: record.input_label.clone().into(),
-            note: hidden.remove_from(&record.note),
-            status: record.status.as_str(),
-            work: work.collect(),
-            kind: record.origin.kind.map(InputKind::as_str),
-            node: Some(record.origin.node.to_string()).filter(|node| !node.is_empty()),
-            delay_ms: record.origin.delay_ms,
+            history: HistoryPageView::of(history, limit, &hidden, redact),
         }
     }
 }
@@ -334,39 +248,5 @@ impl WaitView {
             WaitKind::Saga => "saga",
         };
         Self { kind, name: wait.name.to_string(), until: wait.until.map(|at| at.to_string()) }
-    }
-}
-
-impl FailureView {
-    pub(crate) fn of(failure: &Failure, hidden: &HiddenValues) -> Self {
-        Self { code: failure.code.clone(), message: hidden.remove_from(&failure.message) }
-    }
-}
-
-/// Decodes a state that no program renders. If the decoder stops before the end, the result is invalid.
-pub(crate) fn state(bytes: &[u8]) -> Value {
-    let packed = || {
-        let mut rest = bytes;
-        rmp_serde::from_read::<_, Value>(&mut rest).ok().filter(|_| rest.is_empty())
-    };
-    let readable = serde_json::from_slice(bytes).ok().or_else(packed);
-    readable.unwrap_or_else(|| json!({ "base64": STANDARD.encode(bytes) }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn decodable_state_is_rendered_as_json() {
-        assert_eq!(state(br#"{"a":1}"#), json!({"a": 1}));
-        assert_eq!(state(&rmp_serde::to_vec(&json!(["x", 1, null])).unwrap()), json!(["x", 1, null]));
-        assert_eq!(state(b"{\xff"), json!({"base64": "e/8="}));
-        assert_eq!(state(b""), json!({"base64": ""}));
-    }
-
-    #[test]
-    fn bytes_are_rendered_in_hexadecimal() {
-        assert_eq!(hex::encode([0, 255, 16]), "00ff10");
     }
 }

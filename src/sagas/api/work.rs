@@ -1,10 +1,21 @@
 //! Work of an instance in API responses: the outbox and the attempts.
 
-use orlog_model::{OutboxKey, WorkItem, WorkKind};
+use orlog_model::{AttemptRecord, Failure, OutboxKey, WorkItem, WorkKind};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::redact::{HiddenValues, Redaction};
 use crate::sagas::attempts::FailedAttemptRecord;
+
+/// Error of an instance or a work item.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FailureView {
+    /// Code for programs.
+    code: String,
+    /// Error message.
+    message: String,
+}
 
 /// Attempt to execute a work item.
 #[derive(Debug, Serialize, ToSchema)]
@@ -13,11 +24,26 @@ pub(crate) struct AttemptView {
     work_id: String,
     label: String,
     upstream: String,
+    #[serde(flatten)]
+    attempt: AttemptRecordView,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AttemptRecordView {
+    /// Number of the attempt, from 1 for the first since the start of the node.
+    number: u32,
     /// `succeeded`, `rejected`, `throttled`, `unavailable`, `response_lost` or `timed_out`.
     outcome: &'static str,
-    /// End time of the attempt.
+    /// Start time of the attempt.
     at: String,
     duration_ms: u64,
+    /// Failure code; empty for a success.
+    code: String,
+    /// Failure message; empty for a success.
+    message: String,
+    /// Beginning of the response that the upstream sent with the failure.
+    response: Option<String>,
 }
 
 /// Uncompleted work of the instance.
@@ -58,15 +84,40 @@ impl OutboxView {
     }
 }
 
+impl FailureView {
+    pub(crate) fn of(failure: &Failure, hidden: &HiddenValues) -> Self {
+        Self { code: failure.code.clone(), message: hidden.remove_from(&failure.message) }
+    }
+}
+
 impl AttemptView {
-    pub(crate) fn of(made: &FailedAttemptRecord) -> Self {
+    pub(crate) fn of(made: &FailedAttemptRecord, hidden: &HiddenValues, redact: &Redaction) -> Self {
         Self {
             work_id: made.work.to_string(),
             label: made.label.clone(),
             upstream: made.upstream.clone(),
-            outcome: made.outcome.as_str(),
-            at: made.at.to_string(),
-            duration_ms: u64::try_from(made.duration.as_millis()).unwrap_or(u64::MAX),
+            attempt: AttemptRecordView::of(&made.attempt, hidden, redact),
+        }
+    }
+}
+
+impl AttemptRecordView {
+    /// Creates the view. The values that the rules hide in the response are also removed from the message.
+    pub(crate) fn of(record: &AttemptRecord, hidden: &HiddenValues, redact: &Redaction) -> Self {
+        let response = record.response.as_deref();
+        let quoted: Option<Value> = response.and_then(|text| serde_json::from_str(text).ok());
+        let message = redact.hidden_values(&quoted).remove_from(&hidden.remove_from(&record.message));
+        Self {
+            number: record.number,
+            outcome: record.outcome.as_str(),
+            at: record.at.to_string(),
+            duration_ms: record.duration_ms,
+            code: record.code.clone(),
+            message,
+            response: response.map(|text| match redact.redact_text(text) {
+                Value::String(text) => hidden.remove_from(&text),
+                value => hidden.remove_from(&value.to_string()),
+            }),
         }
     }
 }

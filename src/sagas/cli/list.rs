@@ -61,7 +61,13 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 fn row(item: &Value) -> Vec<String> {
     let paused = item["paused"].as_bool().unwrap_or_default();
     let waits = items(item, "waits").iter().map(|wait| text(wait, "name")).collect::<Vec<_>>().join(", ");
-    let status = if paused { format!("{} (paused)", text(item, "status")) } else { text(item, "status") };
+    let mut status = text(item, "status");
+    if paused {
+        status.push_str(" (paused)");
+    }
+    if item["attention"] == "unapplied_result" {
+        status.push_str(" (unapplied result)");
+    }
     vec![
         text(item, "saga"),
         text(item, "correlation"),

@@ -7,6 +7,7 @@ use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
 
 use super::control::InstanceArgs;
+use super::history;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -18,6 +19,9 @@ pub(crate) struct Args {
     /// Maximum number of history entries
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     history_limit: usize,
+    /// Show each transition with its payloads, changed variables and attempts
+    #[arg(long)]
+    full: bool,
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
@@ -31,10 +35,15 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         return console.json(&instance);
     }
     facts(&instance, console)?;
+    context(&instance, console)?;
     steps(&instance["state"], console)?;
     console.line("")?;
-    let records: Vec<_> = items(&instance["history"], "items").iter().map(record).collect();
-    console.table(&["VERSION", "TIME", "INPUT", "NOTE", "STATUS", "WORK"], &records, "no history")?;
+    let records = items(&instance["history"], "items");
+    if args.full {
+        history::full(records, console)?;
+    } else {
+        history::table(records, console)?;
+    }
     if let Some(next) = instance["history"]["next"].as_u64() {
         note(&format!("more history available; use --history-after {next}"));
     }
@@ -59,6 +68,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let lines = [
         ("reference", text(instance, "reference")),
         ("definition", format!("version {}, {}", text(definition, "version"), text(definition, "hash"))),
+        ("attention", text(instance, "attention").replace('_', " ")),
         ("state version", text(instance, "version")),
         ("started", text(instance, "created_at")),
         ("updated", format!("{} by {}", text(instance, "updated_at"), text(instance, "node"))),
@@ -82,6 +92,37 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let lines = lines.into_iter().chain(state(&instance["state"]));
     for (name, value) in lines.filter(|(_, value)| !value.is_empty()) {
         console.field(&format!("  {name}"), 17, &value)?;
+    }
+    Ok(())
+}
+
+/// Prints what concerns the instance besides its snapshot: failed attempts of its pending work, circuit breakers,
+/// buffered inputs and dead letters.
+fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
+    let line = |name: &str, value: String| console.field(&format!("  {name}"), 17, &value);
+    for breaker in items(instance, "breakers") {
+        let work: Vec<_> = items(breaker, "work").iter().filter_map(Value::as_str).collect();
+        let (upstream, state) = (text(breaker, "upstream"), text(breaker, "state").replace('_', "-"));
+        line("circuit breaker", format!("{upstream} is {state}; waiting: {}", work.join(", ")))?;
+    }
+    for input in items(instance, "buffered") {
+        let [label, at, reason] = ["label", "at", "reason"].map(|field| text(input, field));
+        line("buffered", format!("{label} of {at} ({reason})"))?;
+    }
+    if let Some(early) = instance["state"]["early_events"].as_array() {
+        let kinds: Vec<_> = early.iter().filter_map(Value::as_str).collect();
+        line("early events", kinds.join(", "))?;
+    }
+    for letter in items(instance, "dead_letters") {
+        let [id, label, reason, message] =
+            ["id", "label", "reason", "message"].map(|field| text(letter, field));
+        line("dead letter", format!("{id} {label}: {message} ({reason})"))?;
+    }
+    let is_pending = |attempt: &&Value| {
+        items(&instance["outbox"], "items").iter().any(|item| item["id"] == attempt["work_id"])
+    };
+    for attempt in items(instance, "attempts").iter().filter(is_pending) {
+        line("attempt", format!("{} {}", text(attempt, "label"), history::attempt(attempt)))?;
     }
     Ok(())
 }
@@ -110,12 +151,4 @@ fn steps(state: &Value, console: &Console) -> Result<(), CommandError> {
     let row = |step: &Value| ["id", "state", "until"].map(|field| text(step, field)).to_vec();
     let rows: Vec<_> = items(state, "steps").iter().map(row).collect();
     console.table(&["STEP", "STATE", "DEADLINE"], &rows, "no steps")
-}
-
-fn record(record: &Value) -> Vec<String> {
-    let work = items(record, "work").iter().map(|work| text(work, "label")).collect::<Vec<_>>().join(", ");
-    let mut row: Vec<_> =
-        ["version", "at", "input_label", "note", "status"].map(|field| text(record, field)).into();
-    row.push(work);
-    row
 }

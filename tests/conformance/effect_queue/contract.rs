@@ -19,7 +19,8 @@ fn subscription(effect: &str, ack_wait: Duration) -> JobSubscription {
 
 fn result_message(item: &WorkItem, by: usize) -> Message {
     let outcome = WorkOutcome::Succeeded { event: None, payload: json!({ "user": by }) };
-    let result = EffectResult { command_id: item.id, outcome, attempts: 1, facts: Vec::new(), trace: None };
+    let (facts, trace, attempt_log) = (Vec::new(), None, None);
+    let result = EffectResult { command_id: item.id, outcome, attempts: 1, facts, trace, attempt_log };
     effect_queue::encode_result(item, effect_of(item), &result, Timestamp::from_millis(0))
 }
 

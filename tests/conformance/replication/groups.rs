@@ -66,6 +66,8 @@ pub(crate) fn sized(number: u64, large: usize) -> Vec<Change> {
         status: Status::Running,
         work: vec![],
         origin: orlog_model::InputOrigin::default(),
+        payloads: orlog_model::RecordedPayloads::default(),
+        failure: None,
     };
     let commit = Commit {
         work: vec![item],

@@ -293,6 +293,8 @@ fn sample(over: bool, at: orlog_model::Timestamp) -> (orlog_model::Instance, orl
         status,
         work: Vec::new(),
         origin: orlog_model::InputOrigin::default(),
+        payloads: orlog_model::RecordedPayloads::default(),
+        failure: None,
     };
     (instance, record)
 }

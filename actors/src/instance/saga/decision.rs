@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlog_engine::{
     BufferedInputRef, DeadLetterCause, Decision, DecisionContext, dead_letter_input, decide,
-    decide_migration, decide_without_definition,
+    decide_migration, decide_without_definition, mark_unapplied,
 };
 use orlog_model::{
     Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey, OnExisting,
@@ -29,6 +29,8 @@ pub(super) struct Subject<'a> {
     pub(super) max_state_size: usize,
     /// Maximum number of attempts per input.
     pub(super) max_attempts: u32,
+    /// Maximum size of each payload in the history, in bytes.
+    pub(super) history_payload_bytes: usize,
     pub(super) metrics: &'a Metrics,
 }
 
@@ -88,8 +90,8 @@ impl Subject<'_> {
     }
 
     fn context<'a>(&'a self, program: &'a dyn Program) -> DecisionContext<'a> {
-        let Self { key, instance, early, now, node, .. } = *self;
-        DecisionContext { key, instance, program, now, node, buffered: early }
+        let Self { key, instance, early, now, node, history_payload_bytes, .. } = *self;
+        DecisionContext { key, instance, program, now, node, buffered: early, history_payload_bytes }
     }
 
     /// Returns the target program of a control request, if it is known.
@@ -126,7 +128,10 @@ impl Subject<'_> {
         attempts: u32,
     ) -> Commit {
         let cause = DeadLetterCause { reason, message, attempts };
-        dead_letter_input(self.key, input, cause, self.now, self.node)
+        let mut commit = dead_letter_input(self.key, input, cause, self.now, self.node);
+        let origin = (self.now, self.node, self.history_payload_bytes);
+        mark_unapplied(self.instance, input, origin, &mut commit);
+        commit
     }
 }
 

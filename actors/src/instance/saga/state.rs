@@ -44,6 +44,8 @@ pub(crate) struct SagaDependencies {
     pub(crate) max_state_size: usize,
     /// Maximum number of actor crashes per input before it becomes a dead letter.
     pub(crate) max_attempts_per_input: u32,
+    /// Maximum size of each payload in the history, in bytes.
+    pub(crate) history_payload_bytes: usize,
     /// Maximum number of inputs that wait in memory; further inputs are spilled.
     pub(crate) max_queued_inputs: usize,
     pub(crate) metrics: Arc<Metrics>,
@@ -55,11 +57,13 @@ pub(crate) struct SagaDependencies {
 pub(crate) struct QuarantinedInstances(Mutex<BTreeSet<InstanceKey>>);
 
 impl QuarantinedInstances {
-    /// Records that the stored data of an instance cannot be read.
-    pub(super) fn start(&self, key: &InstanceKey, metrics: &Metrics) {
-        if self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
+    /// Records that the stored data of an instance cannot be read. Returns whether this was not known.
+    pub(super) fn start(&self, key: &InstanceKey, metrics: &Metrics) -> bool {
+        let is_new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        if is_new {
             metrics.quarantined_instances.inc();
         }
+        is_new
     }
 
     /// Records that the data of an instance was replaced or dropped.
@@ -118,6 +122,7 @@ impl State {
             node: &self.own.node,
             max_state_size: self.own.max_state_size,
             max_attempts: self.own.max_attempts_per_input,
+            history_payload_bytes: self.own.history_payload_bytes,
             metrics: &self.own.metrics,
         }
     }

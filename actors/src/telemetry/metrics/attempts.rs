@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use orlog_effect::limits::breaker::BreakerState;
-use orlog_effect::{AttemptOutcome, AttemptReport, EffectObserver};
-use orlog_model::{TraceParent, WorkItem};
+use orlog_effect::{AttemptReport, EffectObserver};
+use orlog_model::{AttemptOutcome, TraceParent, WorkItem};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use orlog_model::{
-    Effect, EffectName, EventType, Fact, Failure, TenantId, Timestamp, TraceParent, WorkItem, WorkOutcome,
+    AttemptLog, Effect, EffectName, EventType, Fact, Failure, TenantId, Timestamp, TraceParent, WorkItem,
+    WorkOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,6 +31,8 @@ pub struct EffectResult {
     pub facts: Vec<Fact>,
     /// Span of the execution, if the worker reports it: the header `traceparent`.
     pub trace: Option<TraceParent>,
+    /// How the attempts ended, if the first one did not succeed.
+    pub attempt_log: Option<Box<AttemptLog>>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -56,6 +59,8 @@ struct Envelope {
     facts: Vec<FactEnvelope>,
     #[serde(default)]
     attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempt_log: Option<Box<AttemptLog>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -95,6 +100,7 @@ pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Times
         error,
         facts: result.facts.iter().map(fact_envelope).collect(),
         attempts: result.attempts,
+        attempt_log: result.attempt_log.clone(),
     };
     let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
     Message {
@@ -128,7 +134,8 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
         );
         return Err(format(reason));
     }
-    let Envelope { command_id, result_type, payload, event, error, facts, attempts, .. } = envelope;
+    let Envelope { command_id, result_type, payload, event, error, facts, attempts, attempt_log, .. } =
+        envelope;
     let failure = |code: &str| {
         error.unwrap_or_else(|| Failure { code: code.to_owned(), message: "no reason was given".to_owned() })
     };
@@ -141,7 +148,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
         .into_iter()
         .map(|fact_envelope| Fact { kind: fact_envelope.kind, data: fact_envelope.data, key: None })
         .collect();
-    Ok(EffectResult { command_id, outcome, attempts, facts, trace: trace_of(message) })
+    Ok(EffectResult { command_id, outcome, attempts, facts, trace: trace_of(message), attempt_log })
 }
 
 fn trace_of(message: &Message) -> Option<TraceParent> {
@@ -164,7 +171,9 @@ mod tests {
         let fact =
             Fact { kind: EventType::new("PointsEarned").unwrap(), data: json!({"points": 3}), key: None };
         let trace = item.trace.clone();
-        let result = EffectResult { command_id: item.id, outcome, attempts: 2, facts: vec![fact], trace };
+        let attempt_log = Some(Box::new(AttemptLog { records: Vec::new(), omitted: 3 }));
+        let result =
+            EffectResult { command_id: item.id, outcome, attempts: 2, facts: vec![fact], trace, attempt_log };
         let message = encode(&item, effect, &result, Timestamp::from_millis(5));
         assert_eq!(decode(&message).unwrap(), result);
     }

@@ -233,10 +233,11 @@ impl HttpClient {
             let sent = client.execute(request.into_request()).await;
             let response = sent.map_err(|error| match transport(summary, error) {
                 // The request before the redirect may have been executed.
-                ProviderError::Transient { failure, retry_after, .. }
+                ProviderError::Transient { failure, retry_after, payload, .. }
                     if remaining < self.options.redirects =>
                 {
-                    ProviderError::Transient { failure, trouble: TransientCause::ResponseLost, retry_after }
+                    let trouble = TransientCause::ResponseLost;
+                    ProviderError::Transient { failure, trouble, retry_after, payload }
                 }
                 error => error,
             })?;

@@ -84,8 +84,9 @@ pub(crate) fn classify_status(
         425 | 429 => ProviderError::throttled(code, message),
         408 | 503 => ProviderError::unavailable(code, message),
         500..=599 => ProviderError::response_lost(code, message),
-        _ => return Err(ProviderError::permanent(code, message).with_payload(payload(body))),
+        _ => ProviderError::permanent(code, message),
     };
+    let error = error.with_payload(payload(body));
     Err(match retry_after(headers) {
         Some(delay) => error.with_retry_after(delay),
         None => error,
@@ -114,13 +115,13 @@ pub(crate) fn message(summary: RequestSummary<'_>, response: &HttpResponse) -> S
     if status.is_redirection() {
         let location = named(headers, &LOCATION).unwrap_or("nowhere");
         return format!(
-            "{summary} returned {} with location {location}; redirects are not followed",
+            "{summary} returned HTTP {} with location {location}; redirects are not followed",
             status.as_u16()
         );
     }
     let quote: String = text(&body.bytes).chars().filter(|c| !c.is_control()).take(MAX_QUOTE).collect();
     let colon = if quote.is_empty() { "" } else { ": " };
-    format!("{summary} returned {}{colon}{quote}", status.as_u16())
+    format!("{summary} returned HTTP {}{colon}{quote}", status.as_u16())
 }
 
 /// Parses seconds or a date. A date is compared with the `Date` of the response, the clock of the
@@ -162,7 +163,8 @@ mod tests {
         expected: TransientCause,
         delay: Option<u64>,
     ) {
-        let Err(ProviderError::Transient { trouble, retry_after, failure }) = classify(status, headers, "")
+        let Err(ProviderError::Transient { trouble, retry_after, failure, .. }) =
+            classify(status, headers, "")
         else {
             panic!("{status} is not transient");
         };
@@ -196,13 +198,13 @@ mod tests {
 
     #[test]
     fn rejections_are_permanent_and_name_the_request() {
-        check_final(404, &[], "no such\ncard", "payments: POST /charges returned 404: no suchcard");
-        check_final(409, &[], "", "payments: POST /charges returned 409");
+        check_final(404, &[], "no such\ncard", "payments: POST /charges returned HTTP 404: no suchcard");
+        check_final(409, &[], "", "payments: POST /charges returned HTTP 409");
         check_final(
             302,
             &[("location", "http://elsewhere/")],
             "moved",
-            "payments: POST /charges returned 302 with location http://elsewhere/; redirects are not followed",
+            "payments: POST /charges returned HTTP 302 with location http://elsewhere/; redirects are not followed",
         );
     }
 

@@ -37,6 +37,7 @@ fn fixture_with_work(program: &ScriptedProgram) -> DecisionFixture<'_> {
         tag: name("pay"),
         requested_at: at(1_000),
         survives_end: true,
+        dead_letter: None,
     }];
     fixture
 }

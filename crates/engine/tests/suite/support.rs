@@ -122,6 +122,7 @@ impl<'a> DecisionFixture<'a> {
             now: self.now,
             node: "n1",
             buffered: &self.early,
+            history_payload_bytes: 2048,
         }
     }
 
@@ -171,6 +172,7 @@ pub(crate) fn step(status: Status) -> Transition {
         tasks: vec![],
         waits: vec![],
         reference: None,
+        variables: Vec::new(),
         failure: None,
         note: "stepped".to_owned(),
     }

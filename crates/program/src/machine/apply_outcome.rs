@@ -1,7 +1,7 @@
 //! Applies a result to its step: completed, failed, retried or compensated.
 
 use compact_str::format_compact;
-use orlog_model::{Fact, Work};
+use orlog_model::{Fact, VariableChange, Work};
 use serde_json::Value;
 
 use super::compensate::{fail_compensation, schedule_retry};
@@ -99,7 +99,14 @@ fn save_result(run: &mut Execution<'_>, at: StepIndex, data: &Value) -> Result<(
         let value = value
             .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
         let stored = run.state.vars.entry(name.as_str()).or_insert(Value::Null);
-        put(stored, at.element, value);
+        let (name, before) = match at.element {
+            None => (name.into(), stored.take()),
+            Some(element) => {
+                (format_compact!("{name}[{element}]"), stored.get(element).cloned().unwrap_or_default())
+            }
+        };
+        put(stored, at.element, value.clone());
+        run.variables.push(VariableChange { name, before, after: value });
     }
     if matches!(step.action.kind, CompiledActionKind::Job(_)) {
         let results = &mut run.state.extra_mut().results;

@@ -1,7 +1,7 @@
 //! Execution of one transition: the state and its outputs.
 
 use compact_str::CompactString;
-use orlog_model::{Failure, Name, TaskChange, TimerChange, Work};
+use orlog_model::{Failure, Name, TaskChange, TimerChange, VariableChange, Work};
 use serde_json::Value;
 
 use super::compiled::{
@@ -25,6 +25,7 @@ pub(super) struct Execution<'a> {
     pub(super) timers: Vec<TimerChange>,
     pub(super) tasks: Vec<TaskChange>,
     pub(super) failure: Option<Failure>,
+    pub(super) variables: Vec<VariableChange>,
     pub(super) note: String,
     /// Timer that caused the transition and needs no cancellation.
     pub(super) fired: Option<String>,
@@ -57,6 +58,7 @@ impl<'a> Execution<'a> {
             timers: Vec::new(),
             tasks: Vec::new(),
             failure: None,
+            variables: Vec::new(),
             note: String::new(),
             fired: None,
         }
@@ -134,7 +136,8 @@ impl<'a> Execution<'a> {
             let value = template.evaluate(&self.saga_bindings().event(data));
             let value = value
                 .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
-            self.state.vars.insert(name.clone(), value);
+            let before = self.state.vars.insert(name.clone(), value.clone()).unwrap_or_default();
+            self.variables.push(VariableChange { name: name.into(), before, after: value });
         }
         Ok(())
     }

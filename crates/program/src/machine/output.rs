@@ -19,6 +19,7 @@ pub(super) fn into_transition(run: Execution<'_>) -> Result<Transition, ProgramE
         timers: run.timers,
         tasks: run.tasks,
         failure: run.failure,
+        variables: run.variables,
         note: run.note,
     })
 }

@@ -251,6 +251,7 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         waits: waits.into_iter().collect(),
         reference: Some(state.spec.saga.clone()),
         failure: None,
+        variables: Vec::new(),
         note,
     })))
 }

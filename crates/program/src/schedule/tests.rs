@@ -30,7 +30,7 @@ struct Harness {
 }
 
 impl Harness {
-    fn new(now: &str, spec: Value) -> Self {
+    fn new(now: &str, spec: &Value) -> Self {
         let key = InstanceKey {
             tenant: TenantId::default(),
             saga: SagaName::new(SAGA).unwrap(),
@@ -48,7 +48,7 @@ impl Harness {
             started: Vec::new(),
             cancelled: Vec::new(),
         };
-        this.put(&spec);
+        this.put(spec);
         this
     }
 
@@ -161,7 +161,7 @@ fn every_hour(overlap: &str) -> Value {
 #[test]
 fn run_receives_the_due_time_and_its_correlation_id() {
     let data = json!({ "day": "=schedule.time.substring(0, 10)", "id": "=schedule.correlation", "fixed": 1 });
-    let mut s = Harness::new("2027-01-01T00:30:00Z", json!({ "saga": "bill", "every": "1h", "data": data }));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &json!({ "saga": "bill", "every": "1h", "data": data }));
     s.run_until("2027-01-01T01:00:00Z");
     let expected = json!({ "day": "2027-01-01", "id": "s-2027-01-01T01:00:00Z", "fixed": 1 });
     assert_eq!(s.started[0].1, expected);
@@ -169,7 +169,7 @@ fn run_receives_the_due_time_and_its_correlation_id() {
 
 #[test]
 fn skip_starts_no_run_while_one_is_in_progress() {
-    let mut s = Harness::new("2027-01-01T00:30:00Z", every_hour("skip"));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
     s.run_until("2027-01-01T03:30:00Z");
     assert_eq!(s.started(), ["01:00:00Z"]);
     s.end_all();
@@ -181,7 +181,7 @@ fn skip_starts_no_run_while_one_is_in_progress() {
 
 #[test]
 fn queue_starts_one_waiting_run_at_the_end() {
-    let mut s = Harness::new("2027-01-01T00:30:00Z", every_hour("queue"));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("queue"));
     s.run_until("2027-01-01T03:30:00Z");
     s.end_all();
     assert_eq!(s.started(), ["01:00:00Z", "02:00:00Z"]);
@@ -191,7 +191,7 @@ fn queue_starts_one_waiting_run_at_the_end() {
 #[test]
 fn allow_overlaps_runs_up_to_the_limit_and_loses_none() {
     let mut s =
-        Harness::new("2027-01-01T00:00:00Z", json!({ "saga": "bill", "every": "1m", "overlap": "allow" }));
+        Harness::new("2027-01-01T00:00:00Z", &json!({ "saga": "bill", "every": "1m", "overlap": "allow" }));
     s.now = Timestamp::parse("2027-01-01T03:00:00Z").unwrap();
     s.fire();
     assert_eq!((s.running.len(), s.timer), (MAX_RUNNING, None), "due times wait for the end of a run");
@@ -202,7 +202,7 @@ fn allow_overlaps_runs_up_to_the_limit_and_loses_none() {
 
 #[test]
 fn cancel_cancels_the_run_and_starts_the_next_after_its_end() {
-    let mut s = Harness::new("2027-01-01T00:30:00Z", every_hour("cancel"));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("cancel"));
     s.run_until("2027-01-01T03:30:00Z");
     assert_eq!(s.started(), ["01:00:00Z"]);
     assert_eq!(s.cancelled.len(), 1, "it is cancelled once");
@@ -216,7 +216,7 @@ fn cancel_cancels_the_run_and_starts_the_next_after_its_end() {
 #[test]
 fn due_times_older_than_the_window_are_missed() {
     let spec = json!({ "saga": "bill", "every": "20m", "overlap": "allow", "catch_up": "1h" });
-    let mut s = Harness::new("2026-12-29T00:10:00Z", spec);
+    let mut s = Harness::new("2026-12-29T00:10:00Z", &spec);
     // Down for three days.
     s.now = Timestamp::parse("2027-01-01T00:10:00Z").unwrap();
     s.fire();
@@ -229,7 +229,7 @@ fn due_times_older_than_the_window_are_missed() {
 #[test]
 fn long_outage_of_a_frequent_schedule_counts_a_bounded_number() {
     let spec = json!({ "saga": "bill", "every": "1s", "catch_up": "10s" });
-    let mut s = Harness::new("2026-12-01T00:00:00Z", spec);
+    let mut s = Harness::new("2026-12-01T00:00:00Z", &spec);
     s.now = Timestamp::parse("2027-01-01T00:00:00Z").unwrap();
     s.fire();
     assert_eq!(s.state().counts.missed, 10_000);
@@ -238,7 +238,7 @@ fn long_outage_of_a_frequent_schedule_counts_a_bounded_number() {
 
 #[test]
 fn clock_that_is_set_back_repeats_no_due_time() {
-    let mut s = Harness::new("2027-01-01T00:30:00Z", every_hour("allow"));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("allow"));
     s.run_until("2027-01-01T02:30:00Z");
     s.now = Timestamp::parse("2027-01-01T00:10:00Z").unwrap();
     s.end_all();
@@ -248,7 +248,7 @@ fn clock_that_is_set_back_repeats_no_due_time() {
 
 #[test]
 fn paused_schedule_starts_nothing_and_resumes_after_now() {
-    let mut s = Harness::new("2027-01-01T00:30:00Z", every_hour("allow"));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("allow"));
     assert!(s.signal(PAUSE, Value::Null) && !s.signal(PAUSE, Value::Null));
     assert_eq!((s.timer, s.status), (None, Status::Running));
     s.run_until("2027-01-01T05:30:00Z");
@@ -260,7 +260,7 @@ fn paused_schedule_starts_nothing_and_resumes_after_now() {
 
 #[test]
 fn trigger_starts_a_run_now_under_the_overlap_policy() {
-    let mut s = Harness::new("2027-01-01T00:30:00Z", every_hour("skip"));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
     assert!(s.signal(TRIGGER, Value::Null) && s.signal(TRIGGER, Value::Null));
     assert_eq!(s.started(), ["00:30:00Z"]);
     s.end_all();
@@ -271,7 +271,7 @@ fn trigger_starts_a_run_now_under_the_overlap_policy() {
 
 #[test]
 fn equal_specification_changes_nothing_and_another_one_continues_after_now() {
-    let mut s = Harness::new("2027-01-01T00:30:00Z", every_hour("allow"));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("allow"));
     assert!(!s.put(&every_hour("allow")));
     s.run_until("2027-01-01T01:30:00Z");
     assert!(s.put(&json!({ "saga": "bill", "every": "10m", "overlap": "allow" })));
@@ -281,7 +281,7 @@ fn equal_specification_changes_nothing_and_another_one_continues_after_now() {
 
 #[test]
 fn deleted_schedule_ends_and_can_be_created_again() {
-    let mut s = Harness::new("2027-01-01T00:30:00Z", every_hour("skip"));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
     s.run_until("2027-01-01T01:30:00Z");
     assert!(s.signal(DELETE, Value::Null) && !s.signal(DELETE, Value::Null));
     assert_eq!((s.timer, s.status), (None, Status::Completed));
@@ -297,7 +297,8 @@ fn deleted_schedule_ends_and_can_be_created_again() {
 
 #[test]
 fn one_date_ends_the_schedule_after_its_run() {
-    let mut s = Harness::new("2027-01-01T00:30:00Z", json!({ "saga": "bill", "at": "2027-01-01T04:00:00Z" }));
+    let mut s =
+        Harness::new("2027-01-01T00:30:00Z", &json!({ "saga": "bill", "at": "2027-01-01T04:00:00Z" }));
     s.run_until("2027-01-01T05:00:00Z");
     assert_eq!((s.started(), s.status), (vec!["04:00:00Z"], Status::Running));
     s.end_all();
@@ -308,7 +309,7 @@ fn one_date_ends_the_schedule_after_its_run() {
 #[test]
 fn data_without_a_value_fails_the_run() {
     let data = json!({ "x": "=1 / (size(schedule.name) - 1)" });
-    let mut s = Harness::new("2027-01-01T00:30:00Z", json!({ "saga": "bill", "every": "1h", "data": data }));
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &json!({ "saga": "bill", "every": "1h", "data": data }));
     s.run_until("2027-01-01T01:00:00Z");
     assert_eq!((s.started.len(), s.state().counts.failed), (0, 1));
     assert_eq!(s.state().recent[0].failure.as_ref().unwrap().code, "data");
@@ -330,7 +331,7 @@ fn invalid_specification_lists_all_errors() {
 
 #[test]
 fn state_of_a_newer_release_is_rejected() {
-    let s = Harness::new("2027-01-01T00:30:00Z", every_hour("skip"));
+    let s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
     let newer = rmp_serde::to_vec_named(&ScheduleState { format: 2, ..s.state() }).unwrap();
     let context = Context { key: &s.key, version: 2, now: s.now };
     let error = s.program.apply(Some(&newer), &ProgramInput::Timer { name: "next" }, &context).unwrap_err();
@@ -342,7 +343,7 @@ proptest! {
     #[test]
     fn jitter_is_in_range_and_repeatable(jitter in 1..7200_i64) {
         let spec = json!({ "saga": "bill", "every": "1h", "jitter": format!("{jitter}s") });
-        let s = Harness::new("2027-01-01T00:00:00Z", spec);
+        let s = Harness::new("2027-01-01T00:00:00Z", &spec);
         let upcoming = s.state().upcoming("s", s.now, 50).unwrap();
         prop_assert_eq!(&upcoming, &s.state().upcoming("s", s.now, 50).unwrap());
         for (index, start) in upcoming.iter().enumerate() {
@@ -365,7 +366,7 @@ proptest! {
             spec["jitter"] = json!(jitter);
         }
         // The clock is set forward and back in this time.
-        let mut s = Harness::new("2027-03-27T22:10:00Z", spec.clone());
+        let mut s = Harness::new("2027-03-27T22:10:00Z", &spec);
         let begin = s.now;
         let mut latest = s.now;
         let (mut outages, mut blocked) = (0, false);

@@ -118,6 +118,7 @@ pub(super) fn parse_migration(bytes: &[u8], context: &Context<'_>) -> Result<Mig
         tasks: tasks.map_err(|reason| vec![reason])?,
         waits: output.waits.into_iter().map(requests::wait).collect(),
         reference: output.reference,
+        variables: Vec::new(),
         failure: None,
         note: output.note.unwrap_or_else(|| "migrated".to_owned()),
     };
@@ -209,6 +210,7 @@ fn transition(
         tasks: output.tasks.into_iter().map(requests::task).collect::<Result<_, _>>()?,
         waits: output.waits.into_iter().map(requests::wait).collect(),
         reference: output.reference,
+        variables: Vec::new(),
         failure,
         note: output.note.unwrap_or_else(|| program_input.label()),
     })

@@ -251,6 +251,7 @@ impl InputFactory<'_> {
             at: self.simulator.now(),
             facts: Vec::new(),
             trace: None,
+            attempt_log: None,
         }))
     }
 

@@ -108,6 +108,7 @@ impl ResponsePolicy {
             at: now,
             facts: Vec::new(),
             trace: item.trace.clone(),
+            attempt_log: None,
         }))
     }
 }

@@ -131,15 +131,23 @@ mod tests {
         let record = crate::samples::record(7);
         let older =
             (7, record.at, &record.input_id, &record.input_label, &record.note, record.status, &record.work);
-        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut before = Vec::new();
         encode(&mut before, &older);
-        encode(&mut after, &record);
-        assert_eq!(before, after);
+        assert_eq!(decode::<HistoryEntry>(Table::History, &before).unwrap(), record);
+        before.clear();
+        let (work, origin) = (&record.work, &record.origin);
+        let with_origin =
+            (7, record.at, &record.input_id, &record.input_label, &record.note, record.status, work, origin);
+        encode(&mut before, &with_origin);
         assert_eq!(decode::<HistoryEntry>(Table::History, &before).unwrap(), record);
 
         let origin =
             InputOrigin { kind: Some(InputKind::Timer), node: "node-1".into(), delay_ms: Some(1500) };
-        let new = HistoryEntry { origin, ..record };
+        let mut payloads = orlog_model::RecordedPayloads::default();
+        payloads.push(Some(&json!({ "total": 3 })), 100);
+        let attempts = Some(orlog_model::AttemptLog { records: Vec::new(), omitted: 3 });
+        let failure = Some(Box::new(orlog_model::RecordedFailure { failure: None, attempts }));
+        let new = HistoryEntry { origin, payloads, failure, ..record };
         let mut bytes = Vec::new();
         encode(&mut bytes, &new);
         assert_eq!(decode::<HistoryEntry>(Table::History, &bytes).unwrap(), new);
@@ -209,13 +217,17 @@ mod tests {
             at,
             facts,
             trace: None,
+            attempt_log: None,
         };
         let mut older = Vec::new();
         encode(&mut older, &(work_id, untraced.outbox_key.clone(), WorkOutcome::Accepted, at, 1, at));
         assert_eq!(decode::<WorkResult>(Table::BufferedInput, &older).unwrap(), untraced);
-        let (mut bytes, traced) = (Vec::new(), WorkResult { trace: trace.clone(), ..untraced });
-        encode(&mut bytes, &traced);
-        assert_eq!(decode::<WorkResult>(Table::BufferedInput, &bytes).unwrap(), traced);
+        let log = Some(Box::new(orlog_model::AttemptLog { records: Vec::new(), omitted: 3 }));
+        for (trace, attempt_log) in [(trace.clone(), None), (None, log)] {
+            let (mut bytes, result) = (Vec::new(), WorkResult { trace, attempt_log, ..untraced.clone() });
+            encode(&mut bytes, &result);
+            assert_eq!(decode::<WorkResult>(Table::BufferedInput, &bytes).unwrap(), result);
+        }
 
         let untraced = ArmedTimer { name: Name::new("late").unwrap(), token: 2, due: at, trace: None };
         let (mut before, mut after) = (Vec::new(), Vec::new());

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
-/// Status of an instance that is stuck or paused.
+/// Status of an instance that requires an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attention {
     /// Status and `paused` flag.
@@ -22,7 +22,7 @@ pub struct Attention {
 
 #[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
-    /// Returns the stuck or paused instances, at most `limit`, in key order. Reads no other rows.
+    /// Returns the instances that require an operator, at most `limit`, in key order. Reads no other rows.
     pub fn attention(&self, limit: usize) -> Result<Vec<(InstanceKey, Attention)>, Error> {
         self.scan_rows(Table::Attention, &KeyRange::all(), limit, |key, value| {
             let (_, instance) = keys::read_instance(&mut KeyReader::of(key))?;

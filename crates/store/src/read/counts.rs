@@ -10,11 +10,15 @@ use crate::encoding::index_keys::StatusClass;
 use crate::encoding::range::KeyRange;
 use crate::encoding::value::decode;
 use crate::error::Error;
+use crate::read::attention::Attention;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
 /// Maximum number of unchanged instances that are listed.
 const NAMED: usize = 20;
+
+/// Maximum number of scanned rows of instances that require an operator.
+const MAX_ATTENTION: usize = 10_000;
 
 /// Instance counts of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub struct InstanceCounts {
     pub groups: BTreeMap<CountKey, u64>,
     /// Stuck instances, longest first; at most twenty.
     pub stuck: Vec<UnchangedInstance>,
+    /// Instances with a result that could not be applied, longest first; at most twenty.
+    pub unapplied: Vec<UnchangedInstance>,
     /// Running or compensating instances with the longest time since a change; at most twenty.
     pub longest_unchanged: Vec<UnchangedInstance>,
     /// Number of instances.
@@ -52,6 +58,7 @@ impl InstanceCounts {
             *self.groups.entry(group).or_default() += count;
         }
         self.stuck.extend(other.stuck);
+        self.unapplied.extend(other.unapplied);
         self.longest_unchanged.extend(other.longest_unchanged);
         self.total += other.total;
         self.complete &= other.complete;
@@ -60,6 +67,7 @@ impl InstanceCounts {
 
     fn truncate(&mut self, named: usize) {
         longest(&mut self.stuck, named);
+        longest(&mut self.unapplied, named);
         longest(&mut self.longest_unchanged, named);
     }
 }
@@ -142,6 +150,7 @@ impl Reader {
             counts.stuck.extend(longest(StatusClass::Stuck)?);
             counts.longest_unchanged.extend(longest(StatusClass::Live)?);
         }
+        counts.unapplied = self.unapplied_results(tenant)?;
         counts.truncate(NAMED);
         Ok(counts)
     }
@@ -154,6 +163,19 @@ impl Reader {
             *(if group.status.is_final() { &mut pinned.ended } else { &mut pinned.live }) += count;
         }
         Ok(pins)
+    }
+
+    /// Returns the instances of a tenant with a result that could not be applied.
+    fn unapplied_results(&self, tenant: &TenantId) -> Result<Vec<UnchangedInstance>, Error> {
+        let found = self.attention(MAX_ATTENTION)?.into_iter();
+        let found = found.filter(|(key, row)| key.tenant == *tenant && row.status.has_unapplied_result);
+        let unapplied = found.map(|(key, Attention { status, since })| UnchangedInstance {
+            key,
+            status: status.status,
+            paused: status.paused,
+            since,
+        });
+        Ok(unapplied.collect())
     }
 
     fn has_counts(&self) -> Result<bool, Error> {

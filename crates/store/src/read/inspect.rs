@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use orlog_model::{
-    DeadLetter, DeadLetterOriginal, DefinitionRef, Deployment, HistoryEntry, Input, Instance, StreamPosition,
-    TaskEvent, TaskRow, TenantId, WorkItem,
+    DeadLetter, DeadLetterOriginal, DefinitionRef, Deployment, HistoryEntry, Input, InputOrigin, Instance,
+    RecordedPayload, StreamPosition, TaskEvent, TaskRow, TenantId, WorkItem,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
         }
         Table::History => {
             let (of, version) = keys::read_numbered(key)?;
-            (Some(of.tenant.clone()), format!("history:{of}:{version}"), json::<HistoryEntry>(table, bytes)?)
+            (Some(of.tenant.clone()), format!("history:{of}:{version}"), history(&decode(table, bytes)?))
         }
         Table::Outbox => outbox(key, &decode(table, bytes)?)?,
         Table::Timer => {
@@ -225,6 +225,39 @@ fn outbox(key: &[u8], item: &WorkItem) -> Result<(Option<TenantId>, String, Valu
         outbox_key.sequence
     );
     Ok((Some(tenant), name, to_value(item)))
+}
+
+/// Returns a history entry with its payloads and the responses of its attempts as JSON, so that a redaction by field
+/// names applies. Of a payload that was cut, only the size is returned; a response that is not JSON is in hexadecimal.
+fn history(entry: &HistoryEntry) -> Value {
+    let mut value = to_value(entry);
+    let shown = |(index, payload): (usize, Option<RecordedPayload<'_>>)| {
+        let Some(payload) = payload else { return Value::Null };
+        match serde_json::from_str(&payload.text) {
+            Ok(Value::Object(changes)) if index == 1 && !payload.is_cut() => changes
+                .into_iter()
+                .map(|(name, change)| json!({ "vars": { name.split('[').next().unwrap_or_default(): change } }))
+                .collect(),
+            Ok(whole) if !payload.is_cut() => whole,
+            Ok(_) | Err(_) => json!({ "size": payload.size }),
+        }
+    };
+    value["payloads"] = entry.payloads.iter().enumerate().map(shown).collect();
+    // Entries of earlier releases have neither.
+    let absent =
+        [("payloads", entry.payloads.is_empty()), ("origin", entry.origin == InputOrigin::default())];
+    for (name, _) in absent.into_iter().filter(|(_, is_absent)| *is_absent) {
+        value.as_object_mut().and_then(|fields| fields.remove(name));
+    }
+    if let Some(records) = value.pointer_mut("/failure/attempts/records").and_then(Value::as_array_mut) {
+        for response in records.iter_mut().filter_map(|record| record.get_mut("response")) {
+            if let Some(text) = response.as_str() {
+                *response =
+                    serde_json::from_str(text).unwrap_or_else(|_| json!({ "hex": hex::encode(text) }));
+            }
+        }
+    }
+    value
 }
 
 /// Returns a snapshot with a readable state if it is JSON or MessagePack; otherwise in hexadecimal.

@@ -224,6 +224,7 @@ fn step() -> Transition {
         tasks: Vec::new(),
         waits: Vec::new(),
         reference: None,
+        variables: Vec::new(),
         failure: None,
         note: String::new(),
     }

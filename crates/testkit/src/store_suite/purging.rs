@@ -23,6 +23,8 @@ fn record(version: u64) -> HistoryEntry {
         status: Status::Running,
         work: Vec::new(),
         origin: orlog_model::InputOrigin::default(),
+        payloads: orlog_model::RecordedPayloads::default(),
+        failure: None,
     }
 }
 
@@ -62,6 +64,7 @@ pub fn ended_instances_are_purged_incrementally(mut fixture: StoreFixture) {
         tag: name("child"),
         requested_at: at(1),
         survives_end: true,
+        dead_letter: None,
     };
     let retained = [
         instance(1, Status::Running),

@@ -70,5 +70,7 @@ fn record(version: u64) -> HistoryEntry {
         status: Status::Running,
         work: Vec::new(),
         origin: orlog_model::InputOrigin::default(),
+        payloads: orlog_model::RecordedPayloads::default(),
+        failure: None,
     }
 }

@@ -157,10 +157,9 @@ impl GrpcStatus {
             | Code::FailedPrecondition
             | Code::OutOfRange
             | Code::Unimplemented
-            | Code::Unauthenticated => {
-                return ProviderError::permanent(code, message).with_payload(self.body.clone());
-            }
+            | Code::Unauthenticated => ProviderError::permanent(code, message),
         };
+        let provider_error = provider_error.with_payload(self.body.clone());
         match self.retry_after {
             Some(delay) => provider_error.with_retry_after(delay),
             None => provider_error,

@@ -29,11 +29,12 @@ pub(super) fn classify_exit(ended: &ScriptExit, effect: &str, last: &str) -> Res
         Report::Exit(status) => {
             let (code, message) =
                 (format!("exit_{status}"), format!("{effect} exited with {status}{colon}{quote}"));
-            Err(match status {
-                64 | 65 => ProviderError::permanent(code, message).with_payload(output),
+            let error = match status {
+                64 | 65 => ProviderError::permanent(code, message),
                 69 => ProviderError::unavailable(code, message),
                 _ => ProviderError::throttled(code, message),
-            })
+            };
+            Err(error.with_payload(output))
         }
         Report::Signal(signal) => {
             let reason = match signal {

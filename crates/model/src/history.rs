@@ -1,0 +1,67 @@
+//! History entries: one for each transition of an instance, with what caused it, what it requested and why it failed.
+
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{AttemptLog, EventId, Failure, Input, InputKind, RecordedPayloads, Status, Timestamp};
+
+/// Entry in the history of an instance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    /// State version after the transition.
+    pub version: u64,
+    /// Time of the transition.
+    pub at: Timestamp,
+    /// Id of the input.
+    pub input_id: EventId,
+    /// Label of the input: event type, timer name or action.
+    pub input_label: CompactString,
+    /// Short description of the transition.
+    pub note: String,
+    /// Status after the transition.
+    pub status: Status,
+    /// Requested work: label and id.
+    pub work: Vec<(CompactString, Uuid)>,
+    /// Origin of the input, and the node that decided it.
+    #[serde(default)]
+    pub origin: InputOrigin,
+    /// Data of the input, changed variables, and payloads of the requested work.
+    #[serde(default)]
+    pub payloads: RecordedPayloads,
+    /// Reason of the failure, if the input is a failure or the transition caused one. It is the last field, because
+    /// rows are read by position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Box<RecordedFailure>>,
+}
+
+/// Failure in a history entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedFailure {
+    /// Failure of the work or of the instance; `None` if the work succeeded after failed attempts.
+    pub failure: Option<Failure>,
+    /// Attempts of the work whose result is the input.
+    pub attempts: Option<AttemptLog>,
+}
+
+/// Origin of an input, with the node and the delay of its decision. It is empty in entries of older
+/// stores.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputOrigin {
+    /// Kind of the input.
+    pub kind: Option<InputKind>,
+    /// Node that decided the input.
+    pub node: CompactString,
+    /// Delay between the input and its decision, in milliseconds; for a timer, the delay after its due
+    /// time.
+    pub delay_ms: Option<u64>,
+}
+
+impl InputOrigin {
+    /// Returns the origin of an input that this node decides now.
+    #[must_use]
+    pub fn new(input: &Input, node: &str, now: Timestamp) -> Self {
+        let waited = u64::try_from(now.duration_since(input.at()).as_millis()).unwrap_or(u64::MAX);
+        Self { kind: Some(input.kind()), node: node.into(), delay_ms: Some(waited) }
+    }
+}

@@ -1,0 +1,101 @@
+//! What concerns an instance besides its snapshot: buffered inputs, dead letters, circuit breakers.
+
+use std::collections::BTreeMap;
+
+use orlog_effect::limits::breaker::BreakerState;
+use orlog_model::{DeadLetter, Input, InstanceKey, OutboxKey, WorkItem};
+use orlog_store::Reader;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::api::problem::Problem;
+use crate::api::read_scope::ReadScope;
+
+/// Maximum number of scanned dead letters of the tenant.
+const DEAD_LETTER_SCAN: usize = 2_000;
+/// Number of dead letters that are read at once.
+const DEAD_LETTER_PAGE: usize = 256;
+/// Maximum number of listed dead letters.
+const MAX_DEAD_LETTERS: usize = 100;
+
+/// Input that is stored and not applied yet.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BufferedInputView {
+    /// `event`, `work_result`, `timer`, `control` or `workflow`.
+    kind: &'static str,
+    /// Event type, outcome or action.
+    label: String,
+    /// Id of the input.
+    id: String,
+    /// Time of the input.
+    at: String,
+    /// `paused`: the instance is paused; `early`: it arrived before the instance started; `spilled`: the queue in memory
+    /// was full.
+    reason: &'static str,
+}
+
+/// Circuit breaker that delays work of the instance.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BreakerView {
+    upstream: String,
+    /// `open` or `half_open`.
+    state: &'static str,
+    /// Labels of the work items that wait for it.
+    work: Vec<String>,
+}
+
+impl BufferedInputView {
+    pub(crate) fn of(input: &Input, is_spilled: bool) -> Self {
+        let reason = match input {
+            Input::Early(_) => "early",
+            _ if is_spilled => "spilled",
+            _ => "paused",
+        };
+        Self {
+            kind: input.kind().as_str(),
+            label: input.label().to_owned(),
+            id: input.id().to_string(),
+            at: input.at().to_string(),
+            reason,
+        }
+    }
+}
+
+/// Returns the circuit breakers that are not closed, of the upstreams of these work items.
+pub(crate) fn breakers(app: &ReadScope, work: &[(OutboxKey, WorkItem)]) -> Vec<BreakerView> {
+    let mut open: BTreeMap<String, BreakerView> = BTreeMap::new();
+    for (key, item) in work {
+        let Some(executor) = app.catalog.executor_for(&key.destination) else { continue };
+        let status = executor.status();
+        let Some(state @ (BreakerState::Open | BreakerState::HalfOpen)) = status.breaker else { continue };
+        let new =
+            || BreakerView { upstream: status.upstream.clone(), state: state.as_str(), work: Vec::new() };
+        let labels = &mut open.entry(status.upstream.clone()).or_insert_with(new).work;
+        let label = item.work.label();
+        if !labels.iter().any(|known| *known == *label) {
+            labels.push(label.into());
+        }
+    }
+    open.into_values().collect()
+}
+
+/// Returns the dead letters of an instance, oldest first, and whether all dead letters of its tenant were scanned.
+pub(crate) fn dead_letters(reader: &Reader, key: &InstanceKey) -> Result<(Vec<DeadLetter>, bool), Problem> {
+    let (mut found, mut scanned, mut after) = (Vec::new(), 0, None);
+    while scanned < DEAD_LETTER_SCAN {
+        let page = reader.dead_letters(&key.tenant, after, DEAD_LETTER_PAGE)?;
+        let Some(last) = page.last() else { return Ok((found, true)) };
+        after = Some(last.id);
+        scanned += page.len();
+        let is_last = page.len() < DEAD_LETTER_PAGE;
+        found.extend(page.into_iter().filter(|letter| letter.instance.as_ref() == Some(key)));
+        if found.len() > MAX_DEAD_LETTERS {
+            found.truncate(MAX_DEAD_LETTERS);
+            return Ok((found, false));
+        }
+        if is_last {
+            return Ok((found, true));
+        }
+    }
+    Ok((found, false))
+}
