@@ -180,7 +180,7 @@ steps:
     foreach: { in: =vars.lines, as: line }
     do: { command: stock.Reserve }
     ok: { event: Reserved, when: =event.sku == line.sku }
-    fail: Rejected
+    fail: { event: Rejected, when: =event.sku == line.sku }
     save: { shelf: =event.shelf }
     undo: { command: stock.Release, ok: Released }
 completed: { fact: Done, data: { a: =vars.score, b: =vars.shelf } }

@@ -194,7 +194,7 @@ mod tests {
         let hidden = json!({ "value": { "card": "[redacted]", "total": 3 }, "size": 25 });
         assert_eq!(shown(&json!({ "card": "4111", "total": 3 }), 100, "card", false), hidden);
         let changes = json!({ "cards[1]": [null, "4111"], "total": [1, 2] });
-        let hidden = json!({ "value": { "cards[1]": "[redacted]", "total": [1, 2] }, "size": 42 });
+        let hidden = json!({ "value": { "cards[1]": "[redacted]", "total": [1, 2] }, "size": 40 });
         assert_eq!(shown(&changes, 100, "vars.cards", true), hidden);
     }
 

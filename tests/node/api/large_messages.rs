@@ -38,7 +38,7 @@ async fn rejected_messages_fail_the_step_or_become_dead_letters() {
 
     let large = node.until("", "/v1/sagas/echo/large", |echo| echo["status"] == "failed").await;
     assert!(large.to_string().contains("bus_rejected"), "{large}");
-    let small = node.until("", "/v1/sagas/count/small:child", |_| true).await;
+    let small = node.until("", "/v1/sagas/count/small", |_| true).await;
     assert_eq!(small["status"], "running", "{small}");
 
     let is_there = |page: &Value| page["items"].as_array().is_some_and(|items| !items.is_empty());

@@ -11,10 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 68] = [
+const ROUTES: [&str; 75] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
+    "DELETE /v1/schedules/{name}",
     "GET /",
     "GET /admin/backup/{id}/files/{path}",
     "GET /admin/diagnostics",
@@ -45,6 +46,8 @@ const ROUTES: [&str; 68] = [
     "GET /v1/sagas/{saga}/{correlation}",
     "GET /v1/sagas/{saga}/{correlation}/graph.svg",
     "GET /v1/sagas/{saga}/{correlation}/job-logs",
+    "GET /v1/schedules",
+    "GET /v1/schedules/{name}",
     "GET /v1/tasks",
     "GET /v1/tasks/{id}",
     "GET /v1/timers",
@@ -70,6 +73,9 @@ const ROUTES: [&str; 68] = [
     "POST /v1/sagas/{saga}/{correlation}/resume",
     "POST /v1/sagas/{saga}/{correlation}/signal",
     "POST /v1/sagas/{saga}/{correlation}/skip",
+    "POST /v1/schedules/{name}/pause",
+    "POST /v1/schedules/{name}/resume",
+    "POST /v1/schedules/{name}/trigger",
     "POST /v1/tasks/{id}/assign",
     "POST /v1/tasks/{id}/claim",
     "POST /v1/tasks/{id}/complete",
@@ -80,6 +86,7 @@ const ROUTES: [&str; 68] = [
     "POST /v1/work/jobs/{job}/logs",
     "POST /v1/work/jobs/{job}/result",
     "PUT /admin/log",
+    "PUT /v1/schedules/{name}",
 ];
 
 /// Returns the routes of the description, as `METHOD path`.
@@ -114,6 +121,7 @@ async fn openapi_document_covers_every_route() {
             .replace("{saga}", "order")
             .replace("{correlation}", "c")
             .replace("{id}", "1")
+            .replace("{name}", "s")
             .replace("{table}", "saga");
         for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             let name = method.as_str().to_lowercase();

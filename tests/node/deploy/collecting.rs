@@ -24,8 +24,8 @@ async fn only_unused_definitions_are_dropped() {
         [("order", 1), ("order", 4), ("waiting", 1)].map(|(saga, version)| (saga.to_owned(), version));
     assert_eq!(node.stored(), BTreeSet::from(stored));
     let loaded = node.app.programs.all();
-    let loaded: BTreeSet<_> =
-        loaded.iter().map(|p| (p.definition_ref().saga.to_string(), p.definition_ref().version)).collect();
+    let loaded = loaded.iter().map(|p| (p.definition_ref().saga.to_string(), p.definition_ref().version));
+    let loaded: BTreeSet<_> = loaded.filter(|(saga, _)| !saga.starts_with("orlog.")).collect();
     assert_eq!(loaded, node.stored());
     assert_eq!(node.app.services.collector.collect().await.unwrap().dropped, []);
     let deployment = node.deploy(&[order(4), waiting.file()]).await.unwrap();
