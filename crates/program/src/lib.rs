@@ -16,6 +16,7 @@ mod language;
 mod limits;
 mod lint;
 mod machine;
+mod message_template;
 mod native;
 mod program;
 mod schema;
@@ -48,6 +49,7 @@ pub use limits::{
 };
 pub use lint::{LintWarning, lint};
 pub use machine::stored_variables;
+pub use message_template::{MessageTemplate, TemplateError};
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
 pub use program::Program;
 pub use schema::json_schema;
