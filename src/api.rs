@@ -49,7 +49,7 @@ use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
     audit, backup, dead_letters, definitions, descriptors, doctor, events, export, jobs, node, replay, sagas,
-    tasks, timers,
+    tasks, timers, webhooks,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -101,6 +101,7 @@ fn described() -> (Router<ApiState>, utoipa::openapi::OpenApi) {
 fn routes() -> OpenApiRouter<ApiState> {
     let tenants = OpenApiRouter::new()
         .routes(routes!(events::api::publish))
+        .routes(routes!(webhooks::api::receive))
         .routes(routes!(sagas::api::list))
         .routes(routes!(sagas::api::show))
         .routes(routes!(sagas::api::start::start))

@@ -20,6 +20,7 @@ mod sections;
 mod units;
 mod validate;
 mod violations;
+mod webhooks;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -47,6 +48,8 @@ pub use sections::{
     BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, LogConfig, LogFormat,
     ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
 };
+pub(crate) use webhooks::WebhookTemplates;
+pub use webhooks::{SignatureEncoding, WebhookConfig, WebhookScheme, WebhookSignatureConfig};
 
 /// Default configuration as text: every key with its description.
 pub const DEFAULT: &str = include_str!("../config/default.toml");
@@ -108,6 +111,9 @@ pub struct Config {
     /// Upstreams that execute effects, by name.
     #[serde(default)]
     pub upstreams: BTreeMap<String, HttpConfig>,
+    /// Received webhooks, by name.
+    #[serde(default)]
+    pub webhooks: BTreeMap<String, WebhookConfig>,
     /// Gateway that accepts commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<GatewayConfig>,

@@ -36,7 +36,9 @@ impl Scope<'_> {
         match self.element {
             Some(element) if element == name => Some(Root::Element),
             Some(_) if name == INDEX => Some(Root::Index),
-            Some(_) | None => self.roots.iter().copied().find(|root| root.name() == name).or(Root::named(name)),
+            Some(_) | None => {
+                self.roots.iter().copied().find(|root| root.name() == name).or(Root::named(name))
+            }
         }
     }
 }
