@@ -99,7 +99,11 @@ fn described() -> (Router<ApiState>, utoipa::openapi::OpenApi) {
 }
 
 fn routes() -> OpenApiRouter<ApiState> {
-    let tenants = OpenApiRouter::new()
+    OpenApiRouter::with_openapi(openapi::head()).merge(tenant_routes()).merge(node_routes())
+}
+
+fn tenant_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
         .routes(routes!(events::api::publish))
         .routes(routes!(webhooks::api::receive))
         .routes(routes!(sagas::api::list))
@@ -143,8 +147,11 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::api::graphs::of_instance))
         .routes(routes!(node::api::inspect::rows))
         .routes(routes!(node::api::mailboxes::deepest))
-        .routes(routes!(audit::api::list));
-    let node = OpenApiRouter::new()
+        .routes(routes!(audit::api::list))
+}
+
+fn node_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
         .routes(routes!(index::index))
         .routes(routes!(index::openapi))
         .routes(routes!(ui::file))
@@ -166,6 +173,5 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(backup::api::discard))
         .routes(routes!(definitions::api::deploy::deploy))
         .routes(routes!(definitions::api::deploy::reload))
-        .routes(routes!(definitions::api::deploy::collect));
-    OpenApiRouter::with_openapi(openapi::head()).merge(tenants).merge(node)
+        .routes(routes!(definitions::api::deploy::collect))
 }

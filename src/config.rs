@@ -227,7 +227,8 @@ mod tests {
         let is_key = |line: &&str| line.starts_with('[') || line.contains(" = ");
         let lines: Vec<_> = examples.lines().filter_map(|l| l.strip_prefix("# ")).filter(is_key).collect();
         let config = with_defaults(&lines.join("\n"));
-        assert!(config.gateway.is_some());
+        assert!(config.gateway.is_some() && config.webhooks.contains_key("stripe"));
+        assert_eq!(config.validate().iter().map(ToString::to_string).collect::<Vec<_>>(), [""; 0]);
         assert_eq!(config.upstreams().upstreams().unwrap().len(), 2);
     }
 }

@@ -4,8 +4,6 @@
 //! `[webhooks.<name>]` has the secrets, the tenant of the events, and the expressions that read the request.
 
 pub(crate) mod api;
-mod mapping;
-mod signature;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context as _;
 
 use crate::config::{Config, WebhookConfig, WebhookTemplates};
-use signature::SignatureError;
+use api::signature::{self, SignatureError};
 
 /// Webhooks of a node, by name.
 #[derive(Debug)]

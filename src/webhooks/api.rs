@@ -1,5 +1,8 @@
 //! `POST /v1/webhooks/{name}`: receives a webhook. Its event is durable before the response.
 
+mod mapping;
+pub(super) mod signature;
+
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -13,8 +16,6 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::Webhook;
-use super::mapping::{self, MappingError};
-use super::signature::{self, SignatureError};
 use crate::api::body_budget::RequestBody;
 use crate::api::context::ApiState;
 use crate::api::extract::{TENANT_HEADER, request_trace};
@@ -23,6 +24,8 @@ use crate::api::request_info::{RequestId, WEBHOOK_ROUTE};
 use crate::api::{audit_guard, authorize, body};
 use crate::auth::Caller;
 use crate::events::api::takes_work;
+use mapping::MappingError;
+use signature::SignatureError;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 /// Response to all requests that are not authentic. It does not disclose which check failed.

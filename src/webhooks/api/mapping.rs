@@ -6,7 +6,7 @@ use orlog_model::{Event, Timestamp};
 use orlog_program::MessageTemplate;
 use serde_json::{Map, Value, json};
 
-use super::Webhook;
+use super::super::Webhook;
 use crate::config::WebhookScheme;
 
 /// Key whose expression has no usable value, and the reason.

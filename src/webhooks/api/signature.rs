@@ -21,7 +21,7 @@ const MAX_SIGNATURES: usize = 16;
 
 /// Reason why a request is not authentic. Only the log of the node contains it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SignatureError {
+pub(in crate::webhooks) enum SignatureError {
     #[error("the header {0} is missing")]
     Missing(String),
     #[error("the header {header} is malformed: {reason}")]
@@ -46,7 +46,7 @@ struct Presented {
 }
 
 /// Returns the key of a secret: Standard Webhooks encode it.
-pub(super) fn key(scheme: WebhookScheme, secret: &Secret) -> Result<Vec<u8>, InvalidKey> {
+pub(in crate::webhooks) fn key(scheme: WebhookScheme, secret: &Secret) -> Result<Vec<u8>, InvalidKey> {
     match scheme {
         WebhookScheme::StandardWebhooks => standard_webhooks_key(secret),
         _ => Ok(secret.expose().as_bytes().to_vec()),
@@ -57,7 +57,7 @@ pub(super) fn key(scheme: WebhookScheme, secret: &Secret) -> Result<Vec<u8>, Inv
 ///
 /// # Errors
 /// If it did not, or if a secret cannot be read and the others do not match.
-pub(super) fn verify(
+pub(in crate::webhooks) fn verify(
     config: &WebhookConfig,
     headers: &HeaderMap,
     body: &[u8],
