@@ -70,9 +70,9 @@ impl Secrets {
     }
 }
 
-fn hex(key: &str, parts: &[&[u8]]) -> String {
+fn hmac_hex(key: &str, parts: &[&[u8]]) -> String {
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()), &parts.concat());
-    tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(tag)
 }
 
 fn now() -> i64 {
@@ -87,7 +87,7 @@ async fn send(node: &Node, name: &str, headers: &[(&str, String)], body: &str) -
 
 async fn stripe(node: &Node, secret: &str, time: i64, body: &Value) -> HttpResponse {
     let body = body.to_string();
-    let signature = hex(secret, &[format!("{time}.").as_bytes(), body.as_bytes()]);
+    let signature = hmac_hex(secret, &[format!("{time}.").as_bytes(), body.as_bytes()]);
     let header = ("stripe-signature", format!("t={time},v1={signature},v0=00"));
     send(node, "stripe", &[header, ("content-type", "application/json; charset=utf-8".to_owned())], &body)
         .await
@@ -95,7 +95,7 @@ async fn stripe(node: &Node, secret: &str, time: i64, body: &Value) -> HttpRespo
 
 async fn github(node: &Node, delivery: &str, body: &Value) -> HttpResponse {
     let body = body.to_string();
-    let signature = format!("sha256={}", hex("github secret", &[body.as_bytes()]));
+    let signature = format!("sha256={}", hmac_hex("github secret", &[body.as_bytes()]));
     let headers = [
         ("x-hub-signature-256", signature),
         ("x-github-delivery", delivery.to_owned()),
@@ -177,7 +177,7 @@ async fn webhook_acts_for_its_configured_tenant() {
     assert_eq!(orders(&node, "").await, [""; 0]);
 
     let body = json!({ "order": "o-2" }).to_string();
-    let signature = format!("sha256={}", hex("github secret", &[body.as_bytes()]));
+    let signature = format!("sha256={}", hmac_hex("github secret", &[body.as_bytes()]));
     let headers = [
         ("x-hub-signature-256", signature),
         ("x-github-delivery", "other".to_owned()),
@@ -222,7 +222,7 @@ async fn form_is_mapped_to_an_event() {
     let secrets = Secrets::new();
     let node = secrets.node().await;
     let send_form = async |body: &str, content_type: &str| {
-        let signature = format!("sha256={}", hex("form secret", &[body.as_bytes()]));
+        let signature = format!("sha256={}", hmac_hex("form secret", &[body.as_bytes()]));
         let headers = [("x-form-signature", signature), ("content-type", content_type.to_owned())];
         send(&node, "form", &headers, body).await
     };
@@ -254,7 +254,7 @@ async fn unmapped_body_names_the_expression() {
     check(placed("a\u{7}b"), "webhooks.stripe.type: ").await;
 
     let body = "{\"id\":";
-    let signature = hex("whsec_stripe", &[format!("{}.", now()).as_bytes(), body.as_bytes()]);
+    let signature = hmac_hex("whsec_stripe", &[format!("{}.", now()).as_bytes(), body.as_bytes()]);
     let headers = [("stripe-signature", format!("t={},v1={signature}", now()))];
     let detail = send(&node, "stripe", &headers, body).await.rejected(400, "OR0001");
     assert!(detail.contains("line 1 column 6"), "{detail}");
@@ -277,7 +277,9 @@ async fn invalid_webhooks_prevent_the_start() {
     let secrets = Secrets::new();
     let start = async |change: fn(&mut WebhookConfig)| {
         let mut webhooks = secrets.webhooks();
-        webhooks.iter_mut().for_each(|(_, webhook)| change(webhook));
+        for (_, webhook) in &mut webhooks {
+            change(webhook);
+        }
         let builder = NodeBuilder::new().config(|config| config.webhooks.extend(webhooks));
         format!("{:#}", builder.try_start().await.err().unwrap())
     };

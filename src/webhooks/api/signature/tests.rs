@@ -64,16 +64,18 @@ fn github_signature_matches_the_published_vector() {
     rejected(&github.verify(&both, b"Hello, World!", 0), "more than once");
 }
 
+/// Headers of the vector of Standard Webhooks.
+fn headers(signature: &str) -> [(&str, &str); 3] {
+    let id = ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek");
+    [id, ("webhook-timestamp", "1614265330"), ("webhook-signature", signature)]
+}
+
 /// Test vector of the Standard Webhooks libraries.
 #[test]
 fn standard_webhooks_signature_matches_the_published_vector() {
     let webhook = Fixture::new("standard-webhooks", &["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]);
     let (body, now) = (br#"{"test": 2432232314}"#, 1_614_265_330);
     let valid = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
-    fn headers(signature: &str) -> [(&str, &str); 3] {
-        let id = ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek");
-        [id, ("webhook-timestamp", "1614265330"), ("webhook-signature", signature)]
-    }
     let verify = |signature: &str| webhook.verify(&headers(signature), body, now);
     assert_eq!(verify(valid), Ok(()));
     let several = format!("v1a,{} v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc= {valid}", &valid[3..]);
