@@ -49,7 +49,7 @@ use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
     audit, backup, dead_letters, definitions, descriptors, doctor, events, export, jobs, node, replay, sagas,
-    schedules, tasks, timers,
+    schedules, tasks, timers, webhooks,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -108,8 +108,16 @@ fn schedule_routes() -> OpenApiRouter<ApiState> {
 }
 
 fn routes() -> OpenApiRouter<ApiState> {
-    let tenants = OpenApiRouter::new()
+    OpenApiRouter::with_openapi(openapi::head())
+        .merge(tenant_routes())
+        .merge(schedule_routes())
+        .merge(node_routes())
+}
+
+fn tenant_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
         .routes(routes!(events::api::publish))
+        .routes(routes!(webhooks::api::receive))
         .routes(routes!(sagas::api::list))
         .routes(routes!(sagas::api::show))
         .routes(routes!(sagas::api::start::start))
@@ -151,8 +159,11 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::api::graphs::of_instance))
         .routes(routes!(node::api::inspect::rows))
         .routes(routes!(node::api::mailboxes::deepest))
-        .routes(routes!(audit::api::list));
-    let node = OpenApiRouter::new()
+        .routes(routes!(audit::api::list))
+}
+
+fn node_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
         .routes(routes!(index::index))
         .routes(routes!(index::openapi))
         .routes(routes!(ui::file))
@@ -174,6 +185,5 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(backup::api::discard))
         .routes(routes!(definitions::api::deploy::deploy))
         .routes(routes!(definitions::api::deploy::reload))
-        .routes(routes!(definitions::api::deploy::collect));
-    OpenApiRouter::with_openapi(openapi::head()).merge(tenants).merge(schedule_routes()).merge(node)
+        .routes(routes!(definitions::api::deploy::collect))
 }

@@ -44,6 +44,7 @@ use crate::node::info::{self, Info};
 use crate::sagas::attempts::RecentAttempts;
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
 use crate::tls::NodeTls;
+use crate::webhooks::Webhooks;
 use background::BackgroundTasks;
 use cluster::Cluster;
 use effects::EffectParts;
@@ -113,6 +114,8 @@ pub struct App {
     pub attempt_metrics: Arc<AttemptMetrics>,
     /// The authenticator of callers.
     pub authenticator: Authenticator,
+    /// The received webhooks.
+    pub(crate) webhooks: Webhooks,
     /// The audit log.
     pub audit: Arc<AuditTrail>,
     /// The telemetry export.
@@ -131,6 +134,7 @@ struct Observed {
     attempts: Arc<RecentAttempts>,
     counted: Arc<AttemptMetrics>,
     authenticator: Authenticator,
+    webhooks: Webhooks,
     telemetry: TelemetryHandle,
 }
 
@@ -162,6 +166,7 @@ impl App {
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&overrides.telemetry, overrides.effect_observer);
         let authenticator = Box::pin(Authenticator::new(&config, overrides.session)).await?;
+        let webhooks = Webhooks::new(&config)?;
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         let backup_dir = claim_dir(&config)?;
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
@@ -207,7 +212,7 @@ impl App {
         };
         let own = OwnParts { upstreams, tls, backup_dir, collected, purges };
         let telemetry = overrides.telemetry;
-        let state = Observed { registry, started_at, attempts, counted, authenticator, telemetry };
+        let state = Observed { registry, started_at, attempts, counted, authenticator, webhooks, telemetry };
         Box::pin(Self::join(parts, own, state)).await
     }
 
@@ -231,6 +236,7 @@ impl App {
             attempts: state.attempts,
             attempt_metrics: state.counted,
             authenticator: state.authenticator,
+            webhooks: state.webhooks,
             audit: parts.audit,
             telemetry: state.telemetry,
             transport: parts.transport,

@@ -176,7 +176,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Backup(args) => backup::cli::run(args, console).await,
         Command::Restore(args) => backup::cli::restore(args, console).await,
         Command::Rebuild(args) => backup::cli::rebuild::run(args, console).await,
-        Command::Doctor(args) => doctor::cli::run(args, console).await,
+        Command::Doctor(args) => Box::pin(doctor::cli::run(args, console)).await,
         Command::Drain(args) => node::cli::drain(args, console).await,
         Command::LogLevel(args) => node::cli::log_level(args, console).await,
         Command::Deploy(args) => definitions::cli::deploy::run(args, console).await,

@@ -20,6 +20,7 @@ mod sections;
 mod units;
 mod validate;
 mod violations;
+mod webhooks;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -47,6 +48,8 @@ pub use sections::{
     BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HistoryConfig, LogConfig,
     LogFormat, ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
 };
+pub(crate) use webhooks::WebhookTemplates;
+pub use webhooks::{SignatureEncoding, WebhookConfig, WebhookScheme, WebhookSignatureConfig};
 
 /// Default configuration as text: every key with its description.
 pub const DEFAULT: &str = include_str!("../config/default.toml");
@@ -110,6 +113,9 @@ pub struct Config {
     /// Upstreams that execute effects, by name.
     #[serde(default)]
     pub upstreams: BTreeMap<String, HttpConfig>,
+    /// Received webhooks, by name.
+    #[serde(default)]
+    pub webhooks: BTreeMap<String, WebhookConfig>,
     /// Gateway that accepts commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<GatewayConfig>,
@@ -223,7 +229,8 @@ mod tests {
         let is_key = |line: &&str| line.starts_with('[') || line.contains(" = ");
         let lines: Vec<_> = examples.lines().filter_map(|l| l.strip_prefix("# ")).filter(is_key).collect();
         let config = with_defaults(&lines.join("\n"));
-        assert!(config.gateway.is_some());
+        assert!(config.gateway.is_some() && config.webhooks.contains_key("stripe"));
+        assert_eq!(config.validate().iter().map(ToString::to_string).collect::<Vec<_>>(), [""; 0]);
         assert_eq!(config.upstreams().upstreams().unwrap().len(), 2);
     }
 }

@@ -32,6 +32,7 @@ mod tls;
 pub mod typed;
 pub mod upstreams;
 mod url_path;
+mod webhooks;
 
 pub use app::{App, AppOverrides};
 pub use clock::SystemClock;

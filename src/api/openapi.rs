@@ -40,7 +40,7 @@ pub(crate) fn finish(description: &mut OpenApi) {
             operation.extensions = Some(permission_extensions(permission));
             let problem = RefOr::Ref(Ref::from_response_name(PROBLEM));
             operation.responses.responses.insert("default".to_owned(), problem);
-            if path.starts_with("/v1/") {
+            if path.starts_with("/v1/") && permission != Permission::Public {
                 add_tenant(operation);
             }
         }

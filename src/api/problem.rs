@@ -156,6 +156,12 @@ codes! {
     UnverifiedPod = "OR0048", FORBIDDEN, "Unverified pod";
     /// The record of a change cannot be written.
     AuditUnavailable = "OR0049", SERVICE_UNAVAILABLE, "Audit trail unavailable";
+    /// The webhook does not exist.
+    WebhookNotFound = "OR0070", NOT_FOUND, "Webhook not found";
+    /// The signature of a webhook is missing, invalid or expired.
+    InvalidSignature = "OR0071", UNAUTHORIZED, "Invalid webhook signature";
+    /// A webhook cannot be mapped to an event.
+    WebhookNotMapped = "OR0072", BAD_REQUEST, "Webhook mapping failed";
     /// A backup is not possible on this node or at this time.
     BackupUnavailable = "OR0044", CONFLICT, "Backup unavailable";
 }
@@ -251,7 +257,8 @@ impl IntoResponse for Problem {
         let mut response = (self.source.status(), content_type, body).into_response();
         response.extensions_mut().insert(self.source);
         if self.source.status() == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            let scheme = if self.source == Code::InvalidSignature { "Signature" } else { "Bearer" };
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
         }
         if let Some(seconds) = retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));

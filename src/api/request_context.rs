@@ -16,7 +16,7 @@ use super::authorize;
 use super::context::{ApiState, RequestScope};
 use super::extract::{TRACEPARENT, request_trace};
 use super::problem::{Code, Problem};
-use super::request_info::{NO_ROUTE, known_method};
+use super::request_info::{NO_ROUTE, RequestId, known_method};
 use super::security_headers;
 use crate::telemetry::RequestSpan;
 
@@ -57,6 +57,7 @@ pub(crate) async fn with_request_context(
     );
     let handler = |request| respond(&api, &route, request, next);
     request.extensions_mut().insert(RequestScope { caller: None, trace });
+    request.extensions_mut().insert(RequestId(id.clone()));
     let guarded = authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
     let mut response = guarded.instrument(exported.span().clone()).await;
     let (status, took) = (response.status(), started.elapsed());

@@ -3,12 +3,19 @@
 use std::net::SocketAddr;
 
 use axum::extract::Request;
-use axum::http::HeaderName;
+use axum::http::{HeaderName, HeaderValue};
 
 /// Header with the forwarding pod; a forwarded request is not forwarded again.
 pub(crate) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
 /// Label of an unknown route.
 pub(crate) const NO_ROUTE: &str = "none";
+
+/// Route of received webhooks. Their signature authenticates them, and the handler checks it.
+pub(crate) const WEBHOOK_ROUTE: &str = "/v1/webhooks/{name}";
+
+/// Id of a request (`x-request-id`).
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(pub(crate) HeaderValue);
 
 /// Address of the connected client.
 #[derive(Clone, Copy, Debug)]

@@ -73,6 +73,16 @@ impl Caller {
         }
     }
 
+    /// Returns the caller of a request with the valid signature of a webhook.
+    pub(crate) fn webhook(name: &str, tenant: &TenantId) -> Self {
+        Self {
+            name: Some(format!("webhook:{name}")),
+            roles: Roles::of([]),
+            tenants: TenantScope::Only(BTreeSet::from([tenant.clone()])),
+            task_roles: BTreeSet::new(),
+        }
+    }
+
     /// Returns the user in whose name a request acts. That is the caller; an admin may act for another
     /// user, as a service does for its users. If authentication is off, it is the named user.
     ///

@@ -37,6 +37,12 @@ impl Config {
             }
         }
         self.queue.validate(found);
+        for (name, webhook) in &self.webhooks {
+            webhook.validate(name, found);
+            let tenant = &webhook.tenant;
+            let message = format_args!("the tenant {tenant:?} is not in tenants.allowed");
+            found.require(self.tenants.admits(tenant), format_args!("webhooks.{name}.tenant"), message);
+        }
     }
 
     fn validate_bounds(&self, found: &mut Violations) {

@@ -19,3 +19,4 @@ mod starting;
 mod surface;
 mod tasks;
 mod timers;
+mod webhooks;

@@ -26,6 +26,7 @@ pub mod retry_budget;
 pub mod secret;
 mod template;
 mod upstream;
+pub mod webhook_signature;
 
 pub use catalog::{Catalog, CatalogChange};
 pub use dispatcher::{Dispatcher, LeaseEnd, StopToken};

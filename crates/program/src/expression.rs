@@ -71,8 +71,16 @@ pub(crate) struct Bindings<'a> {
     results: &'a Map<String, Value>,
     element: Option<Element<'a>>,
     instance: Option<&'a InstanceKey>,
+    message: Option<Message<'a>>,
     failure: OnceCell<Value>,
     key: OnceCell<Value>,
+}
+
+/// Received message, outside definitions.
+#[derive(Clone, Copy)]
+struct Message<'a> {
+    body: &'a Value,
+    headers: &'a Value,
 }
 
 /// List element, its name in the definition, and its position.
@@ -98,6 +106,7 @@ impl<'a> Bindings<'a> {
             results: &NO_RESULTS,
             element: None,
             instance: None,
+            message: None,
             failure: OnceCell::new(),
             key: OnceCell::new(),
         }
@@ -110,6 +119,11 @@ impl<'a> Bindings<'a> {
 
     pub(crate) fn element(mut self, name: &'a str, value: &'a Value, index: usize) -> Self {
         self.element = Some(Element { name, value, index: Value::from(index) });
+        self
+    }
+
+    pub(crate) fn message(mut self, body: &'a Value, headers: &'a Value) -> Self {
+        self.message = Some(Message { body, headers });
         self
     }
 
@@ -159,6 +173,8 @@ impl<'a> Bindings<'a> {
             (Root::Results, _, []) => return Ok(CowJson::Fields(self.results)),
             (Root::Results, _, [first, rest @ ..]) => (self.results.get(first).ok_or(first.as_str())?, rest),
             (Root::Element, _, fields) => (self.element.as_ref().ok_or(root.name())?.value, fields),
+            (Root::Body, _, fields) => (self.message.ok_or(root.name())?.body, fields),
+            (Root::Headers, _, fields) => (self.message.ok_or(root.name())?.headers, fields),
             (Root::Index, _, fields) => (&self.element.as_ref().ok_or(root.name())?.index, fields),
         };
         let found = fields.iter().try_fold(start, |value, field| value.get(field).ok_or(field.as_str()))?;
@@ -189,6 +205,7 @@ struct Resolver<'a> {
     key: Option<&'a Value>,
     results: &'a Map<String, Value>,
     element: Option<&'a Element<'a>>,
+    message: Option<Message<'a>>,
 }
 
 impl VariableResolver for Resolver<'_> {
@@ -199,13 +216,19 @@ impl VariableResolver for Resolver<'_> {
             Some(element) if variable == INDEX => return Some(owned(&element.index)),
             Some(_) | None => {}
         }
+        if let Some(message) = self.message {
+            return [(Root::Body, message.body), (Root::Headers, message.headers)]
+                .into_iter()
+                .find(|(root, _)| root.name() == variable)
+                .map(|(_, value)| owned(value));
+        }
         match Root::named(variable)? {
             Root::Vars => self.vars.map(|vars| CowVal::Owned(wrap_map(vars))),
             Root::Event => self.event.map(owned),
             Root::Failure => self.failure.map(owned),
             Root::Key => self.key.map(owned),
             Root::Results => Some(CowVal::Owned(wrap_map(self.results))),
-            Root::Element | Root::Index => None,
+            Root::Element | Root::Index | Root::Body | Root::Headers => None,
         }
     }
 }
@@ -312,6 +335,7 @@ impl Expression {
             key: Some(bindings.key()),
             results: bindings.results,
             element: bindings.element.as_ref(),
+            message: bindings.message,
         };
         run(parsed, &resolver, read).map_err(|reason| self.error(reason))
     }

@@ -16,6 +16,7 @@ mod language;
 mod limits;
 mod lint;
 mod machine;
+mod message_template;
 mod native;
 mod program;
 pub mod schedule;
@@ -49,6 +50,7 @@ pub use limits::{
 };
 pub use lint::{DefinitionGroup, GroupMember, LintWarning};
 pub use machine::stored_variables;
+pub use message_template::{MessageTemplate, TemplateError};
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
 pub use program::Program;
 pub use schema::json_schema;

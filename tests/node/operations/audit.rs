@@ -173,6 +173,53 @@ async fn denied_requests_are_counted_by_source_route_and_user() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn authentic_webhook_is_audited_and_needs_no_token() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), "the secret of the shop").unwrap();
+    let webhook = format!(
+        "scheme = \"token\"\nsecrets = [\"file:{}\"]\nsignature = {{ header = \"x-shop-token\" }}\n\
+         tenant = \"acme\"\ntype = \"OrderPlaced\"\nid = \"= body.id\"\ndata = \"= headers\"\n\
+         correlation = \"= body.order\"",
+        secret.path().display()
+    );
+    let node = Node::with_tokens(|config| {
+        config.auth.jwt.jwks_url = jwks.url.clone();
+        config.audit.required = true;
+        config.webhooks.insert("shop".to_owned(), toml::from_str(&webhook).unwrap());
+    })
+    .await;
+    let root = key.token("root", "admin", &json!("*"));
+    let deliver = async |token: &str, body: Value| {
+        let headers = [("x-shop-token", token), ("x-tenant-id", "beta")];
+        node.send("POST", "/v1/webhooks/shop", &headers, Some(&body)).await
+    };
+    deliver("the secret of the shop", json!({ "id": 7, "order": "o-1" })).await.ok();
+    deliver("the secret of the shop", json!({ "id": 8 })).await.rejected(400, "OR0072");
+    for _ in 0..3 {
+        deliver("another secret", json!({ "id": 9 })).await.rejected(401, "OR0071");
+    }
+    node.send("POST", "/v1/webhooks/none", &[], None).await.rejected(404, "OR0070");
+
+    let found = node.request(&root, "acme", "GET", "/v1/audit?route=/v1/webhooks").await.ok();
+    let ended: Vec<_> = seen(&found).into_iter().filter(|(.., outcome)| outcome != "started").collect();
+    let expected = ["rejected", "succeeded"].map(|outcome| ("webhook:shop", "/v1/webhooks/shop", outcome));
+    assert_eq!(ended, strings(&expected), "{found:#}");
+    let all = node.request(&root, "", "GET", "/v1/audit?all=true&route=/v1/webhooks").await.ok();
+    assert_eq!(all["items"].as_array().unwrap().len(), 4, "two started, two ended: {all:#}");
+    let denied = node.request(&root, "", "GET", "/v1/audit?denials=true").await.ok();
+    let row = &denied["items"][0];
+    assert_eq!(
+        json!([row["route"], row["status"], row["code"], row["user"], row["count"]]),
+        json!(["POST /v1/webhooks/{name}", 401, "OR0071", null, 3]),
+        "{denied:#}"
+    );
+    let text = format!("{found}{all}{denied}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn record_has_the_resolved_tenant() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;

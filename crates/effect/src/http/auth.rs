@@ -4,23 +4,20 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use orlog_model::Timestamp;
 use percent_encoding::utf8_percent_encode;
 use reqwest::Client;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
 use tokio::sync::Mutex;
 
 use super::response::ResponseBody;
 use crate::provider::ProviderError;
 use crate::secret::{Secret, SecretRef, SecretScrubber};
 use crate::template::RESERVED;
-
-const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
-const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
-const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+use crate::webhook_signature::{
+    WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, hmac_sha256, standard_webhooks_key,
+};
 
 /// A token is refreshed this long before its expiry, or a tenth of its lifetime before, whichever is
 /// shorter.
@@ -248,24 +245,19 @@ pub(crate) fn webhook_signature(
     let seconds = now.as_millis() / 1000;
     let signatures = keys.iter().map(|reference| {
         let secret = resolve_secret(reference, scrub)?;
-        let key = match secret.expose().strip_prefix("whsec_") {
-            Some(text) => STANDARD.decode(text).map_err(|_| {
-                let message = format!("the secret {reference} is not valid base64 after whsec_");
-                ProviderError::unavailable("secret", message)
-            })?,
-            None => secret.expose().as_bytes().to_vec(),
-        };
-        let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("HMAC accepts keys of any length");
-        mac.update(format!("{id}.{seconds}.").as_bytes());
-        mac.update(body);
-        Ok(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
+        let key = standard_webhooks_key(&secret).map_err(|error| {
+            ProviderError::unavailable("secret", format!("invalid secret {reference}: {error}"))
+        })?;
+        let signature = hmac_sha256(&key, &[format!("{id}.{seconds}.").as_bytes(), body]);
+        Ok(format!("v1,{}", STANDARD.encode(signature)))
     });
     let signatures = signatures.collect::<Result<Vec<_>, ProviderError>>()?.join(" ");
     let value = |text: String| HeaderValue::try_from(text).expect("ids, numbers and base64 are ASCII");
+    let name = HeaderName::from_static;
     Ok(HeaderMap::from_iter([
-        (WEBHOOK_ID, value(id.to_owned())),
-        (WEBHOOK_TIMESTAMP, value(seconds.to_string())),
-        (WEBHOOK_SIGNATURE, value(signatures)),
+        (name(WEBHOOK_ID), value(id.to_owned())),
+        (name(WEBHOOK_TIMESTAMP), value(seconds.to_string())),
+        (name(WEBHOOK_SIGNATURE), value(signatures)),
     ]))
 }
 

@@ -36,7 +36,9 @@ impl Scope<'_> {
         match self.element {
             Some(element) if element == name => Some(Root::Element),
             Some(_) if name == INDEX => Some(Root::Index),
-            Some(_) | None => Root::named(name),
+            Some(_) | None => {
+                self.roots.iter().copied().find(|root| root.name() == name).or(Root::named(name))
+            }
         }
     }
 }
@@ -212,7 +214,7 @@ impl<'a> Checker<'a> {
         }
         let message = format!("unknown name `{name}`; available: {}", listed(&names));
         let suggestion = match (self.known, Root::named(name)) {
-            (NameResolution::Scoped(_), Some(Root::Event)) => {
+            (NameResolution::Scoped(scope), Some(Root::Event)) if !scope.roots.contains(&Root::Body) => {
                 Some("save the required event data with `vars` or `save`".to_owned())
             }
             (NameResolution::Scoped(_), Some(_)) => None,

@@ -16,10 +16,14 @@ pub(crate) enum Root {
     Element,
     /// Position of that element, from 0.
     Index,
+    /// Body of a received message, outside definitions.
+    Body,
+    /// Headers of that message.
+    Headers,
 }
 
 impl Root {
-    /// Roots with a fixed name; the definition names elements.
+    /// Roots of definitions with a fixed name; the definition names elements.
     pub(crate) const ALL: [Root; 5] = [Root::Vars, Root::Event, Root::Failure, Root::Key, Root::Results];
 
     pub(crate) fn name(self) -> &'static str {
@@ -31,6 +35,8 @@ impl Root {
             Root::Results => "results",
             Root::Element => "the element",
             Root::Index => INDEX,
+            Root::Body => "body",
+            Root::Headers => "headers",
         }
     }
 
