@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 68] = [
+const ROUTES: [&str; 75] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
@@ -45,6 +45,13 @@ const ROUTES: [&str; 68] = [
     "GET /v1/sagas/{saga}/{correlation}",
     "GET /v1/sagas/{saga}/{correlation}/graph.svg",
     "GET /v1/sagas/{saga}/{correlation}/job-logs",
+    "GET /v1/schedules",
+    "GET /v1/schedules/{name}",
+    "PUT /v1/schedules/{name}",
+    "DELETE /v1/schedules/{name}",
+    "POST /v1/schedules/{name}/pause",
+    "POST /v1/schedules/{name}/resume",
+    "POST /v1/schedules/{name}/trigger",
     "GET /v1/tasks",
     "GET /v1/tasks/{id}",
     "GET /v1/timers",
