@@ -20,6 +20,7 @@ pub mod migrate;
 mod plan;
 pub(crate) mod references;
 mod retired;
+pub(crate) mod sample;
 mod warnings;
 
 use std::fmt;

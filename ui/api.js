@@ -26,32 +26,46 @@ export function path(...segments) {
   return `/${segments.map(encodeURIComponent).join('/')}`;
 }
 
-export async function get(url, query, signal) {
-  const entries = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== '');
-  const search = new URLSearchParams(entries).toString();
-  return request('GET', search ? `${url}?${search}` : url, undefined, signal);
-}
+export const get = (url, query, signal) => request('GET', withQuery(url, query), { signal });
 
-export const post = (url, body) => request('POST', url, body ?? {});
+export const post = (url, body, { query, headers } = {}) => request('POST', withQuery(url, query), { body: body ?? {}, headers });
 export const remove = (url) => request('DELETE', url);
+
+/** Returns a full page of a list. Sends requests until the page is full, because a request scans a bounded number of entries. */
+export async function page(url, query, cursor, size, signal) {
+  const items = [];
+  let nextCursor = cursor;
+  do {
+    const result = await get(url, { ...query, limit: size - items.length, cursor: nextCursor }, signal);
+    items.push(...result.items);
+    nextCursor = result.next_cursor;
+  } while (nextCursor && items.length < size);
+  return { items, nextCursor };
+}
 
 /** Returns a response as text; for graphs. */
 export async function text(url, signal) {
-  const response = await send('GET', url, undefined, signal);
+  const response = await send('GET', url, { signal });
   if (!response.ok) throw await problem(response);
   return response.text();
 }
 
 /** Returns JSON for any status except access errors: `/health` reports the failed component with status 503. */
 export async function getAnyStatus(url, signal) {
-  const response = await send('GET', url, undefined, signal);
+  const response = await send('GET', url, { signal });
   const body = await response.json().catch(() => ({}));
   if (response.status === 401 || response.status === 403) throw new Problem(response.status, body, response.headers.get('x-orlog-login'));
   return body;
 }
 
-async function request(method, url, body, signal) {
-  const response = await send(method, url, body, signal);
+function withQuery(url, query) {
+  const entries = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== '');
+  const search = new URLSearchParams(entries).toString();
+  return search ? `${url}?${search}` : url;
+}
+
+async function request(method, url, options) {
+  const response = await send(method, url, options);
   if (!response.ok) throw await problem(response);
   return response.status === 204 ? null : response.json();
 }
@@ -61,8 +75,8 @@ async function problem(response) {
   return new Problem(response.status, body, response.headers.get('x-orlog-login'));
 }
 
-async function send(method, url, body, signal) {
-  const headers = { accept: 'application/json' };
+async function send(method, url, { body, signal, headers: more } = {}) {
+  const headers = { accept: 'application/json', ...more };
   if (settings.tenant.get()) headers['x-tenant-id'] = headerValue(settings.tenant.get());
   if (settings.token.get()) headers.authorization = `Bearer ${settings.token.get()}`;
   // The node requires it for each change, also without a body.

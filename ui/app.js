@@ -2,7 +2,7 @@
 
 import { fragment, h, patch } from './dom.js';
 import { announce, button, field, icon } from './components.js';
-import { errorContent, openDialog } from './dialog.js';
+import { dismissDialog, errorContent, openDialog } from './dialog.js';
 import * as api from './api.js';
 import { Problem } from './api.js';
 import * as caller from './caller.js';
@@ -19,10 +19,14 @@ const VIEWS = {
   'tasks/': 'task',
   'dead-letters': 'dead_letters',
   timers: 'timers',
+  schedules: 'schedules',
+  'schedules/': 'schedule',
   definitions: 'definitions',
   'definitions/': 'definition',
   node: 'node',
 };
+/** Other names of routes: those of the commands and the files. */
+const ALIASES = { dlq: 'dead-letters', dead_letters: 'dead-letters', deadletters: 'dead-letters' };
 /** Routes, titles and required rights of the views. */
 const NAVIGATION = [
   ['', 'Overview', 'read'],
@@ -30,6 +34,7 @@ const NAVIGATION = [
   ['tasks', 'Tasks', 'read tasks'],
   ['dead-letters', 'Dead letters', 'read'],
   ['timers', 'Timers', 'read'],
+  ['schedules', 'Schedules', 'read'],
   ['definitions', 'Definitions', 'read'],
   ['node', 'Node', 'read'],
 ];
@@ -62,6 +67,8 @@ function renderBar() {
       h('button', { type: 'button', class: 'live', 'aria-label': liveText, 'aria-pressed': String(!polling.isPaused()), on: { click: toggleLive } },
         h('span', { class: 'dot', 'aria-hidden': 'true' }), h('span', { class: 'wide-only' }, liveText))),
   ));
+  // A narrow page scrolls the navigation.
+  document.querySelector('#bar [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
 }
 
 const permittedViews = () => NAVIGATION.filter(([, , right]) => caller.can(right));
@@ -190,12 +197,19 @@ function noAccess(reason) {
       : h('p', {}, 'Your roles permit programs to use the API. This page has no view for them.'));
 }
 
+/** Returns the route. Replaces another name of it in the address. */
+function resolveAlias() {
+  const { segments: [first, ...rest], query } = router.current();
+  if (Object.hasOwn(ALIASES, first ?? '')) router.go(router.to([ALIASES[first], ...rest], Object.fromEntries(query)), true);
+  return router.current();
+}
+
 async function show() {
   const number = (currentView += 1);
   for (const loop of loops) loop.stop();
   loops = [];
+  const { segments } = resolveAlias();
   renderBar();
-  const { segments } = router.current();
   const view = NAVIGATION.find(([segment]) => segment === (segments[0] ?? ''));
   if (view && !caller.can(view[2])) {
     const [first] = permittedViews();
@@ -224,8 +238,9 @@ async function show() {
   }
 }
 
-/** Opens the view of the new route and moves the focus to its heading. */
+/** Ends an open dialog, opens the view of the new route and moves the focus to its heading. */
 async function navigate() {
+  dismissDialog();
   await show();
   main.querySelector('h1')?.focus({ preventScroll: true });
   window.scrollTo(0, 0);

@@ -7,7 +7,7 @@ import * as caller from './caller.js';
 import * as settings from './settings.js';
 
 /**
- * Opens a dialog. Fields are `{ name, label, kind, value, hint, options, required }`. `run(values)` executes the action and
+ * Opens a dialog. Fields are `{ name, label, kind, value, hint, options, placeholder, required }`. `run(values)` executes the action and
  * returns the message to announce.
  */
 export function openDialog({ title, text, fields = [], action, danger, run }) {
@@ -40,14 +40,20 @@ export function openDialog({ title, text, fields = [], action, danger, run }) {
     submit.disabled = true;
     try {
       const message = await run(values(controls));
-      dialog.close();
+      if (dialog.isConnected) dialog.close();
       if (message) announce(message);
     } catch (error) {
-      errorBox.replaceChildren(...errorContent(error));
+      if (dialog.isConnected) errorBox.replaceChildren(...errorContent(error));
+      else announce(`${title} ${error.message ?? error}`);
     } finally {
       submit.disabled = false;
     }
   }
+}
+
+/** Removes the open dialog, because its view is no longer displayed. An action in progress announces its result. */
+export function dismissDialog() {
+  document.querySelector('dialog')?.remove();
 }
 
 /** Returns the error message with a link to the page of its code. */
@@ -62,8 +68,8 @@ export function errorContent(error) {
   ].filter(Boolean);
 }
 
-function control({ name, kind, value, options, required }) {
-  const common = { name, required };
+function control({ name, kind, value, options, placeholder, required }) {
+  const common = { name, required, placeholder };
   if (kind === 'select') return h('select', { ...common, value }, options.map((option) => h('option', { value: option }, option)));
   if (kind === 'json') return h('textarea', { ...common, rows: '5', spellcheck: 'false', class: 'code', value: value ?? '' });
   if (kind === 'check') return h('input', { ...common, type: 'checkbox', checked: value });

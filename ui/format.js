@@ -70,8 +70,20 @@ export function absolute(iso) {
 
 export const full = (iso) => fullTime.format(new Date(iso));
 
+/** Formats the date and the time of day in a time zone: `Mon, 1 Mar 2027, 02:00:00`. In UTC if the browser does not know the zone. */
+export function inZone(iso, timeZone) {
+  const options = { weekday: 'short', day: 'numeric', month: 'short', year: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit' };
+  try {
+    return new Intl.DateTimeFormat('en-GB', { ...options, timeZone }).format(new Date(iso));
+  } catch {
+    return new Intl.DateTimeFormat('en-GB', { ...options, timeZone: 'UTC', timeZoneName: 'short' }).format(new Date(iso));
+  }
+}
+
 /** Formats a count with its noun: "1 timer", "2 timers". */
 export const plural = (count, singular, other) => `${number(count)} ${count === 1 ? singular : (other ?? `${singular}s`)}`;
 
 /** Replaces underscores of an API value with spaces: `timed_out` → `timed out`. */
 export const words = (text) => text.replaceAll('_', ' ');
+
+export const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);

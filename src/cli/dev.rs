@@ -1,6 +1,5 @@
 //! `orlog dev`: runs a development node and prints the next steps.
 
-mod sample;
 mod session;
 mod stand_in;
 mod stand_in_rules;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use crate::app::{App, AppOverrides};
 use crate::auth;
 use crate::config::{AuthMode, Config};
+use crate::definitions::sample;
 
 use super::config_flags::ConfigFlags;
 use super::console::Console;

@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
-use orlog_model::{Deployment, SagaName, TenantId};
+use orlog_model::{Deployment, EventType, SagaName, TenantId};
 use orlog_program::Program;
 use orlog_store::PinCounts;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::context::ApiState;
@@ -20,6 +21,7 @@ use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 use crate::definitions::change::pins;
+use crate::definitions::sample;
 
 /// All definitions.
 #[derive(Debug, Serialize, ToSchema)]
@@ -104,6 +106,19 @@ struct EventSubscriptionView {
     kind: String,
     /// Start event: it starts an instance if none exists.
     starts: bool,
+    /// Example of its data: each field that the definition reads from the start event. Only for a start event of an active
+    /// YAML definition, and only in the response for one definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    example: Option<StartExample>,
+}
+
+/// Example of the data of a start event.
+#[derive(Debug, Serialize, ToSchema)]
+struct StartExample {
+    /// Newest schema version that the definition accepts.
+    dataversion: u32,
+    /// Data. The values are placeholders.
+    data: Value,
 }
 
 /// Context of the definition views.
@@ -143,6 +158,7 @@ impl DefinitionContext {
         let events = manifest.subscriptions.iter().map(|trigger| EventSubscriptionView {
             kind: trigger.kind.to_string(),
             starts: trigger.starts && active,
+            example: None,
         });
         DefinitionView {
             saga: reference.saga.to_string(),
@@ -226,10 +242,24 @@ fn versions(
     for program in &programs {
         let hash = &program.definition_ref().hash;
         let (source, module_bytes) = if sees_node { source(app, hash)? } else { (None, None) };
-        versions.push(DefinitionView { source, module_bytes, ..context.describe(program.as_ref()) });
+        let mut version = DefinitionView { source, module_bytes, ..context.describe(program.as_ref()) };
+        add_examples(app, hash, &mut version.events);
+        versions.push(version);
     }
     versions.sort_by_key(|version| (!version.active, std::cmp::Reverse(version.version)));
     Ok(DefinitionVersions { saga: saga.to_string(), versions, count_complete: context.count_complete() })
+}
+
+/// Adds an example to each start event of an active YAML definition.
+fn add_examples(app: &ReadScope, hash: &[u8; 16], events: &mut [EventSubscriptionView]) {
+    let active = app.definitions.active();
+    let found = active.iter().find(|definition| definition.program.definition_ref().hash == *hash);
+    let Some(compiled) = found.and_then(|definition| definition.compiled.as_ref()) else { return };
+    for event in events.iter_mut().filter(|event| event.starts) {
+        let kind = EventType::new(event.kind.as_str()).expect("the manifest has valid event types");
+        let (dataversion, data) = sample::start_data(compiled, &kind);
+        event.example = Some(StartExample { dataversion, data });
+    }
 }
 
 /// Returns the source as text, or the size of a binary module.

@@ -6,6 +6,8 @@ mod keyboard;
 mod operators;
 mod rights;
 mod scale;
+mod schedules;
 mod site;
+mod start;
 mod tasks;
 mod views;

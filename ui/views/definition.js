@@ -2,10 +2,12 @@
 
 import { h } from '../dom.js';
 import * as api from '../api.js';
+import * as caller from '../caller.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import { renderGraph } from '../graph.js';
-import { definitionList, disclosure, section, statusMark, table, time } from '../components.js';
+import { openStart } from '../start.js';
+import { button, definitionList, disclosure, section, statusMark, table, time } from '../components.js';
 import { countInstances } from './definitions.js';
 
 const INTERVAL_MS = 10_000;
@@ -23,7 +25,7 @@ export function open(page) {
       graph = await api.text(`${url}/graph.svg`, signal).catch(() => null);
       hash = first.hash;
     }
-    page.title(saga, status(first));
+    page.title(saga, status(first), h('div', { class: 'buttons' }, startButtons(saga, first)));
     page.render(
       list(versions, counts, saga),
       h('div', { class: 'split', 'data-key': 'split' },
@@ -34,6 +36,12 @@ export function open(page) {
 }
 
 const status = (version) => (version.active ? statusMark('active', 'completed') : statusMark('retired', 'cancelled'));
+
+/** One button for each start event. */
+function startButtons(saga, { events }) {
+  const starts = caller.can('publish') ? events.filter((event) => event.starts) : [];
+  return starts.map((event) => button(starts.length > 1 ? `Start with ${event.type}` : 'Start', () => openStart(saga, event), { variant: 'primary' }));
+}
 
 function list(versions, counts, saga) {
   const countsOf = (version) => countInstances(counts, (group) => group.saga === saga && group.hash === version.hash);

@@ -26,7 +26,7 @@ export function open(page) {
   const [, saga, correlation] = page.segments;
   const url = api.path('v1', 'sagas', saga, correlation);
   page.title(correlation);
-  const state = { history: [], graph: null, version: -1, jobLogs: [], info: null, first: 0 };
+  const state = { history: [], graph: null, version: -1, jobLogs: [], consumed: null, first: 0 };
   const refresh = page.poll(async (signal) => {
     const detail = await load(url, state, signal);
     render(page, detail, state, { url, refresh: () => refresh(), loadEarlier });
@@ -54,16 +54,25 @@ async function load(url, state, signal) {
     detail = await api.get(url, { history_after: detail.history.next, history_limit: HISTORY_PAGE_SIZE }, signal);
     state.history.push(...detail.history.items);
   }
-  const [info, jobLogs] = await Promise.all([
-    api.get('/info', {}, signal).catch(() => null),
+  const [consumed, jobLogs] = await Promise.all([
+    state.consumed ?? consumedEvents(detail, signal),
     api.get(`${url}/job-logs`, {}, signal).catch(() => ({ items: [] })),
   ]);
   if (state.version !== detail.version) {
     state.graph = await api.text(`${url}/graph.svg`, signal).catch(() => null);
     state.version = detail.version;
   }
-  Object.assign(state, { info, jobLogs: jobLogs.items });
+  Object.assign(state, { consumed, jobLogs: jobLogs.items });
   return detail;
+}
+
+/** Returns the event types that the definition of an instance consumes. */
+async function consumedEvents({ saga, definition }, signal) {
+  // Schedules are instances of a built-in saga without a definition.
+  if (saga.startsWith('orlog.')) return [];
+  const { versions } = await api.get(api.path('v1', 'definitions', saga), {}, signal).catch(() => ({ versions: [] }));
+  const version = versions.find(({ hash }) => hash === definition.hash);
+  return version?.events.map((event) => event.type) ?? [];
 }
 
 function render(page, detail, state, context) {
@@ -143,12 +152,12 @@ function responseMessage(detail, response, result) {
 
 function signal(detail, state, { url, refresh }) {
   const awaited = detail.waits.filter((wait) => wait.kind === 'event').map((wait) => wait.name);
-  const consumed = (state.info?.sagas ?? []).filter((saga) => saga.name === detail.saga).flatMap((saga) => saga.events);
   openDialog({
     title: 'Send signal',
     text: 'Delivers an event to this instance only.',
     fields: [
-      { name: 'type', label: 'Event type', value: awaited[0], options: [...new Set([...awaited, ...consumed])], required: true },
+      // A value would filter the list, so that the other types are hidden.
+      { name: 'type', label: 'Event type', options: [...new Set([...awaited, ...state.consumed])], required: true, hint: awaited.length ? `The instance waits for ${awaited.join(', ')}.` : null },
       { name: 'data', label: 'Data', kind: 'json', hint: 'JSON, optional.' },
       ...userFields(),
     ],

@@ -20,14 +20,7 @@ export function open(page) {
   const refresh = page.poll(async (signal) => {
     const { assignee, status } = filters;
     const query = { status, role: assignee === 'role' ? settings.roleList()[0] : filters.role, assignee: assignee === 'me' ? caller.user() : undefined };
-    const items = [];
-    let cursor = state.cursors.at(-1);
-    do {
-      const result = await api.get('/v1/tasks', { ...query, limit: PAGE_SIZE - items.length, cursor }, signal);
-      items.push(...result.items);
-      cursor = result.next_cursor;
-    } while (cursor && items.length < PAGE_SIZE);
-    Object.assign(state, { items, nextCursor: cursor });
+    Object.assign(state, await api.page('/v1/tasks', query, state.cursors.at(-1), PAGE_SIZE, signal));
     render();
   }, INTERVAL_MS);
   const changeFilter = (name, value) => {

@@ -15,7 +15,8 @@ export function open(page) {
   page.title('Timers');
   const state = { cursors: [''], nextCursor: null };
   const refresh = page.poll(async (signal) => {
-    const items = await load(state, signal);
+    const { items, nextCursor } = await api.page('/v1/timers', {}, state.cursors.at(-1), PAGE_SIZE, signal);
+    state.nextCursor = nextCursor;
     const overdue = items.filter(isOverdue).length;
     page.render(
       state.cursors.length > 1 ? null : h('p', { 'data-key': 'overdue', class: overdue ? 'error-text' : 'muted' }, overdue ? `${format.plural(overdue, 'timer is', 'timers are')} overdue: a shard may be restarting or the disk may be slow.` : 'No overdue timers.'),
@@ -31,19 +32,6 @@ export function open(page) {
 }
 
 const isOverdue = (timer) => format.now() - Date.parse(timer.due) > OVERDUE_MS;
-
-/** Sends requests until the page is full, because a request scans a bounded number of timers of all tenants. */
-async function load(state, signal) {
-  const items = [];
-  let cursor = state.cursors.at(-1);
-  do {
-    const result = await api.get('/v1/timers', { limit: PAGE_SIZE - items.length, cursor }, signal);
-    items.push(...result.items);
-    cursor = result.next_cursor;
-  } while (cursor && items.length < PAGE_SIZE);
-  state.nextCursor = cursor;
-  return items;
-}
 
 function list(items) {
   const columns = [

@@ -10,10 +10,10 @@ use orlog_program::Definition;
 use orlog_simulator::{WorkTag, response_spec};
 use serde_json::{Map, Value, json};
 
-use super::sample;
 use super::stand_in_rules::StandInRule;
 use crate::app::App;
 use crate::config::Config;
+use crate::definitions::sample;
 
 /// Provider that succeeds at once, unless a rule specifies a delay or failures.
 ///

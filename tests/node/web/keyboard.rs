@@ -36,6 +36,9 @@ async fn instance_can_be_found_and_paused_by_keyboard() {
     site.browser.until("document.activeElement.id === 'main'");
 
     site.go("/timers");
+    // The new view moves the focus to its heading.
+    site.browser
+        .until("document.activeElement.matches('h1') && document.activeElement.textContent === 'Timers'");
     site.tab_to("Instances");
     site.browser.press("Enter");
     site.browser

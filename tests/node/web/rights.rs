@@ -68,7 +68,7 @@ async fn narrow_roles_see_only_their_views_and_a_sentence_for_the_others() {
     site.picture("no-view");
     site.log_in(&key, "eve", "auditor");
     site.browser.wait_for_text("Needs attention");
-    assert_eq!(site.navigation().as_array().unwrap().len(), 7);
+    assert_eq!(site.navigation().as_array().unwrap().len(), 8);
     site.was_quiet();
 }
 
@@ -104,5 +104,34 @@ async fn excluded_user_reads_why_and_has_no_buttons() {
     site.browser.click("button", "Claim: Check the payment");
     site.browser.click("button", "Claim");
     site.browser.wait_for_text("claimed by bob");
+    site.was_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn buttons_of_schedules_and_definitions_require_rights() {
+    let key = Key::ed("a");
+    let mut site = open(&key).await;
+    let http = orlog_effect::http::client().build().unwrap();
+    let spec = json!({ "saga": "order", "every": "1h" });
+    let put = http.put(format!("{}/v1/schedules/hourly", site.url));
+    let put = put.bearer_auth(key.token("ada", "operator", &json!("*"))).json(&spec);
+    assert_eq!(put.send().await.unwrap().status(), 200);
+    site.go("/");
+    site.browser.wait_for_text("Authentication required");
+    site.browser.record();
+
+    let buttons = "[...document.querySelectorAll('.head button')].map((button) => button.textContent)";
+    for (user, role, of_schedule, of_definition) in [
+        ("eve", "auditor", json!([]), json!([])),
+        ("ada", "operator", json!(["Trigger", "Pause", "Delete"]), json!(["Start"])),
+    ] {
+        site.log_in(&key, user, role);
+        site.go("/schedules/hourly");
+        site.browser.wait_for_text("Next starts");
+        assert_eq!(site.browser.eval(buttons), of_schedule, "{role}");
+        site.go("/definitions/order");
+        site.browser.wait_for_text("Dependencies");
+        assert_eq!(site.browser.eval(buttons), of_definition, "{role}");
+    }
     site.was_quiet();
 }

@@ -79,6 +79,12 @@ impl Site {
         self.node.until("", &format!("/v1/sagas/order/{id}"), |order| order["status"] == "stuck").await;
     }
 
+    /// Creates a schedule.
+    pub(crate) async fn schedule(&self, name: &str, spec: &Value) {
+        let path = format!("/v1/schedules/{name}");
+        self.node.ask(Method::PUT, "", &path, spec.to_string()).await.ok();
+    }
+
     /// Saves a screenshot for review.
     pub(crate) fn picture(&mut self, name: &str) {
         self.browser.screenshot(&pictures().join(format!("{name}.png")));

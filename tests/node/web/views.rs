@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::web::site::Site;
 
 /// Views and the expected content of each.
-const VIEWS: [(&str, &str, &str); 9] = [
+const VIEWS: [(&str, &str, &str); 11] = [
     ("overview", "/", "Outbox by destination"),
     ("instances", "/instances", "Scanned"),
     ("instance", "/instances/onboarding/e1", "History"),
@@ -13,6 +13,8 @@ const VIEWS: [(&str, &str, &str); 9] = [
     ("tasks", "/tasks", "Find a mentor for Grace"),
     ("dead-letters", "/dead-letters", "Causes"),
     ("timers", "/timers", "Upcoming timers"),
+    ("schedules", "/schedules", "All schedules"),
+    ("schedule", "/schedules/nightly", "Next starts"),
     ("definition", "/definitions/onboarding", "Dependencies"),
     ("node", "/node", "Deepest mailboxes"),
 ];
@@ -80,6 +82,7 @@ async fn furnished() -> Site {
         site.happens(id, "OrderPlaced", &json!({ "orderId": id })).await;
     }
     site.stuck("o-stuck").await;
+    site.schedule("nightly", &json!({ "saga": "order", "cron": "0 2 * * *", "zone": "Europe/Berlin" })).await;
     site
 }
 

@@ -3,23 +3,24 @@
 use std::collections::BTreeMap;
 
 use orlog_model::EventType;
-use orlog_program::{CorrelationSpec, Definition, Step};
+use orlog_program::{CompiledDefinition, CorrelationSpec, Definition, Step};
 use orlog_simulator::explore::{set_field, usual_fields};
 use serde_json::{Map, Value, json};
 
-use crate::definitions::LoadedDefinition;
+use super::LoadedDefinition;
 
 const CORRELATION: &str = "demo-1";
 
 /// Returns the event as text for single quotes of a shell.
-pub(super) fn event(definitions: &[LoadedDefinition]) -> String {
+pub(crate) fn event(definitions: &[LoadedDefinition]) -> String {
     let start_event = definitions.iter().find_map(|definition| {
         let starts = definition.program.manifest().subscriptions.iter().find(|trigger| trigger.starts)?;
         Some((definition, &starts.kind))
     });
     let (kind, version, data) = match start_event {
         Some((definition, kind)) => {
-            let (version, data) = start_data(definition, kind);
+            let (version, data) =
+                definition.compiled.as_ref().map_or((1, json!({})), |compiled| start_data(compiled, kind));
             (kind.to_string(), version, data)
         }
         None => ("Hello".to_owned(), 1, json!({ "greeting": "hello" })),
@@ -35,9 +36,8 @@ pub(super) fn event(definitions: &[LoadedDefinition]) -> String {
 
 /// Returns the newest accepted version of a start event, and its data: every field that the variables, the business
 /// name and the correlation rule of the definition read.
-fn start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, Value) {
+pub(crate) fn start_data(compiled: &CompiledDefinition, kind: &EventType) -> (u32, Value) {
     let mut data = json!({});
-    let Some(compiled) = &definition.compiled else { return (1, data) };
     let form = compiled.definition();
     let usual = usual_fields(form);
     for template in form.vars.values().chain(&form.reference) {
@@ -59,7 +59,7 @@ fn start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, Value) {
 }
 
 /// Returns a value for each field that a step reads from its result.
-pub(super) fn fields_of_step(definition: &Definition, step: &Step) -> Map<String, Value> {
+pub(crate) fn fields_of_step(definition: &Definition, step: &Step) -> Map<String, Value> {
     // Without the other steps, the values fulfil the conditions of this one.
     let alone = Definition { steps: vec![step.clone()], ..definition.clone() };
     let usual = usual_fields(&alone);
@@ -107,6 +107,7 @@ mod tests {
 
     use super::*;
     use crate::definitions;
+    use crate::schedules::file::is_schedule;
 
     struct Silent;
 
@@ -126,7 +127,7 @@ mod tests {
         let dirs = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());
         let files = dirs.filter(|dir| dir.is_dir()).flat_map(|dir| definitions::read_dir(&dir).unwrap());
         let mut count = 0;
-        for file in files.filter(|file| definitions::is_definition(&file.name())) {
+        for file in files.filter(|file| !is_schedule(&file.path.to_string_lossy())) {
             let definition = definitions::load_file(&file.path).unwrap();
             let text = event(std::slice::from_ref(&definition));
             let value = serde_json::from_str(&text).unwrap();
