@@ -133,8 +133,7 @@ async fn tenant_with_a_stuck_upstream_does_not_delay_another_tenant() {
 async fn tenants_share_an_upstream_in_turn() {
     let home = tempfile::tempdir().expect("a directory can be created");
     let (mut config, upstreams) = config(&home);
-    // The window holds all items of the other tenant, so that none waits for a commit.
-    config.limits.max_in_flight_per_window = 32;
+    config.limits.max_in_flight_per_window = 16;
     let (gate, calls) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&calls);
     let (one, both) =
@@ -153,7 +152,7 @@ async fn tenants_share_an_upstream_in_turn() {
     runtime.wait_until_ended(&[first, second].concat()).await;
     let last = calls.lock().unwrap().iter().rposition(|tenant| *tenant == other_tenant());
     // One call for each call of the other tenant, and those that started before.
-    assert!(last.is_some_and(|last| last < 2 * 20 + 32), "the last call is number {last:?} of 220");
+    assert!(last.is_some_and(|last| last < 2 * 20 + 16), "the last call is number {last:?} of 220");
     runtime.stop().await;
 }
 
