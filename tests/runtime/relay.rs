@@ -1,15 +1,19 @@
 //! Relay and timer through the complete runtime: what they read from the store, and how tenants share
 //! them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orlog_actors::CommitObserver;
 use orlog_effect::retry::Backoff;
-use orlog_effect::{FunctionProvider, Policy, ProviderError, Upstream, UpstreamStatus};
-use orlog_model::{Clock, Commit, Destination, InputKind, InstanceKey, SLOTS, TenantId, Timestamp, WorkKind};
+use orlog_effect::{
+    Attempt, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream, UpstreamStatus,
+};
+use orlog_model::{
+    Clock, Commit, Destination, InputKind, InstanceKey, SLOTS, TenantId, Timestamp, WorkItem, WorkKind,
+};
 use orlog_testkit::SimClock;
 use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
@@ -79,6 +83,7 @@ fn scans(runtime: &TestRuntime) -> u64 {
     tables.map(|(_, scans)| scans).sum()
 }
 
+/// Requirements: E5.
 #[tokio::test]
 async fn commits_cause_no_scan_of_the_outbox_and_the_timers() {
     let home = tempfile::tempdir().expect("a directory can be created");
@@ -111,6 +116,7 @@ async fn overflow_of_the_memory_falls_back_to_the_store() {
     runtime.stop().await;
 }
 
+/// Requirements: R12.
 #[tokio::test]
 async fn tenant_with_a_stuck_upstream_does_not_delay_another_tenant() {
     let home = tempfile::tempdir().expect("a directory can be created");
@@ -129,30 +135,65 @@ async fn tenant_with_a_stuck_upstream_does_not_delay_another_tenant() {
     runtime.crash().await;
 }
 
+/// Provider that counts the items of each tenant that the relay has handed over.
+struct CountHandovers {
+    provider: Arc<dyn Provider>,
+    handovers: Arc<Mutex<BTreeMap<TenantId, usize>>>,
+}
+
+#[async_trait::async_trait]
+impl Provider for CountHandovers {
+    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
+        self.provider.execute(item, attempt).await
+    }
+
+    /// Asked once for each item that arrives. The answer makes the item wait for its permit at once.
+    fn completes_at_once(&self, item: &WorkItem) -> bool {
+        *self.handovers.lock().unwrap().entry(item.instance.tenant.clone()).or_default() += 1;
+        true
+    }
+}
+
 #[tokio::test]
 async fn tenants_share_an_upstream_in_turn() {
+    const WINDOW: usize = 16;
     let home = tempfile::tempdir().expect("a directory can be created");
     let (mut config, upstreams) = config(&home);
-    config.limits.max_in_flight_per_window = 16;
+    config.limits.max_in_flight_per_window = WINDOW;
     let (gate, calls) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&calls);
     let (one, both) =
         (Policy { max_concurrency: 1, ..Policy::in_process() }, BTreeSet::from([tenant(), other_tenant()]));
-    let shared = charges(None, one, &gate, move |call| {
+    let mut shared = charges(None, one, &gate, move |call| {
         seen.lock().unwrap().push(call.instance.tenant.clone());
         Ok(Value::Null)
     });
+    let handovers = Arc::new(Mutex::new(BTreeMap::new()));
+    shared.provider =
+        Arc::new(CountHandovers { provider: shared.provider, handovers: Arc::clone(&handovers) });
     config.more_upstreams = vec![shared.for_tenants(Some(both))];
     let runtime = config.start(&upstreams).await;
     let first = place(&runtime, 0..200).await;
     runtime.wait_until("the first tenant waits", |runtime| charges_in_outbox(runtime, tenant()) == 200).await;
     let second = place_for(&runtime, &other_tenant(), 0..20, &json!({})).await;
-    runtime.wait_until("both wait", |runtime| charges_in_outbox(runtime, other_tenant()) == 20).await;
+    // The windows of both tenants are full, or have all items.
+    let calls_of =
+        |tenant: &TenantId| calls.lock().unwrap().iter().filter(|called| *called == tenant).count();
+    let is_full = |tenant: &TenantId, items: usize| {
+        handovers.lock().unwrap().get(tenant).copied() == Some((calls_of(tenant) + WINDOW).min(items))
+    };
+    let both_are_full = || is_full(&tenant(), 200) && is_full(&other_tenant(), 20);
+    while calls_of(&other_tenant()) < 20 {
+        runtime.wait_until("items of both wait for a permit", |_| both_are_full()).await;
+        let before = calls.lock().unwrap().len();
+        gate.add_permits(1);
+        runtime.wait_until("a call was made", |_| calls.lock().unwrap().len() > before).await;
+    }
+    // One call for each call of the other tenant, and the one that started before.
+    let last = calls.lock().unwrap().len();
+    assert!(last <= 2 * 20 + 1, "the last of 20 calls is number {last} of 220");
     gate.add_permits(220);
     runtime.wait_until_ended(&[first, second].concat()).await;
-    let last = calls.lock().unwrap().iter().rposition(|tenant| *tenant == other_tenant());
-    // One call for each call of the other tenant, and those that started before.
-    assert!(last.is_some_and(|last| last < 2 * 20 + 16), "the last call is number {last:?} of 220");
     runtime.stop().await;
 }
 
@@ -336,6 +377,7 @@ async fn fire_after_an_outage(count: usize, firing: usize) {
     runtime.stop().await;
 }
 
+/// Requirements: R11.
 #[tokio::test]
 async fn due_timers_after_an_outage_fire_a_few_at_a_time_and_are_read_once() {
     fire_after_an_outage(1_200, 64).await;
@@ -347,6 +389,7 @@ async fn due_timers_after_an_outage_fire_a_few_at_a_time_and_are_read_once_long(
     fire_after_an_outage(400_000, 1_024).await;
 }
 
+/// Requirements: R11.
 #[tokio::test]
 async fn clock_set_back_delays_no_timer() {
     let home = tempfile::tempdir().expect("a directory can be created");
