@@ -296,6 +296,7 @@ fn instances(app: &App) -> usize {
     rows.sum()
 }
 
+/// Requirements: E8.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_with_empty_disk_continues_from_the_log() {
     let server = NatsServer::start();

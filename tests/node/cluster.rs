@@ -54,6 +54,7 @@ async fn single_pod_owns_all_shards_and_completes_orders() {
     .await;
 }
 
+/// Requirements: R14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shards_rebalance_when_a_pod_joins_and_when_it_drains() {
     let nats = NatsServer::start();
@@ -124,6 +125,8 @@ async fn forwarded_request_keeps_the_caller_identity() {
 }
 
 /// Half of the requests reach a pod that does not own the shard; `big` is a key-sharded tenant.
+///
+/// Requirements: E7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_pod_starts_and_joins_instances_also_after_a_takeover() {
     let nats = NatsServer::start();
@@ -279,6 +282,7 @@ async fn partitioned_pod_stops_its_shards_and_rejoins() {
     .await;
 }
 
+/// Requirements: E8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_pods_on_three_servers_survive_all_faults() {
     let mut nats = NatsCluster::start(3);

@@ -39,6 +39,7 @@ async fn check(kills: usize, orders_per_kill: usize, seed: u64, within: Duration
     (audit.totals.started, recoveries)
 }
 
+/// Requirements: R9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_loss_and_no_duplicates_after_three_sigkills() {
     let (_, recoveries) = check(3, 40, seed(20_261_121), Duration::from_mins(2)).await;

@@ -202,6 +202,7 @@ async fn duplicate_delivery_does_not_change_the_result() {
     runtime.stop().await;
 }
 
+/// Requirements: E4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redelivery_after_nak_does_not_change_the_result() {
     let seed = seed(1);

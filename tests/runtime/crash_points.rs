@@ -190,11 +190,13 @@ async fn after_every_commit(crash: CrashKind) {
     println!("{} crash points, {crash:?}", at - 1);
 }
 
+/// Requirements: R9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn committer_crash_after_any_commit_does_not_change_the_result() {
     after_every_commit(CrashKind::Shard).await;
 }
 
+/// Requirements: R8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_crash_after_any_commit_does_not_change_the_result() {
     after_every_commit(CrashKind::Process).await;

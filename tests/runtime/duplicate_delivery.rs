@@ -73,6 +73,7 @@ async fn play(scene: &DuplicateScenario) {
     scene.runtime.assert_consistent(&orders()).await;
 }
 
+/// Requirements: T3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failure_of_each_step_compensates_completed_steps_in_reverse() {
     let scene = scene(1, |_| {}).await;
@@ -213,6 +214,8 @@ async fn duplicates_after_long_downtime_are_ignored() {
 }
 
 /// When a commit is visible, the checkpoint in the same store covers its message.
+///
+/// Requirements: R7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checkpoint_is_in_the_commit_of_its_messages() {
     let home = tempfile::tempdir().expect("a directory can be created");

@@ -67,6 +67,7 @@ impl Scene {
     }
 }
 
+/// Requirements: E8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_store_rejects_events_keeps_commits_and_recovers_when_space_is_freed() {
     let mut scene = Scene::new(1);
@@ -131,6 +132,7 @@ async fn restart_after_disk_full_continues_from_the_last_commit() {
     scene.finish(runtime).await;
 }
 
+/// Requirements: E4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_fsync_is_recovered_without_loss_or_duplicates() {
     let mut scene = Scene::new(3);

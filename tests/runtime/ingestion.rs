@@ -20,6 +20,7 @@ fn subject(dead_letter: &DeadLetter) -> String {
     }
 }
 
+/// Requirements: R12.
 #[tokio::test]
 async fn malformed_messages_become_dead_letters_unless_no_program_consumes_their_type() {
     let home = tempfile::tempdir().expect("a directory can be created");

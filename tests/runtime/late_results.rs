@@ -50,6 +50,8 @@ fn status(runtime: &TestRuntime, key: &InstanceKey) -> Option<Status> {
 
 /// The gateway is down while the saga starts and is cancelled. When it is up again, the command is accepted
 /// and the effect executed, and both are compensated.
+///
+/// Requirements: T4.
 #[tokio::test]
 async fn work_that_succeeds_after_the_end_is_compensated() {
     let clock = SimClock::new(START);

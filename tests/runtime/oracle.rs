@@ -530,6 +530,7 @@ fn run(seed: u64, operations: usize) {
     println!("{} operations, {} instances, seen {:?}", run.number, run.oracle.sagas.len(), run.seen);
 }
 
+/// Requirements: R8.
 #[test]
 fn engine_and_store_match_the_oracle() {
     run(seed(1), 1500);

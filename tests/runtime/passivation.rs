@@ -97,6 +97,7 @@ async fn low_live_instance_cap_preserves_inputs_and_order() {
     runtime.stop().await;
 }
 
+/// Requirements: R7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_are_applied_in_order_across_actor_crashes_and_passivation() {
     let mut rng = Rng::with_seed(seed(2));
@@ -112,6 +113,7 @@ async fn events_are_applied_in_order_across_actor_crashes_and_passivation() {
     runtime.stop().await;
 }
 
+/// Requirements: R15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drain_under_load_completes_and_remaining_work_resumes_after_restart() {
     let mut rng = Rng::with_seed(seed(3));

@@ -84,6 +84,7 @@ async fn resume(runtime: &TestRuntime, key: &InstanceKey, number: usize) {
     runtime.runtime.control(key, control).await.expect("a paused instance can be resumed");
 }
 
+/// Requirements: R12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inputs_after_a_program_crash_are_buffered_until_the_program_is_fixed() {
     let home = tempfile::tempdir().expect("a directory can be created");

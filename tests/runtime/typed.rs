@@ -27,6 +27,7 @@ fn lone(step: &str, effect: &str, ok: &str) -> Arc<CompiledDefinition> {
     Arc::new(saga.build().expect("it is well formed"))
 }
 
+/// Requirements: T2.
 #[test]
 fn mapping_lists_the_steps_of_each_handler() {
     let saga = booking::saga().expect("it is well formed");
@@ -45,6 +46,7 @@ fn mapping_lists_the_steps_of_each_handler() {
     );
 }
 
+/// Requirements: T2.
 #[test]
 fn step_without_handler_is_rejected() {
     let saga = booking::saga().expect("it is well formed");
@@ -59,6 +61,7 @@ fn step_without_handler_is_rejected() {
     );
 }
 
+/// Requirements: T2.
 #[test]
 fn handler_in_two_sagas_is_rejected() {
     let other = Saga::<SeatRequested>::new("other").step::<booking::Send>("tell", json!({})).build();
@@ -69,6 +72,7 @@ fn handler_in_two_sagas_is_rejected() {
     );
 }
 
+/// Requirements: T4.
 #[test]
 fn event_type_mismatch_is_rejected() {
     assert_eq!(
@@ -88,6 +92,7 @@ fn compensation_cannot_serve_as_step_handler() {
     );
 }
 
+/// Requirements: T1.
 #[test]
 fn trigger_sets_correlation_in_envelope_and_data() {
     let request = SeatRequested { booking: "b-1".to_owned(), seat: 7, card: "1".to_owned() };
@@ -98,6 +103,7 @@ fn trigger_sets_correlation_in_envelope_and_data() {
     assert_eq!(saga.correlate(&event), Ok(correlation), "in its data too");
 }
 
+/// Requirements: T1.
 #[test]
 fn typed_saga_passes_the_definition_suite() {
     let saga = booking::saga().expect("it is well formed");

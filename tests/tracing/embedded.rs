@@ -40,6 +40,7 @@ fn pay(shop: &HttpUpstream) -> String {
     )
 }
 
+/// Requirements: R17.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_and_its_consequences_form_one_trace() {
     let (collector, shop) = (Arc::new(OtlpCollector::new()), HttpUpstream::open().await);

@@ -9,5 +9,6 @@ pub(crate) mod forbidden;
 pub(crate) mod layers;
 pub(crate) mod links;
 pub(crate) mod markers;
+pub(crate) mod requirements;
 pub(crate) mod size;
 pub(crate) mod words;

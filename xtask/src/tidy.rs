@@ -39,13 +39,14 @@ fn check(tree: &Tree) -> Vec<Violation> {
     violations.extend(rules::cycles::check(&sources));
     violations.extend(rules::layers::check(tree));
     violations.extend(rules::error_codes::check(tree, &sources));
+    violations.extend(rules::requirements::check(tree, &sources));
     violations.extend(rules::links::check(tree));
     violations.extend(rules::words::check(tree));
     violations.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     violations
 }
 
-fn parse(tree: &Tree) -> (Vec<Source>, Vec<Violation>) {
+pub(crate) fn parse(tree: &Tree) -> (Vec<Source>, Vec<Violation>) {
     let (mut sources, mut violations) = (Vec::new(), Vec::new());
     for (path, text) in tree.with_extension("rs") {
         match Source::parse(path, text) {

@@ -403,6 +403,7 @@ fn result_of_closed_work_only_settles_its_row() {
     assert!(cleanup.settles.is_some() && cleanup.instance.is_none());
 }
 
+/// Requirements: E6.
 #[test]
 fn stale_timer_only_removes_its_row() {
     let stale = Input::Timer(TimerFired { name: name("pay"), token: 99, due: at(5) });

@@ -121,6 +121,7 @@ async fn dispatched_command_is_executed_remotely_and_result_returned() {
     other.stop().await;
 }
 
+/// Requirements: R10.
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicate_command_executes_once() {
     let fixture = QueueFixture::one().await;
@@ -262,6 +263,7 @@ async fn queued_command_is_not_dispatched_again() {
     pool.stop().await;
 }
 
+/// Requirements: S4.
 #[tokio::test(flavor = "multi_thread")]
 async fn deadline_publishes_timed_out_if_first() {
     let fixture = QueueFixture::one().await;
@@ -322,6 +324,7 @@ async fn undecodable_command_is_dead_lettered() {
     pool.stop().await;
 }
 
+/// Requirements: S4.
 #[tokio::test(flavor = "multi_thread")]
 async fn draining_worker_finishes_and_takes_no_jobs() {
     let fixture = QueueFixture::one().await;

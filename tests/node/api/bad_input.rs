@@ -147,6 +147,7 @@ async fn incomplete_body_times_out() {
     check(&node, post("application/json", Body::from_stream(broken)), "OR0025", "after 1 bytes").await;
 }
 
+/// Requirements: R3.
 #[tokio::test(flavor = "multi_thread")]
 async fn tenant_header_is_validated_on_every_route() {
     let node = Node::listing(&["acme"]).await;

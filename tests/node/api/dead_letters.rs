@@ -22,6 +22,7 @@ async fn dead_letter(node: &Node, tenant: &str, id: &str) -> Value {
     of(&node.until(tenant, "/v1/dead-letters", |dead_letters| of(dead_letters).is_some()).await).unwrap()
 }
 
+/// Requirements: E9.
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letter_shows_original_and_reason_and_can_be_discarded() {
     let node = Node::start().await;

@@ -29,6 +29,7 @@ async fn orders(change: impl FnOnce(&mut orlog::Config)) -> Node {
     node
 }
 
+/// Requirements: R18.
 #[tokio::test(flavor = "multi_thread")]
 async fn filter_matches_instance_fields_and_state() {
     let node = orders(|_| ()).await;
@@ -84,6 +85,7 @@ async fn invalid_filter_is_rejected_with_position() {
     assert!(found["first_filter_error"].as_str().unwrap().contains("nothing"), "{found}");
 }
 
+/// Requirements: R18.
 #[tokio::test(flavor = "multi_thread")]
 async fn paged_filter_returns_every_match() {
     for (scan_limit, limit) in [(1, 1), (2, 1), (3, 2), (100, 1), (100, 2), (100, 6)] {

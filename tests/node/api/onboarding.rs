@@ -64,6 +64,7 @@ impl OnboardingNode {
     }
 }
 
+/// Requirements: E11.
 #[tokio::test(flavor = "multi_thread")]
 async fn onboarding_completes_with_child_saga_and_task() {
     let firm = OnboardingNode::open().await;

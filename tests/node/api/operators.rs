@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::api::node::{Node, event, placed};
 
+/// Requirements: E3.
 #[tokio::test(flavor = "multi_thread")]
 async fn signal_reaches_one_instance_only() {
     let node = Node::start().await;
@@ -80,6 +81,7 @@ async fn retry_resumes_a_stuck_instance() {
     node.until("", "/v1/sagas/order/o-1", |order| order["status"] == "cancelled").await;
 }
 
+/// Requirements: R16.
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_with_errors_changes_nothing_and_lists_all() {
     let node = Node::start().await;
@@ -105,6 +107,7 @@ async fn reload_with_errors_changes_nothing_and_lists_all() {
     assert!(versions["versions"][1]["source"].as_str().unwrap().contains("version: 1"));
 }
 
+/// Requirements: R16.
 #[tokio::test(flavor = "multi_thread")]
 async fn draining_node_rejects_events_with_retry_after() {
     let node = Node::start().await;

@@ -81,6 +81,7 @@ fn work_ids(parcel: &Value) -> Vec<Value> {
     records.flat_map(|record| record["work"].as_array().unwrap().clone()).collect()
 }
 
+/// Requirements: R15.
 #[tokio::test(flavor = "multi_thread")]
 async fn replay_applies_missed_events_to_a_fixed_definition() {
     let depot = ReplayNode::open().await;

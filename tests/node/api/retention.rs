@@ -59,6 +59,7 @@ async fn purged(node: &Node, instances: u64) -> PurgeResult {
     all
 }
 
+/// Requirements: E10.
 #[tokio::test(flavor = "multi_thread")]
 async fn ended_instances_are_purged_and_active_ones_stay() {
     let node = Node::start_with(forgetful).await;

@@ -23,6 +23,7 @@ async fn all(node: &Node, query: &str) -> Vec<String> {
     }
 }
 
+/// Requirements: E2.
 #[tokio::test(flavor = "multi_thread")]
 async fn instance_detail_lists_all_waits() {
     let node = Node::start().await;
@@ -64,6 +65,7 @@ async fn instance_detail_lists_pending_work() {
     node.until("", "/v1/sagas/order/o-1", |order| order["pending_work"][0]["tag"] == "ship").await;
 }
 
+/// Requirements: E2, T5.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_instance_shows_its_failure() {
     let node = Node::start().await;
@@ -126,6 +128,7 @@ async fn pages_span_all_shards() {
     assert_eq!(seen, (0..20).map(|n| format!("o-{n:02}")).collect::<Vec<_>>());
 }
 
+/// Requirements: R3.
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_are_isolated_by_tenant() {
     let node = Node::start().await;
@@ -162,6 +165,7 @@ async fn instances_are_isolated_by_tenant() {
     assert_eq!(rows["rows"][0]["key"], "saga:acme:order:o-1");
 }
 
+/// Requirements: E11.
 #[tokio::test(flavor = "multi_thread")]
 async fn graph_highlights_the_instance_position() {
     let node = Node::start().await;

@@ -184,6 +184,7 @@ async fn request_id_is_preserved() {
     assert_ne!(first.headers["x-request-id"], second.headers["x-request-id"]);
 }
 
+/// Requirements: R16.
 #[tokio::test(flavor = "multi_thread")]
 async fn health_info_and_metrics_report_node_state() {
     let node = Node::start().await;

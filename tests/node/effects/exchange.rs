@@ -148,6 +148,7 @@ async fn each_report_has_its_own_status() {
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
+/// Requirements: S3.
 #[tokio::test(flavor = "multi_thread")]
 async fn heartbeats_keep_a_claim_from_expiring() {
     let node = Node::start(&[("pay", &worker_config("claim_ttl = \"400ms\""))]).await;

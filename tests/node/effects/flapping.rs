@@ -98,6 +98,7 @@ async fn count(node: &Node, status: &str) -> usize {
     }
 }
 
+/// Requirements: R10.
 #[tokio::test(flavor = "multi_thread")]
 async fn flapping_upstream_loses_nothing_and_respects_the_retry_budget() {
     let (upstream, url) = FlappingUpstream::open().await;

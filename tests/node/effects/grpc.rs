@@ -113,6 +113,7 @@ async fn invalid_payload_fails_naming_the_field() {
     assert!(calls.lock().unwrap().is_empty());
 }
 
+/// Requirements: R10.
 #[tokio::test]
 async fn status_codes_are_classified() {
     let (handler, _) = answering(|called| {

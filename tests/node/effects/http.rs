@@ -46,6 +46,7 @@ async fn templates_fill_method_url_headers_and_body() {
     assert!(code == "invalid_payload" && message.contains("x-order"), "{code}: {message}");
 }
 
+/// Requirements: R10.
 #[tokio::test]
 async fn response_rules_are_applied() {
     let shop = HttpUpstream::open().await;

@@ -80,6 +80,7 @@ fn failed(result: Result<Reply, ProviderError>, code: &str) -> String {
     }
 }
 
+/// Requirements: F3, F4, F5.
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_receive_only_the_declared_environment() {
     let input = json!({ "env": { "REGION": "eu", "N": 7 }, "args": { "a": [1] }, "results": { "probe": { "f": 2 } } });

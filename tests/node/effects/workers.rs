@@ -74,6 +74,7 @@ async fn worker_claims_logs_heartbeats_and_completes_once() {
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
+/// Requirements: S3.
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_claim_is_reassigned_and_late_result_is_rejected() {
     let node = Node::start(&[("pay", &worker_config("claim_ttl = \"300ms\""))]).await;
@@ -89,6 +90,7 @@ async fn expired_claim_is_reassigned_and_late_result_is_rejected() {
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
 
+/// Requirements: S4.
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_survives_node_restart_and_reload() {
     let node = Node::start(&[("pay", &worker_config(""))]).await;

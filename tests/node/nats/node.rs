@@ -113,6 +113,7 @@ async fn stop(app: &App) {
     within("the stop", app.stop()).await.unwrap();
 }
 
+/// Requirements: R1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     let mut server = NatsServer::start();
@@ -141,6 +142,7 @@ async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     assert_eq!(*shop.charges.lock().unwrap(), BTreeMap::from([("o-1".to_owned(), 1), ("o-2".to_owned(), 1)]));
 }
 
+/// Requirements: R3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aggregate_event_is_ingested_and_tenant_mismatch_is_dead_lettered() {
     let server = NatsServer::start();
@@ -166,6 +168,7 @@ async fn aggregate_event_is_ingested_and_tenant_mismatch_is_dead_lettered() {
     stop(&app).await;
 }
 
+/// Requirements: R14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn key_sharded_tenant_events_reach_the_instance_shard() {
     let server = NatsServer::start();

@@ -110,6 +110,7 @@ async fn message_reaches_exactly_one_partition() {
     assert_eq!(found, subjects);
 }
 
+/// Requirements: R7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn durable_consumer_shows_pod_progress() {
     let server = NatsServer::start();

@@ -35,6 +35,7 @@ async fn diff_lines(connection: &Connection, stream_config: &StreamsConfig) -> V
     found.iter().map(ToString::to_string).collect()
 }
 
+/// Requirements: R6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_are_created_once_and_updated_without_loss() {
     let server = NatsServer::start();
@@ -93,6 +94,7 @@ async fn lossy_stream_change_is_rejected() {
     );
 }
 
+/// Requirements: R6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn external_aggregate_stream_is_read_only() {
     let server = NatsServer::start();

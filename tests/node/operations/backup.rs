@@ -194,6 +194,7 @@ struct BackupUnderLoad {
     received: BTreeMap<ExecutedAction, BTreeSet<UpstreamCall>>,
 }
 
+/// Requirements: E8.
 #[tokio::test(flavor = "multi_thread")]
 async fn backup_under_load_restores_consistently() {
     let fixture = BackupFixture::new();

@@ -27,6 +27,7 @@ async fn agree(node: &Node, tenant: &str, copy: &mut ReplicaCopy) {
     }
 }
 
+/// Requirements: E1.
 #[tokio::test(flavor = "multi_thread")]
 async fn follower_state_matches_the_node() {
     let node = Node::start().await;

@@ -47,6 +47,7 @@ fn spec_of(series: &str) -> &'static MetricSpec {
     histogram.or_else(|| metric_specs::find(series)).unwrap_or_else(|| panic!("{series} is in no table"))
 }
 
+/// Requirements: R17.
 #[tokio::test(flavor = "multi_thread")]
 async fn exported_metrics_match_the_specification() {
     let node = Node::start().await;

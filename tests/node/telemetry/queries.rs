@@ -106,6 +106,7 @@ fn promtool_accepts_the_rules() {
     promtool(&["check", "config", "--syntax-only", config.to_str().unwrap()], "").unwrap();
 }
 
+/// Requirements: R17.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_returns_data_on_both_servers() {
     let node = Node::start().await;

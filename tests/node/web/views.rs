@@ -172,6 +172,7 @@ fn assert_accessible(view: &str, elements: &[(String, String)]) {
     assert!(elements.iter().any(|(role, _)| role == "heading"), "{view}");
 }
 
+/// Requirements: T6.
 #[tokio::test(flavor = "multi_thread")]
 async fn overview_lists_and_links_items_needing_attention() {
     let mut site = furnished().await;

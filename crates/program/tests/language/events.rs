@@ -256,6 +256,7 @@ steps:
     ))
 }
 
+/// Requirements: R13.
 #[test]
 fn older_event_version_is_upcast() {
     let saga = versioned("dead_letter");

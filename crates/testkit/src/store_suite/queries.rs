@@ -79,6 +79,8 @@ fn found(fixture: &StoreFixture, query: &InstanceQuery) -> BTreeMap<InstanceKey,
 }
 
 /// Operators can inspect each keyspace in its usual notation, of one tenant or of all.
+///
+/// Requirements: R4.
 pub fn tables_are_inspectable(mut fixture: StoreFixture) {
     let key = key("acme", "o-1");
     fixture.commit(&[

@@ -62,6 +62,7 @@ async fn gateway(server: &NatsServer, received: ReceivedCommands) {
     is_ready.await.unwrap();
 }
 
+/// Requirements: R5.
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_gateway_accepts_rejects_and_retries_without_responders() {
     let server = NatsServer::start();

@@ -30,6 +30,7 @@ fn worker(server: &NatsServer, library: &PathBuf, key: Option<&str>) -> Killed {
     Killed::start(&mut python)
 }
 
+/// Requirements: R5.
 #[tokio::test(flavor = "multi_thread")]
 async fn python_worker_consumes_commands_from_nats() {
     let (server, library) = (NatsServer::start(), library());

@@ -14,6 +14,7 @@ fn pay(shop: &HttpUpstream) -> String {
     format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url)
 }
 
+/// Requirements: R2.
 #[tokio::test(flavor = "multi_thread")]
 async fn saga_and_effect_roles_run_in_separate_nodes() {
     let server = NatsServer::start();
@@ -107,6 +108,7 @@ fn separate_role_without_nats_is_rejected() {
     assert_eq!(Config::default().role, Role::Combined);
 }
 
+/// Requirements: R2.
 #[tokio::test(flavor = "multi_thread")]
 async fn saga_role_needs_no_upstreams() {
     let server = NatsServer::start();
