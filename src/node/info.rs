@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use orlog_actors::Runtime;
+use orlog_actors::{Runtime, StreamSubscription};
 use orlog_effect::Catalog;
 use orlog_model::Timestamp;
 use orlog_program::Program;
@@ -94,6 +94,23 @@ pub struct ShardInfo {
     pub outbox: u64,
     /// Disk usage in bytes, journal and tables.
     pub disk_bytes: u64,
+    /// Subscriptions to the streams.
+    pub consumers: Vec<ConsumerInfo>,
+}
+
+/// Subscription of a shard to a stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConsumerInfo {
+    /// Stream name.
+    pub stream: String,
+    /// Name of the subscription; on NATS, the metadata `orlog.cursor.<name>` of the durable consumer has its position.
+    pub name: String,
+    /// Durable consumer of the pod on the servers; `None` on the embedded bus.
+    pub durable: Option<String>,
+    /// Subject filters: the tenants of the shard.
+    pub filters: Vec<String>,
+    /// Highest sequence with no unacknowledged message at or below it.
+    pub ack_floor: u64,
 }
 
 /// Sources of the node information.
@@ -180,6 +197,7 @@ fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
 
 fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
     let ranges: Vec<_> = component_config::ranges(config.shards).collect();
+    let subscriptions = runtime.subscriptions();
     let info = runtime.numbered_readers().map(|(index, reader)| {
         let (stats, slots) = (reader.stats(), &ranges[usize::from(index)]);
         ShardInfo {
@@ -189,7 +207,19 @@ fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
             position: stats.position,
             outbox: reader.outbox_depth().unwrap_or_default(),
             disk_bytes: stats.journal_bytes + stats.tables_bytes,
+            consumers: subscriptions
+                .iter()
+                .filter(|(shard, _)| *shard == index)
+                .map(|(_, it)| consumer(config, it))
+                .collect(),
         }
     });
     info.collect()
+}
+
+fn consumer(config: &Config, subscription: &StreamSubscription) -> ConsumerInfo {
+    let StreamSubscription { stream, name, filters, ack_floor } = subscription.clone();
+    let durable =
+        (config.bus.kind == BusKind::Nats).then(|| orlog_bus::nats::durable_consumer(&config.node_name()));
+    ConsumerInfo { stream, name, durable, filters, ack_floor }
 }

@@ -31,6 +31,19 @@ impl MailboxStats {
     }
 }
 
+/// Subscription of a shard to a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamSubscription {
+    /// Stream name.
+    pub stream: String,
+    /// Name of the subscription.
+    pub name: String,
+    /// Subject filters.
+    pub filters: Vec<String>,
+    /// Highest sequence with no unacknowledged message at or below it.
+    pub ack_floor: u64,
+}
+
 /// Distance of a shard from the end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamLag {
@@ -57,6 +70,21 @@ impl Runtime {
             self.shared.metrics.mailbox_depth(kind).set(i64::try_from(depth).unwrap_or(i64::MAX));
         }
         mailboxes
+    }
+
+    /// Returns the subscriptions of each shard of this process, by shard number.
+    #[must_use]
+    pub fn subscriptions(&self) -> Vec<(u16, StreamSubscription)> {
+        let mut subscriptions = Vec::new();
+        for shard in self.shards.all() {
+            for source in &self.shared.sources {
+                let Some(ack_floor) = shard.registry.ack_floor(&source.name) else { continue };
+                let filters = source.filters(&self.shared.slots, &shard.slots);
+                let (stream, name) = (source.name.clone(), shard.name());
+                subscriptions.push((shard.index, StreamSubscription { stream, name, filters, ack_floor }));
+            }
+        }
+        subscriptions
     }
 
     /// Returns the lag of each shard for each stream. Omits streams whose end cannot be read.

@@ -63,7 +63,7 @@ impl EventSource {
     }
 
     /// Returns the filters of the tenants of the shard, or of all tenants if they are unknown or too many.
-    fn filters(&self, slots: &SlotAssigner, range: &Range<u16>) -> Vec<String> {
+    pub(crate) fn filters(&self, slots: &SlotAssigner, range: &Range<u16>) -> Vec<String> {
         let all = || self.kinds.iter().flat_map(|kind| subject::filters(None, *kind, None)).collect();
         let Some(tenants) = self.sharing.as_ref().and_then(|sharing| sharing.tenants.as_ref()) else {
             return all();

@@ -25,6 +25,7 @@ use orlog_model::fnv1a;
 use uuid::Uuid;
 
 pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, TlsOptions};
+pub use cursors::durable_consumer;
 pub use effect_queue::{NatsEffectQueue, consumer_name};
 pub use leases::{LeaseOptions, Leases};
 pub use provision::{ProvisionError, StreamDiff, apply, diff};

@@ -113,7 +113,7 @@ async fn stop(app: &App) {
     within("the stop", app.stop()).await.unwrap();
 }
 
-/// Requirements: R1.
+/// Requirements: R1, R6, R7, R16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     let mut server = NatsServer::start();
@@ -123,6 +123,17 @@ async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     completes(&app, &key("acme", "o-1")).await;
     let info = app.info();
     assert_eq!((info.bus.kind, info.bus.connected, info.bus.streams.len()), ("nats", true, 3));
+    let consumer = info.shards[0].consumers.iter().find(|it| it.stream == "WORKFLOW_EVENTS").unwrap();
+    assert_eq!(consumer.name, "shard-0");
+    assert!(consumer.filters.iter().any(|filter| filter == "tenant.*.workflow_event.>"), "{consumer:?}");
+    let durable = consumer.durable.as_ref().unwrap();
+    let shown = async || {
+        let subject = format!("$JS.API.CONSUMER.INFO.WORKFLOW_EVENTS.{durable}");
+        let response = RawNatsClient::connect(server.port).request(&subject, b"{}").unwrap();
+        let consumer: Value = serde_json::from_slice(&response).unwrap();
+        consumer["config"]["metadata"]["orlog.cursor.shard-0"].is_string().then_some(())
+    };
+    until("the durable consumer with the position of the shard", shown).await;
     let fact = || async {
         let get = json!({ "last_by_subj": "tenant.acme.workflow_event.order.o-1" });
         let response = RawNatsClient::connect(server.port)

@@ -17,6 +17,7 @@ use super::connection::unavailable;
 use super::filters::merge_overlapping;
 use crate::Error;
 use crate::consumer::{DurableName, DurableNames, NameGuard};
+use crate::subject::encode_token;
 
 /// The servers delete a consumer that is inactive for this duration.
 const INACTIVE: Duration = Duration::from_hours(24);
@@ -36,6 +37,12 @@ pub(super) struct Cursors {
     saving: tokio::sync::Mutex<Option<SavedCursors>>,
 }
 
+/// Returns the name of the durable consumer that shows the progress of a pod.
+#[must_use]
+pub fn durable_consumer(pod: &str) -> String {
+    format!("orlog-{}", encode_token(pod))
+}
+
 /// State stored on the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SavedCursors {
@@ -47,7 +54,7 @@ struct SavedCursors {
 impl Cursors {
     /// Reads the cursors of an earlier process of the same pod.
     pub(super) async fn open(stream: Stream<()>, pod: &str, can_reset: bool) -> Result<Arc<Self>, Error> {
-        let consumer = format!("orlog-{pod}");
+        let consumer = durable_consumer(pod);
         let mut names = BTreeMap::new();
         match stream.consumer_info(&consumer).await {
             Ok(info) => {

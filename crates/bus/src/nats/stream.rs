@@ -70,13 +70,12 @@ impl NatsStream {
         };
         let stream = connection.jetstream.get_stream_no_info(name).await;
         let stream = stream.map_err(|error| open_error(name, &error))?;
-        let pod = encode_token(pod);
-        let cursors = Cursors::open(stream.clone(), &pod, connection.is_at_least(RESET)).await?;
+        let cursors = Cursors::open(stream.clone(), pod, connection.is_at_least(RESET)).await?;
         let opened = Arc::new(Self {
             connection: connection.clone(),
             stream,
             name: name.to_owned(),
-            reader: format!("{pod}-{}", &Uuid::new_v4().simple().to_string()[..8]),
+            reader: format!("{}-{}", encode_token(pod), &Uuid::new_v4().simple().to_string()[..8]),
             id: RwLock::new(identity(&info)),
             cursors,
             shared_reader: Arc::default(),
