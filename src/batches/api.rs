@@ -8,9 +8,8 @@ mod view;
 
 use axum::extract::Path;
 use axum::{Extension, Json};
-use orlog_model::{ControlAction, EventType, InstanceKey, SagaName, TenantId};
-use orlog_program::batch::{self, BatchAction, BatchState};
-use orlog_store::InstanceQuery;
+use orlog_model::{InstanceKey, TenantId};
+use orlog_program::batch::{self, BatchAction};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -18,27 +17,14 @@ use utoipa::IntoParams;
 use crate::api::body::CheckedBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::extract::{QueryParams, Tenant};
 use crate::api::problem::{Code, Problem};
 use crate::auth::{Caller, Right};
 use crate::batches;
+use crate::sagas::api::built_in::{self, ListQuery};
 use crate::sagas::api::control::instruct;
-use crate::sagas::api::{find, parse_cursor};
 pub(crate) use create::{__path_create, create};
 use view::{BatchPage, BatchView, decoded};
-
-/// Page of batches.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct BatchListQuery {
-    /// Filter by prefix of the id.
-    prefix: Option<String>,
-    /// Maximum number of entries. Default: 100.
-    limit: Option<usize>,
-    /// The `next_cursor` of the previous page.
-    cursor: Option<String>,
-}
 
 /// Path of a batch.
 #[derive(Deserialize, IntoParams)]
@@ -55,33 +41,16 @@ pub(crate) struct BatchPath {
     get,
     path = "/v1/batches",
     tag = "batches",
-    params(BatchListQuery),
+    params(ListQuery),
     responses((status = 200, description = "A page", body = BatchPage))
 )]
 pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
-    QueryParams(params): QueryParams<BatchListQuery>,
+    QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<Json<BatchPage>, Problem> {
-    let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
-    let query = InstanceQuery {
-        tenant,
-        saga: Some(SagaName::new(batch::SAGA).expect("the name is short")),
-        prefix: params.prefix,
-        cursor,
-        limit: page_limit(params.limit, &api),
-        scan_limit: api.app.config.http.scan_limit,
-        ..InstanceQuery::default()
-    };
-    let page = api.read(move |app| {
-        let found = find(app, query, shard)?;
-        let views = found.items.iter().map(|found| {
-            let state = decoded(&found.key, &found.instance)?;
-            Ok(BatchView::of(&found.key, &found.instance, state, &app.config.redact))
-        });
-        Ok(BatchPage { items: views.collect::<Result<_, Problem>>()?, next_cursor: found.next })
-    });
-    Ok(Json(page.await?))
+    let (items, next_cursor) = built_in::list(&api, (tenant, batch::SAGA), params, BatchView::read).await?;
+    Ok(Json(BatchPage { items, next_cursor }))
 }
 
 /// Show a batch
@@ -121,8 +90,11 @@ macro_rules! verbs {
             body: CheckedBody,
         ) -> Result<Json<BatchView>, Problem> {
             let key = key(tenant, &path)?;
-            permit(&caller, &read(&api, key.clone()).await?.spec.action)?;
-            drop(instruct((&api, &caller), &key, &body, |_| signal($signal, Value::Null)).await?);
+            let action = built_in::show(&api, key.clone(), missing, |_, key, instance| {
+                decoded(key, instance).map(|state| Some(state.spec.action))
+            });
+            permit(&caller, &action.await?)?;
+            drop(instruct((&api, &caller), &key, &body, |_| built_in::signal($signal, Value::Null)).await?);
             view(&api, key).await
         }
     )+};
@@ -139,10 +111,6 @@ verbs! {
     ///
     /// A page of at most 100 instances that is in flight ends. A stopped batch cannot be resumed.
     stop "/v1/batches/{id}/stop" => batch::STOP;
-}
-
-fn signal(kind: &str, data: Value) -> ControlAction {
-    ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data }
 }
 
 /// Rejects callers without the right that the instruction requires for one instance. The route requires the right `control`.
@@ -162,21 +130,6 @@ fn missing(key: &InstanceKey) -> Problem {
     Problem::new(Code::BatchNotFound, format!("no batch \"{}\"", key.correlation))
 }
 
-async fn read(api: &ApiState, key: InstanceKey) -> Result<BatchState, Problem> {
-    let state = api.read(move |app| {
-        let reader = app.reader(&key).ok_or_else(|| missing(&key))?;
-        let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
-        decoded(&key, &instance)
-    });
-    state.await
-}
-
 async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<BatchView>, Problem> {
-    let view = api.read(move |app| {
-        let reader = app.reader(&key).ok_or_else(|| missing(&key))?;
-        let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
-        let state = decoded(&key, &instance)?;
-        Ok(BatchView::of(&key, &instance, state, &app.config.redact))
-    });
-    Ok(Json(view.await?))
+    built_in::show(api, key, missing, BatchView::read).await.map(Json)
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::client::{ApiClient, ServerArgs, fields, path};
 use crate::cli::console::{Console, items, note, text};
-use crate::cli::exit::CommandError;
+use crate::cli::exit::{CommandError, CommandExit};
 use crate::cli::list::PageArgs;
 
 #[derive(Debug, Subcommand)]
@@ -156,7 +156,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::Show(args) => {
             let client = ApiClient::new(&args.which.server)?;
             let found = client.get(&batch_path(&args.which.batch, None), &[]).await?;
-            if args.watch { watch::run(&client, found, console).await } else { print(&found, console) }
+            if args.watch { watch(&client, found, console).await } else { print(&found, console) }
         }
         Command::Pause(args) => control("pause", args, console).await,
         Command::Resume(args) => control("resume", args, console).await,
@@ -206,13 +206,26 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
     let created = client.post("/v1/batches", Some(&Value::Object(body))).await?;
     match () {
         () if args.dry_run => print_dry_run(&name(args.action), &created, console),
-        () if args.watch => watch::run(&client, created, console).await,
+        () if args.watch => watch(&client, created, console).await,
         () => print(&created, console),
     }
 }
 
 fn name(action: Action) -> String {
     action.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Watches a batch and prints it. The exit code is that of its end.
+async fn watch(client: &ApiClient, batch: Value, console: &Console) -> Result<(), CommandError> {
+    let batch = watch::until_end(client, &batch_path(&text(&batch, "id"), None), batch).await?;
+    print(&batch, console)?;
+    let failed = batch["failed"].as_u64().unwrap_or_default();
+    match batch["status"].as_str() {
+        Some("failed") => Err(CommandError::failed(format!("the batch failed: {}", text(&batch, "error")))),
+        Some("stopped") => Err(CommandError::new(CommandExit::Rejected, "the batch was stopped")),
+        _ if failed > 0 => Err(CommandError::failed(format!("{failed} instances failed"))),
+        _ => Ok(()),
+    }
 }
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {

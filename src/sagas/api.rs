@@ -1,5 +1,6 @@
 //! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: lists instances and shows one instance.
 
+pub(crate) mod built_in;
 mod context;
 pub(crate) mod control;
 mod history;

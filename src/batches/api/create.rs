@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::dry_run::{self, DryRunView};
 use super::view::BatchView;
-use super::{permit, signal, view};
+use super::{permit, view};
 use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
@@ -24,6 +24,7 @@ use crate::api::problem::{Code, Problem, ProblemDetail};
 use crate::auth::Caller;
 use crate::batches;
 use crate::definitions::api::migrate::target;
+use crate::sagas::api::built_in;
 use crate::sagas::api::control::{ControlCaller, send_control};
 use crate::sagas::api::search::compile_filter;
 use crate::sagas::api::start::IDEMPOTENCY_KEY;
@@ -79,22 +80,22 @@ pub(crate) struct BatchBody {
     reason: Option<String>,
 }
 
-/// Instruction to each instance.
+/// Instruction to each instance. A variant without fields has braces, so that unknown fields are rejected.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 enum ActionBody {
     /// Cancel and compensate the completed steps.
-    Cancel,
+    Cancel {},
     /// Buffer inputs without applying them.
-    Pause,
+    Pause {},
     /// Apply the buffered inputs and continue.
-    Resume,
+    Resume {},
     /// Retry the failed action of a stuck instance.
-    Retry,
+    Retry {},
     /// Skip the failed compensation of a stuck instance.
-    Skip,
+    Skip {},
     /// End a stuck instance without further steps or compensations.
-    ForceComplete,
+    ForceComplete {},
     /// Send an event.
     Signal {
         /// Event type.
@@ -152,7 +153,8 @@ pub(crate) async fn create(
         reason: spec.reason.clone(),
         expected_version: None,
     };
-    let created = send_control(&api, &caller, &key, provided, signal(batch::CREATE, json!(spec))).await;
+    let created =
+        send_control(&api, &caller, &key, provided, built_in::signal(batch::CREATE, json!(spec))).await;
     let is_other = |problem: &Problem| problem.code() == Code::InvalidStatus.as_str();
     drop(created.map_err(|problem| if is_other(&problem) { exists(&key) } else { problem })?);
     let location = crate::url_path::path(&["v1", "batches", key.correlation.as_str()]);
@@ -222,12 +224,12 @@ fn spec(
         compile_filter(filter)?;
     }
     let action = match body.action {
-        ActionBody::Cancel => BatchAction::Cancel,
-        ActionBody::Pause => BatchAction::Pause,
-        ActionBody::Resume => BatchAction::Resume,
-        ActionBody::Retry => BatchAction::Retry,
-        ActionBody::Skip => BatchAction::Skip,
-        ActionBody::ForceComplete => BatchAction::ForceComplete,
+        ActionBody::Cancel {} => BatchAction::Cancel,
+        ActionBody::Pause {} => BatchAction::Pause,
+        ActionBody::Resume {} => BatchAction::Resume,
+        ActionBody::Retry {} => BatchAction::Retry,
+        ActionBody::Skip {} => BatchAction::Skip,
+        ActionBody::ForceComplete {} => BatchAction::ForceComplete,
         ActionBody::Signal { signal, data } => BatchAction::Signal { signal, data },
         ActionBody::Migrate { to } => {
             let program = target(&api.app, &body.saga, to.as_deref())?;

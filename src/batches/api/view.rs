@@ -7,6 +7,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::api::problem::{Code, Problem};
+use crate::api::read_scope::ReadScope;
 use crate::redact::Redaction;
 use crate::url_path::path;
 
@@ -129,7 +130,17 @@ pub(super) fn decoded(key: &InstanceKey, instance: &Instance) -> Result<BatchSta
 }
 
 impl BatchView {
-    pub(super) fn of(key: &InstanceKey, instance: &Instance, state: BatchState, redact: &Redaction) -> Self {
+    /// Returns the view of a stored batch.
+    pub(super) fn read(
+        app: &ReadScope,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<Option<Self>, Problem> {
+        let state = decoded(key, instance)?;
+        Ok(Some(Self::of(key, instance, state, &app.config.redact)))
+    }
+
+    fn of(key: &InstanceKey, instance: &Instance, state: BatchState, redact: &Redaction) -> Self {
         let saga = state.spec.selection.saga.to_string();
         let reasons = |reasons: Vec<InstanceReason>| {
             reasons.into_iter().map(|reason| InstanceReasonView::of(&saga, reason)).collect()

@@ -6,32 +6,27 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
-use super::{batch_path, print};
 use crate::cli::client::ApiClient;
-use crate::cli::console::{Console, note, text};
-use crate::cli::exit::{CommandError, CommandExit};
+use crate::cli::console::note;
+use crate::cli::exit::CommandError;
 
 /// Interval of the requests.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches a batch. The exit code is that of its end.
-pub(super) async fn run(client: &ApiClient, mut batch: Value, console: &Console) -> Result<(), CommandError> {
-    let path = batch_path(&text(&batch, "id"), None);
+/// Watches a batch until it ends or waits; returns it.
+pub(super) async fn until_end(
+    client: &ApiClient,
+    path: &str,
+    mut batch: Value,
+) -> Result<Value, CommandError> {
     let mut progress = Progress::new();
     while is_running(&batch) {
         progress.show(&batch);
         tokio::time::sleep(INTERVAL).await;
-        batch = client.get(&path, &[]).await?;
+        batch = client.get(path, &[]).await?;
     }
     progress.finish(&batch);
-    print(&batch, console)?;
-    let failed = batch["failed"].as_u64().unwrap_or_default();
-    match batch["status"].as_str() {
-        Some("failed") => Err(CommandError::failed(format!("the batch failed: {}", text(&batch, "error")))),
-        Some("stopped") => Err(CommandError::new(CommandExit::Rejected, "the batch was stopped")),
-        _ if failed > 0 => Err(CommandError::failed(format!("{failed} instances failed"))),
-        _ => Ok(()),
-    }
+    Ok(batch)
 }
 
 fn is_running(batch: &Value) -> bool {
