@@ -345,6 +345,23 @@ mod tests {
     }
 
     #[test]
+    fn effects_of_built_in_sagas_are_executed_where_sagas_run() {
+        let names = |role| {
+            let pages = orlog_effect::FunctionProvider::new()
+                .sync_effect("orlog.x", |_| Ok(serde_json::Value::Null))
+                .upstream("orlog.x", Policy::in_process());
+            let sources = UpstreamSources::new(EffectsConfig::default(), None, Vec::new());
+            let upstreams = sources.with_built_in_sagas(vec![pages]).in_role(role, None).read().unwrap();
+            upstreams.into_iter().map(|upstream| upstream.name).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (names(Role::Combined), names(Role::Saga)),
+            (vec!["orlog.x".to_owned()], vec!["orlog.x".to_owned()])
+        );
+        assert!(names(Role::Effect).is_empty());
+    }
+
+    #[test]
     fn all_invalid_files_are_reported() {
         let (_dir, upstreams) = dir(&[("a.toml", "x"), ("b.toml", "y = 1"), ("c.toml", "")]);
         assert_eq!(upstreams.read().err().map(|problems| problems.len()), Some(3));

@@ -13,7 +13,7 @@ use crate::cli::list::PageArgs;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Send an instruction to all instances that match
-    Create(CreateArgs),
+    Create(Box<CreateArgs>),
     /// List batches
     List(ListArgs),
     /// Show a batch with its progress and its first failures
@@ -151,7 +151,7 @@ pub(crate) struct ControlArgs {
 
 pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
-        Command::Create(args) => create(args, console).await,
+        Command::Create(args) => create(*args, console).await,
         Command::List(args) => list(args, console).await,
         Command::Show(args) => {
             let client = ApiClient::new(&args.which.server)?;

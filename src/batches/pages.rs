@@ -27,8 +27,8 @@ impl BatchPages {
                     .map_err(|error| ProviderError::permanent("invalid_result", error.to_string()))
             }
         };
-        // A page is repeated until it succeeds or fails permanently: a batch never gives up.
-        let policy = Policy { max_attempts: None, max_concurrency: 16, ..Policy::in_process() };
+        // A page is repeated until it succeeds or fails permanently. Few pages at a time leave the threads of reads to requests.
+        let policy = Policy { max_attempts: None, max_concurrency: 8, ..Policy::in_process() };
         FunctionProvider::new().effect(PAGE_EFFECT, execute).upstream(PAGE_EFFECT, policy)
     }
 

@@ -226,8 +226,8 @@ async fn canary_and_rate_bound_the_instructions() {
     let (builder, _) = builder();
     let node = builder.overrides(|overrides| overrides.clock = Some(Arc::clone(&clock) as _)).start().await;
     place(&node, 0..7).await;
-    let note = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
-    let body = json!({ "id": "b", "saga": "order", "action": note, "rate": 2, "canary": 1 });
+    let instruction = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
+    let body = json!({ "id": "b", "saga": "order", "action": instruction, "rate": 2, "canary": 1 });
     create(&node, &body).await;
     let waiting = until_status(&node, "b", "awaiting_approval").await;
     assert_eq!((&waiting["done"], &waiting["canary_instances"]), (&json!(1), &json!(["o-000"])));
@@ -259,8 +259,8 @@ async fn batch_is_paused_resumed_and_stopped_and_continues_after_a_restart() {
         |builder: NodeBuilder| builder.overrides(|overrides| overrides.clock = Some(Arc::clone(&clock) as _));
     let node = with_clock(first).start().await;
     place(&node, 0..6).await;
-    let note = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
-    create(&node, &json!({ "id": "b", "saga": "order", "action": note, "rate": 1 })).await;
+    let instruction = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
+    create(&node, &json!({ "id": "b", "saga": "order", "action": instruction, "rate": 1 })).await;
     node.until("", "/v1/batches/b", |batch| batch["done"] == 1).await;
     let paused = node.post("/v1/batches/b/pause", &json!({})).await.ok();
     assert_eq!(paused["status"], "paused");
@@ -364,8 +364,8 @@ async fn batch_reaches_all_shards_of_a_key_sharded_tenant() {
         let order = json!({ "orderId": format!("o-{number:03}"), "total": number });
         node.post("/v1/sagas/order", &order).await.ok();
     }
-    let note = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
-    let body = json!({ "id": "b", "saga": "order", "action": note, "rate": 1000, "canary": 3 });
+    let instruction = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
+    let body = json!({ "id": "b", "saga": "order", "action": instruction, "rate": 1000, "canary": 3 });
     create(&node, &body).await;
     poll(&format!("{url}/v1/batches/b"), |batch| batch["status"] == "awaiting_approval").await;
     node.post("/v1/batches/b/resume", &json!({})).await.ok();
@@ -419,8 +419,9 @@ async fn killed_node_continues_and_instructs_each_instance_once() {
     for number in 0..ORDERS {
         post(&node, "/v1/sagas/order", json!({ "orderId": format!("o-{number:03}"), "total": number })).await;
     }
-    let note = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
-    post(&node, "/v1/batches", json!({ "id": "b", "saga": "order", "action": note, "rate": 40 })).await;
+    let instruction = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
+    post(&node, "/v1/batches", json!({ "id": "b", "saga": "order", "action": instruction, "rate": 40 }))
+        .await;
     for kill in 0..KILLS {
         // In each run, a page ends and the next one is killed at another point.
         let done = (kill * ORDERS / (KILLS + 1)) as u64;

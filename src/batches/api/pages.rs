@@ -70,7 +70,7 @@ async fn batch(api: &ApiState, own: InstanceKey) -> Result<CorrelationId, Provid
         Ok(batch_of(&own, parent.as_ref()).map(|batch| batch.correlation.clone()))
     });
     let not_permitted = || ProviderError::permanent("not_permitted", "only a batch can request this effect");
-    found.await.map_err(failed)?.ok_or_else(not_permitted)
+    found.await.map_err(|problem| failed(&problem))?.ok_or_else(not_permitted)
 }
 
 async fn search(
@@ -87,7 +87,7 @@ async fn search(
         let part = Part { cursor: cursor.as_deref(), limit, shard };
         selection::next(app, &own.tenant, &selection, &part)
     });
-    let found = found.await.map_err(failed)?;
+    let found = found.await.map_err(|problem| failed(&problem))?;
     Ok(PageOutcome {
         cursor: found.next,
         matched: found.count.0,
@@ -203,10 +203,10 @@ async fn reasons(
         };
         Ok(found.into_iter().map(reason).collect())
     });
-    reasons.await.map_err(failed)
+    reasons.await.map_err(|problem| failed(&problem))
 }
 
-fn failed(problem: Problem) -> ProviderError {
+fn failed(problem: &Problem) -> ProviderError {
     if problem.is_transient() {
         ProviderError::unavailable(problem.code(), problem.detail())
     } else {

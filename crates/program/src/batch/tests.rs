@@ -123,9 +123,9 @@ impl Harness {
             PageTask::Select { cursor, limit } => {
                 let found: Vec<_> =
                     ids.filter(|id| **id > after(cursor.clone())).take(limit as usize).collect();
-                let cursor = (found.len() == limit as usize).then(|| found.last().unwrap().to_string());
+                let cursor = (found.len() == limit as usize).then(|| (*found.last().unwrap()).clone());
                 let instances = found.iter().map(|id| CorrelationId::new(id.as_str()).unwrap()).collect();
-                PageOutcome { instances, cursor, ..PageOutcome::default() }
+                PageOutcome { cursor, instances, ..PageOutcome::default() }
             }
             PageTask::Apply { instances, .. } => {
                 self.applied.push((self.now, instances.len()));
