@@ -435,6 +435,24 @@ async fn killed_node_continues_and_instructs_each_instance_once() {
     node.stop();
 }
 
+/// A page that a crash interrupts has reached some of its instances.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_page_counts_the_instances_that_it_has_reached() {
+    let (builder, _) = builder();
+    let node = builder.start().await;
+    place(&node, 0..3).await;
+    let before = json!({ "id": "batch:b", "type": "Noted", "data": { "n": 0 } });
+    node.post("/v1/sagas/order/o-001/signal", &before).await.ok();
+    let instruction = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
+    let batch = complete(&node, &json!({ "id": "b", "saga": "order", "action": instruction })).await;
+    assert_eq!((&batch["done"], &batch["skipped"]), (&json!(3), &json!(0)), "{batch}");
+    for (order, notes) in [("o-000", json!([1])), ("o-001", json!([0])), ("o-002", json!([1]))] {
+        let order = node.get(&format!("/v1/sagas/order/{order}")).await.ok();
+        assert_eq!(order["state"]["vars"]["notes"], notes);
+    }
+    node.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_other_saga_and_no_signal_acts_as_a_batch() {
     let forged = "

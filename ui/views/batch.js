@@ -37,9 +37,9 @@ function progressOf(batch) {
 
 function canary({ status, selection, canary_instances: ids }) {
   if (!ids.length) return null;
-  const links = ids.map((id) => h('li', {}, h('a', { href: router.instance(selection.saga, id) }, id)));
+  const links = ids.flatMap((id, index) => [index ? ', ' : '', h('a', { href: router.instance(selection.saga, id) }, id)]);
   const waits = status === 'awaiting_approval' ? h('p', {}, 'The canary is done. Check its instances, then approve the rest, or stop the batch.') : null;
-  return section('Canary', {}, waits, h('ul', {}, links));
+  return section('Canary', {}, waits, h('p', {}, links));
 }
 
 function instances(title, rows, total) {
