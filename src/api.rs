@@ -48,8 +48,8 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
-    audit, backup, dead_letters, definitions, descriptors, doctor, events, export, jobs, node, replay, sagas,
-    schedules, tasks, timers, webhooks,
+    audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, jobs, node,
+    replay, sagas, schedules, tasks, timers, webhooks,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -60,6 +60,7 @@ pub fn router(app: Arc<App>) -> Router {
     let (routes, description) = described();
     let description = serde_json::to_string(&description).expect("the description serializes to JSON");
     let api = ApiState::new(app, description);
+    batches::api::pages::connect(&api);
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
@@ -107,10 +108,20 @@ fn schedule_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(schedules::api::trigger))
 }
 
+fn batch_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(batches::api::list, batches::api::create))
+        .routes(routes!(batches::api::show))
+        .routes(routes!(batches::api::pause))
+        .routes(routes!(batches::api::resume))
+        .routes(routes!(batches::api::stop))
+}
+
 fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(openapi::head())
         .merge(tenant_routes())
         .merge(schedule_routes())
+        .merge(batch_routes())
         .merge(node_routes())
 }
 

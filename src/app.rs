@@ -32,6 +32,7 @@ use tokio::sync::watch;
 use crate::audit::AuditTrail;
 use crate::auth::{Authenticator, SessionToken};
 use crate::backup::service::claim_dir;
+use crate::batches::pages::BatchPages;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::dead_letters;
@@ -114,6 +115,8 @@ pub struct App {
     pub attempt_metrics: Arc<AttemptMetrics>,
     /// The authenticator of callers.
     pub authenticator: Authenticator,
+    /// The pages of batches.
+    pub(crate) batch_pages: Arc<BatchPages>,
     /// The received webhooks.
     pub(crate) webhooks: Webhooks,
     /// The audit log.
@@ -134,6 +137,7 @@ struct Observed {
     attempts: Arc<RecentAttempts>,
     counted: Arc<AttemptMetrics>,
     authenticator: Authenticator,
+    batch_pages: Arc<BatchPages>,
     webhooks: Webhooks,
     telemetry: TelemetryHandle,
 }
@@ -172,7 +176,7 @@ impl App {
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
         let providers =
             EffectParts::build(&config, transport.connection(), overrides.upstreams, &clock, &observer);
-        let EffectParts { upstreams, catalog } = Box::pin(providers).await?;
+        let EffectParts { upstreams, catalog, batch_pages } = Box::pin(providers).await?;
         let dir = config.definitions_dir.clone().filter(|_| config.role.runs_sagas());
         let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
         let occasion = (started_at, config.role.runs_sagas());
@@ -212,7 +216,16 @@ impl App {
         };
         let own = OwnParts { upstreams, tls, backup_dir, collected, purges };
         let telemetry = overrides.telemetry;
-        let state = Observed { registry, started_at, attempts, counted, authenticator, webhooks, telemetry };
+        let state = Observed {
+            registry,
+            started_at,
+            attempts,
+            counted,
+            authenticator,
+            batch_pages,
+            webhooks,
+            telemetry,
+        };
         Box::pin(Self::join(parts, own, state)).await
     }
 
@@ -236,6 +249,7 @@ impl App {
             attempts: state.attempts,
             attempt_metrics: state.counted,
             authenticator: state.authenticator,
+            batch_pages: state.batch_pages,
             webhooks: state.webhooks,
             audit: parts.audit,
             telemetry: state.telemetry,

@@ -25,8 +25,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
 use crate::{
-    audit, backup, dead_letters, definitions, doctor, events, export, node, replay, sagas, schedules, tasks,
-    timers,
+    audit, backup, batches, dead_letters, definitions, doctor, events, export, node, replay, sagas,
+    schedules, tasks, timers,
 };
 use console::{Console, Output};
 use exit::CommandError;
@@ -63,6 +63,9 @@ enum Command {
     /// Inspect and control saga instances
     #[command(subcommand)]
     Saga(sagas::cli::Command),
+    /// Send an instruction to all instances that match a filter
+    #[command(subcommand)]
+    Batch(batches::cli::Command),
     /// Start sagas by cron expressions, at intervals or at one date
     #[command(subcommand)]
     Schedule(schedules::cli::Command),
@@ -166,6 +169,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Run(args) => Box::pin(run::run(args)).await,
         Command::Publish(args) => events::cli::run(args, console).await,
         Command::Saga(command) => sagas::cli::run(command, console).await,
+        Command::Batch(command) => batches::cli::run(command, console).await,
         Command::Schedule(command) => schedules::cli::run(command, console).await,
         Command::Task(command) => tasks::cli::run(command, console).await,
         Command::Dlq(command) => dead_letters::cli::run(command, console).await,

@@ -29,6 +29,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_effect::Catalog;
 use orlog_model::{DefinitionRef, DeployedSchedule, Deployment, Timestamp};
+use orlog_program::batch::{BatchPageProgram, BatchProgram};
 use orlog_program::schedule::ScheduleProgram;
 use orlog_program::{Diagnostic, Program};
 use orlog_store::PinCounts;
@@ -227,7 +228,11 @@ impl DefinitionSet {
             old.into_iter().filter_map(|(reference, source)| RetiredProgram::compile(reference, source));
         let active = active.iter().map(|definition| Arc::clone(&definition.program));
         // Every node has the built-in sagas, with any deployment.
-        let built_in = [Arc::new(ScheduleProgram::default()) as Arc<dyn Program>];
+        let built_in: [Arc<dyn Program>; 3] = [
+            Arc::new(ScheduleProgram::default()),
+            Arc::new(BatchProgram::default()),
+            Arc::new(BatchPageProgram::default()),
+        ];
         old.chain(active).chain(built_in).collect()
     }
 

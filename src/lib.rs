@@ -8,6 +8,7 @@ pub mod app;
 pub mod audit;
 pub mod auth;
 pub mod backup;
+mod batches;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -37,6 +37,7 @@ pub struct UpstreamSources {
     dir: Option<PathBuf>,
     configured: EffectsConfig,
     built_in: Vec<Upstream>,
+    of_sagas: Vec<Upstream>,
     role: Role,
     remote: Option<RemoteDependencies>,
     rejects_scripts: bool,
@@ -68,7 +69,22 @@ impl UpstreamSources {
     /// Combines the configured upstreams, those of the files in `dir`, and `built_in`.
     #[must_use]
     pub fn new(configured: EffectsConfig, dir: Option<PathBuf>, others: Vec<Upstream>) -> Self {
-        Self { dir, configured, built_in: others, role: Role::Combined, remote: None, rejects_scripts: false }
+        Self {
+            dir,
+            configured,
+            built_in: others,
+            of_sagas: Vec::new(),
+            role: Role::Combined,
+            remote: None,
+            rejects_scripts: false,
+        }
+    }
+
+    /// Adds upstreams of the built-in sagas: the process of a saga executes their effects, in every role that runs sagas.
+    #[must_use]
+    pub fn with_built_in_sagas(mut self, upstreams: Vec<Upstream>) -> Self {
+        self.of_sagas = upstreams;
+        self
     }
 
     /// Restricts the upstreams to a role, with its remote dependencies.
@@ -116,6 +132,7 @@ impl UpstreamSources {
             UpstreamScope::Effects(_) | UpstreamScope::Fallback => self.role != Role::Saga,
         });
         upstreams.extend(others.cloned());
+        upstreams.extend(self.of_sagas.iter().filter(|_| self.role.runs_sagas()).cloned());
         upstreams.extend(self.elsewhere());
         if problems.is_empty() { Ok(upstreams) } else { Err(problems) }
     }
@@ -325,6 +342,23 @@ mod tests {
         std::fs::remove_file(dir.path().join("media.toml")).unwrap();
         assert_eq!(names(Role::Saga), ["gateway"]);
         assert_eq!(names(Role::Combined), ["gateway", "pay"]);
+    }
+
+    #[test]
+    fn effects_of_built_in_sagas_are_executed_where_sagas_run() {
+        let names = |role| {
+            let pages = orlog_effect::FunctionProvider::new()
+                .sync_effect("orlog.x", |_| Ok(serde_json::Value::Null))
+                .upstream("orlog.x", Policy::in_process());
+            let sources = UpstreamSources::new(EffectsConfig::default(), None, Vec::new());
+            let upstreams = sources.with_built_in_sagas(vec![pages]).in_role(role, None).read().unwrap();
+            upstreams.into_iter().map(|upstream| upstream.name).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (names(Role::Combined), names(Role::Saga)),
+            (vec!["orlog.x".to_owned()], vec!["orlog.x".to_owned()])
+        );
+        assert!(names(Role::Effect).is_empty());
     }
 
     #[test]

@@ -21,6 +21,8 @@ const VIEWS = {
   timers: 'timers',
   schedules: 'schedules',
   'schedules/': 'schedule',
+  batches: 'batches',
+  'batches/': 'batch',
   definitions: 'definitions',
   'definitions/': 'definition',
   node: 'node',
@@ -35,6 +37,7 @@ const NAVIGATION = [
   ['dead-letters', 'Dead letters', 'read'],
   ['timers', 'Timers', 'read'],
   ['schedules', 'Schedules', 'read'],
+  ['batches', 'Batches', 'read'],
   ['definitions', 'Definitions', 'read'],
   ['node', 'Node', 'read'],
 ];

@@ -54,4 +54,4 @@ function object(data) {
 }
 
 /** Returns a random key. `crypto.randomUUID` requires HTTPS. */
-const idempotencyKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+export const idempotencyKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');

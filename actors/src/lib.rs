@@ -27,7 +27,7 @@ pub mod telemetry;
 mod workers;
 
 pub use effects::queue_provider::{QueueProvider, ResultListener};
-pub use instance::completion::{ControlError, ControlResult};
+pub use instance::completion::{ALREADY_APPLIED, ControlError, ControlResult};
 pub use instance::end_waiters::EndWaiter;
 pub use instance::program_registry::ProgramRegistry;
 pub use runtime::gauges::{MailboxStats, StreamLag, StreamSubscription};

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -65,6 +65,16 @@ pub(crate) struct SharedState {
     result_waits: Arc<Semaphore>,
 }
 
+/// Reference to the state of the API, for work of the node that must not keep it.
+pub(crate) struct WeakApiState(Weak<SharedState>);
+
+impl WeakApiState {
+    /// Returns the state without a request; `None` if the API has ended.
+    pub(crate) fn upgrade(&self) -> Option<ApiState> {
+        self.0.upgrade().map(|shared| ApiState { shared, scope: RequestScope::default() })
+    }
+}
+
 impl Deref for ApiState {
     type Target = SharedState;
 
@@ -119,6 +129,11 @@ impl ApiState {
     /// Returns the state for work that does not belong to a request, and to no caller.
     pub(crate) fn detached(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), scope: RequestScope::default() }
+    }
+
+    /// Returns a reference that does not keep the state.
+    pub(crate) fn downgrade(&self) -> WeakApiState {
+        WeakApiState(Arc::downgrade(&self.shared))
     }
 
     /// Creates a request to another pod.

@@ -22,13 +22,14 @@ use super::pod_client;
 use super::problem::{Code, Problem};
 use super::request_info::FORWARDED_BY;
 use crate::app::SlotOwner;
-use crate::schedules;
+use crate::{batches, schedules};
 
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// Routes that are scoped to a tenant.
-const TENANT_SCOPED_ROUTES: [&str; 10] = [
+const TENANT_SCOPED_ROUTES: [&str; 11] = [
     "/v1/sagas",
+    "/v1/batches",
     "/v1/schedules",
     "/v1/tasks",
     "/v1/dead-letters",
@@ -101,6 +102,10 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     let slots = api.app.routing.slots();
     slots.tenant_slot(tenant).or_else(|| {
         let decoded = |part: &str| percent_decode_str(part).decode_utf8().ok().map(String::from);
+        if let Some(rest) = path.strip_prefix("/v1/batches/") {
+            let key = batches::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
         if let Some(rest) = path.strip_prefix("/v1/schedules/") {
             let key = schedules::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
             return Some(slots.slot_of(&key));
@@ -112,10 +117,12 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     })
 }
 
-/// Returns whether the request starts an instance.
+/// Returns whether the request starts an instance or creates a batch.
 fn is_start(request: &Request) -> bool {
-    let saga = request.uri().path().strip_prefix("/v1/sagas/");
-    request.method() == Method::POST && saga.is_some_and(|saga| !saga.contains('/'))
+    let path = request.uri().path();
+    let saga = path.strip_prefix("/v1/sagas/");
+    request.method() == Method::POST
+        && (path == "/v1/batches" || saga.is_some_and(|saga| !saga.contains('/')))
 }
 
 /// Forwards the start of an instance to the owner of its shard; `None` if that is this pod. `generated` is the

@@ -138,6 +138,10 @@ codes! {
     ScheduleNotFound = "OR0034", NOT_FOUND, "Schedule not found";
     /// The specification of a schedule is invalid.
     InvalidSchedule = "OR0035", UNPROCESSABLE_ENTITY, "Invalid schedule";
+    /// The batch does not exist.
+    BatchNotFound = "OR0080", NOT_FOUND, "Batch not found";
+    /// Another batch has the id.
+    BatchExists = "OR0081", CONFLICT, "Batch exists";
     /// The credentials are missing.
     Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
     /// The credentials are invalid.
@@ -221,6 +225,11 @@ impl Problem {
     /// Returns the code, for example `OR0001`.
     pub(crate) fn code(&self) -> &'static str {
         self.code
+    }
+
+    /// Returns the details of this error.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
     }
 
     pub(crate) fn with(mut self, errors: Vec<ProblemDetail>) -> Self {

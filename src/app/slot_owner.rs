@@ -1,10 +1,11 @@
 //! Routing in a cluster: the owner of each slot.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use orlog_actors::Runtime;
 use orlog_bus::membership::Pod;
-use orlog_model::{Slot, SlotAssigner, TenantId};
+use orlog_model::{InstanceKey, Slot, SlotAssigner, TenantId};
 
 use super::cluster::Cluster;
 use super::component_config;
@@ -72,6 +73,23 @@ impl Routing {
             Some(slot) => vec![component_config::shard_of(slot, self.config.shards)],
             None => (0..self.config.shards).collect(),
         }
+    }
+
+    /// Returns the number of the shard of an instance.
+    pub(crate) fn shard_of(&self, key: &InstanceKey) -> u16 {
+        component_config::shard_of(self.slots().slot_of(key), self.config.shards)
+    }
+
+    /// Returns the slots of each shard, if the instances of a tenant are in several shards; otherwise nothing.
+    pub(crate) fn slots_of_shards(&self, tenant: &TenantId) -> Vec<Range<u16>> {
+        let is_spread = self.config.shards > 1 && self.slots().is_key_sharded(tenant);
+        if is_spread { component_config::ranges(self.config.shards).collect() } else { Vec::new() }
+    }
+
+    /// Returns whether this process owns all shards that may store data of a tenant.
+    pub(crate) fn has_all_shards_of(&self, tenant: &TenantId) -> bool {
+        let owned = self.runtime.owned_shards();
+        self.shards_of(Some(tenant)).iter().all(|shard| owned.contains(shard))
     }
 
     /// Returns the owner of a slot.

@@ -232,7 +232,7 @@ fn versions(
 ) -> Result<DefinitionVersions, Problem> {
     let mut programs = app.programs.all();
     // The built-in sagas are not definitions: they are neither deployed nor migrated.
-    let is_definition = !orlog_program::schedule::is_reserved(saga.as_str());
+    let is_definition = !orlog_program::is_built_in(saga.as_str());
     programs.retain(|program| is_definition && program.definition_ref().saga == *saga);
     if programs.is_empty() {
         return Err(Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga}")));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orlog_model::DeployedSchedule;
-use orlog_program::{CompiledDefinition, Diagnostic, Program, schedule};
+use orlog_program::{CompiledDefinition, Diagnostic, Program, is_built_in};
 use sha2::{Digest as _, Sha256};
 
 use crate::schedules::file::{ScheduleFile, is_schedule};
@@ -121,7 +121,7 @@ pub(super) fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnos
         (Arc::clone(&compiled) as Arc<dyn Program>, Some(compiled))
     };
     let saga = &program.definition_ref().saga;
-    if schedule::is_reserved(saga.as_str()) {
+    if is_built_in(saga.as_str()) {
         let message = format!("saga `{saga}`: names that start with `orlog.` are reserved; rename the saga");
         return Err(vec![problem(&file.path, message)]);
     }

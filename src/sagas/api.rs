@@ -1,12 +1,13 @@
 //! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: lists instances and shows one instance.
 
+pub(crate) mod built_in;
 mod context;
 pub(crate) mod control;
 mod history;
 pub(crate) mod overview;
 mod page;
 pub(crate) mod result;
-mod search;
+pub(crate) mod search;
 pub(crate) mod start;
 mod state;
 mod view;
@@ -152,7 +153,7 @@ pub(crate) async fn list(
         let _permit = permit;
         timer.unwrap_or_default().run(|| {
             let filter = source.as_deref().map(search::compile_filter).transpose()?;
-            let search = InstanceSearch { query, start_shard: shard, filter, count, timeout };
+            let search = InstanceSearch { query, start_shard: shard, only: None, filter, count, timeout };
             Ok(InstancePage::of(app, search::search(app, search)?, count))
         })
     });

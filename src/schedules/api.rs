@@ -4,9 +4,8 @@ mod view;
 
 use axum::extract::Path;
 use axum::{Extension, Json};
-use orlog_model::{ControlAction, EventType, InstanceKey, SagaName, TenantId};
+use orlog_model::{InstanceKey, TenantId};
 use orlog_program::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
-use orlog_store::InstanceQuery;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
@@ -14,11 +13,11 @@ use utoipa::IntoParams;
 use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
-use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::extract::{QueryParams, Tenant};
 use crate::api::problem::{Code, Problem, ProblemDetail};
 use crate::auth::Caller;
+use crate::sagas::api::built_in::{self, ListQuery};
 use crate::sagas::api::control::{ControlBody, ControlCaller, instruct, send_control};
-use crate::sagas::api::{find, parse_cursor};
 use crate::schedules;
 use view::{ScheduleBody, SchedulePage, ScheduleView};
 
@@ -26,19 +25,6 @@ use view::{ScheduleBody, SchedulePage, ScheduleView};
 const NEXT: usize = 10;
 /// Maximum number of the next start times in a response.
 const MAX_NEXT: usize = 100;
-
-/// Page of schedules.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ScheduleListQuery {
-    /// Filter by prefix of the name.
-    prefix: Option<String>,
-    /// Maximum number of entries. Default: 100.
-    limit: Option<usize>,
-    /// The `next_cursor` of the previous page.
-    cursor: Option<String>,
-}
 
 /// Options of one schedule.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -64,40 +50,19 @@ pub(crate) struct SchedulePath {
     get,
     path = "/v1/schedules",
     tag = "schedules",
-    params(ScheduleListQuery),
+    params(ListQuery),
     responses((status = 200, description = "A page", body = SchedulePage))
 )]
 pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
-    QueryParams(params): QueryParams<ScheduleListQuery>,
+    QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<Json<SchedulePage>, Problem> {
-    let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
-    let query = InstanceQuery {
-        tenant,
-        saga: Some(SagaName::new(schedule::SAGA).expect("the name is short")),
-        statuses: Vec::new(),
-        prefix: params.prefix,
-        updated_from: None,
-        updated_until: None,
-        created_from: None,
-        created_until: None,
-        variable: None,
-        cursor,
-        limit: page_limit(params.limit, &api),
-        scan_limit: api.app.config.http.scan_limit,
-    };
-    let page = api.read(move |app| {
-        let found = find(app, query, shard)?;
-        let now = app.clock.now();
-        let views = found
-            .items
-            .iter()
-            .map(|found| ScheduleView::of(&found.key, &found.instance, &app.config.redact, (now, NEXT)));
-        let items = views.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-        Ok(SchedulePage { items, next_cursor: found.next })
+    let view = built_in::list(&api, (tenant, schedule::SAGA), params, |app, key, instance| {
+        ScheduleView::of(key, instance, &app.config.redact, (app.clock.now(), NEXT))
     });
-    Ok(Json(page.await?))
+    let (items, next_cursor) = view.await?;
+    Ok(Json(SchedulePage { items, next_cursor }))
 }
 
 /// Show a schedule
@@ -200,7 +165,7 @@ macro_rules! verbs {
         ) -> Result<Json<ScheduleView>, Problem> {
             let key = key(tenant, &path)?;
             drop(view(&api, key.clone(), 0).await?);
-            drop(instruct((&api, &caller), &key, &body, |_| signal($signal, Value::Null)).await?);
+            drop(instruct((&api, &caller), &key, &body, |_| built_in::signal($signal, Value::Null)).await?);
             view(&api, key, NEXT).await
         }
     )+};
@@ -215,10 +180,6 @@ verbs! {
     trigger "/v1/schedules/{name}/trigger" => schedule::TRIGGER;
 }
 
-fn signal(kind: &str, data: Value) -> ControlAction {
-    ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data }
-}
-
 async fn send(
     api: &ApiState,
     caller: &Caller,
@@ -227,7 +188,7 @@ async fn send(
     data: Value,
 ) -> Result<(), Problem> {
     let provided = ControlCaller { id: None, user: None, reason: None, expected_version: None };
-    send_control(api, caller, key, provided, signal(kind, data)).await.map(drop)
+    send_control(api, caller, key, provided, built_in::signal(kind, data)).await.map(drop)
 }
 
 fn key(tenant: TenantId, path: &SchedulePath) -> Result<InstanceKey, Problem> {
@@ -236,13 +197,13 @@ fn key(tenant: TenantId, path: &SchedulePath) -> Result<InstanceKey, Problem> {
 
 /// Reads a schedule that is not deleted.
 async fn view(api: &ApiState, key: InstanceKey, next: usize) -> Result<Json<ScheduleView>, Problem> {
-    let view = api.read(move |app| {
-        let missing = || Problem::new(Code::ScheduleNotFound, format!("no schedule \"{}\"", key.correlation));
-        let reader = app.reader(&key).ok_or_else(missing)?;
-        let instance = reader.instance(&key)?.ok_or_else(missing)?;
-        ScheduleView::of(&key, &instance, &app.config.redact, (app.clock.now(), next))?.ok_or_else(missing)
+    let missing = |key: &InstanceKey| {
+        Problem::new(Code::ScheduleNotFound, format!("no schedule \"{}\"", key.correlation))
+    };
+    let view = built_in::show(api, key, missing, move |app, key, instance| {
+        ScheduleView::of(key, instance, &app.config.redact, (app.clock.now(), next))
     });
-    Ok(Json(view.await?))
+    view.await.map(Json)
 }
 
 fn invalid(errors: &[ScheduleError]) -> Problem {

@@ -5,6 +5,7 @@
 //! every order is completed and has its notes once and in order. The upstream has received one
 //! idempotency key per effect.
 
+mod batches;
 mod faults;
 mod orders;
 mod pods;

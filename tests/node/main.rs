@@ -9,6 +9,7 @@ mod harness;
 mod webhooks;
 
 mod api;
+mod batches;
 mod cli;
 mod cluster;
 mod config;

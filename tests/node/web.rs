@@ -1,6 +1,7 @@
 //! Web UI in a real browser, on a node with the definitions of the examples.
 
 mod access;
+mod batches;
 mod dead_letters;
 mod keyboard;
 mod operators;

@@ -5,6 +5,8 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
+import * as caller from '../caller.js';
+import { openBatchForm } from '../batches.js';
 import { badge, button, field, groupWaits, pager, table, time, turnPage } from '../components.js';
 
 const INTERVAL_MS = 5000;
@@ -22,7 +24,7 @@ export async function open(page) {
   const state = { cursors: [''], scanned: 0, items: null, loading: false, stopped: false };
   const filters = Object.fromEntries(page.query);
 
-  const render = () => page.render(filterForm(sagas, filters, changeFilter), progress(state, stop), list(state), pager(state, changePage));
+  const render = () => page.render(filterForm(sagas, filters, changeFilter), progress(state, filters, stop), list(state), pager(state, changePage));
   const refresh = page.poll(async (signal) => {
     if (!state.forced && (state.rejected || (state.items && state.scanned > MAX_POLLED_SCAN))) return;
     Object.assign(state, { forced: false, rejected: false });
@@ -85,6 +87,12 @@ function query({ saga, status, prefix, filter, within, before }) {
   return { saga, status, prefix, filter, updated_from: secondsAgo(within), updated_until: secondsAgo(before) };
 }
 
+/** Returns the filters as body fields of a batch. */
+function selection(filters) {
+  const { status, ...others } = query(filters);
+  return { ...others, status: (status ?? '').split(',').filter(Boolean) };
+}
+
 function filterForm(sagas, filters, onChange) {
   const selected = (filters.status ?? '').split(',').filter(Boolean);
   const options = (pairs) => pairs.map(([value, title]) => h('option', { value }, title));
@@ -112,13 +120,14 @@ function filterForm(sagas, filters, onChange) {
       h('input', { type: 'checkbox', checked: selected.includes(status), on: { change: toggle(status) } }), badge(status)))));
 }
 
-function progress(state, stop) {
+function progress(state, filters, stop) {
   const scanned = `Scanned ${format.plural(state.scanned, 'instance')}`;
   const text = state.loading ? `${scanned} so far…` : state.items && `${scanned} for this page.`;
   const errors = state.filterErrors ? ` ${format.plural(state.filterErrors, 'filter error')}; first error: ${state.firstFilterError}` : '';
   const message = state.rejected ? '' : `${text || 'Loading…'}${errors}`;
   return h('div', { class: 'progress', 'data-key': 'progress' }, h('span', { class: 'muted', role: 'status' }, message),
-    state.loading ? button('Stop', stop) : null);
+    state.loading ? button('Stop', stop) : null,
+    caller.can('control') && state.items && filters.saga ? button('Batch for all matches', () => openBatchForm(selection(filters))) : null);
 }
 
 function list({ items, loading }) {

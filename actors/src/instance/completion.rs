@@ -100,6 +100,9 @@ impl SharedAck {
     }
 }
 
+/// Reason of a control request that the instance applied before.
+pub const ALREADY_APPLIED: &str = "the input was already applied";
+
 /// Result of an accepted control request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlResult {

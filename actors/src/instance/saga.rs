@@ -20,7 +20,7 @@ use orlog_model::{Change, ControlAction, ControlRequest, DeadLetterReason, Input
 use orlog_store::Error as StoreError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use crate::instance::completion::ControlError;
+use crate::instance::completion::{ALREADY_APPLIED, ControlError};
 use crate::instance::mailbox::SagaMessage;
 use crate::instance::saga::state::{SagaDependencies, State};
 use crate::shard::submission::Submission;
@@ -136,9 +136,8 @@ impl State {
         let started = self.trace_start(&input);
         let repeated = self.is_repeated(&input).await;
         if repeated.inspect_err(|_| self.mailbox.retract_attempt())? {
-            let reason = "the input was already applied";
-            self.trace_ignored(&input, started, reason);
-            self.finish_without_commit(reason.into(), None);
+            self.trace_ignored(&input, started, ALREADY_APPLIED);
+            self.finish_without_commit(ALREADY_APPLIED.into(), None);
             return Ok(true);
         }
         if let Some(to) = self.mailbox.replacement() {

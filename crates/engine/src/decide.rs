@@ -36,8 +36,8 @@
 //! program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Event, EventId, Fact, Input, InstanceKey, PendingWork, Status,
-    TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
+    Commit, ControlAction, ControlRequest, Event, EventId, Fact, Input, Instance, InstanceKey, PendingWork,
+    Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
 };
 use orlog_program::{Program, ProgramInput};
 
@@ -150,11 +150,12 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
             reason: cause.into(),
         })
     };
+    if let Some(cause) = forbidden(instance, &control.action) {
+        return reject(cause);
+    }
     match &control.action {
-        ControlAction::Resume if instance.paused => {
-            Decision::Commit(Box::new(set_paused(context, input, false)))
-        }
-        ControlAction::Resume => reject("only a paused instance can be resumed"),
+        ControlAction::Resume => Decision::Commit(Box::new(set_paused(context, input, false))),
+        ControlAction::Pause => Decision::Commit(Box::new(set_paused(context, input, true))),
         ControlAction::Signal { kind, data } => {
             decide_signal(context, input, control, (kind, data), instance)
         }
@@ -167,6 +168,21 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
         ControlAction::Migrate { .. } => Decision::Reject(Rejection::MigrationBlocked {
             reasons: vec!["no definition has this hash".to_owned()],
         }),
+        ControlAction::Cancel { reason } => {
+            decide_with_program(context, input, &ProgramInput::Cancel { reason })
+        }
+        ControlAction::Retry => decide_with_program(context, input, &ProgramInput::Retry),
+        ControlAction::Skip => decide_with_program(context, input, &ProgramInput::Skip),
+        ControlAction::ForceComplete => decide_with_program(context, input, &ProgramInput::ForceComplete),
+    }
+}
+
+/// Returns why the status of an instance forbids a control action; `None` if the status permits it.
+#[must_use]
+pub fn forbidden(instance: &Instance, action: &ControlAction) -> Option<&'static str> {
+    let is_stuck = instance.status == Status::Stuck;
+    match action {
+        ControlAction::Resume if !instance.paused => Some("only a paused instance can be resumed"),
         ControlAction::Pause
         | ControlAction::Cancel { .. }
         | ControlAction::Retry
@@ -174,27 +190,26 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
         | ControlAction::ForceComplete
             if instance.paused =>
         {
-            reject("resume it first")
+            Some("resume it first")
         }
         ControlAction::Pause | ControlAction::Cancel { .. } if instance.status.is_final() => {
-            reject("it has ended")
+            Some("it has ended")
         }
-        ControlAction::Pause => Decision::Commit(Box::new(set_paused(context, input, true))),
-        ControlAction::Cancel { reason } => {
-            decide_with_program(context, input, &ProgramInput::Cancel { reason })
-        }
-        ControlAction::Retry if instance.status == Status::Stuck => {
-            decide_with_program(context, input, &ProgramInput::Retry)
-        }
-        ControlAction::Retry => reject("only a stuck instance can be retried"),
-        ControlAction::Skip if instance.status == Status::Stuck => {
-            decide_with_program(context, input, &ProgramInput::Skip)
-        }
-        ControlAction::Skip => reject("only a stuck instance can skip"),
-        ControlAction::ForceComplete if instance.status == Status::Stuck => {
-            decide_with_program(context, input, &ProgramInput::ForceComplete)
-        }
-        ControlAction::ForceComplete => reject("only a stuck instance can be force-completed"),
+        ControlAction::Retry if !is_stuck => Some("only a stuck instance can be retried"),
+        ControlAction::Skip if !is_stuck => Some("only a stuck instance can skip"),
+        ControlAction::ForceComplete if !is_stuck => Some("only a stuck instance can be force-completed"),
+        ControlAction::Resume
+        | ControlAction::Pause
+        | ControlAction::Cancel { .. }
+        | ControlAction::Retry
+        | ControlAction::Skip
+        | ControlAction::ForceComplete
+        | ControlAction::Signal { .. }
+        | ControlAction::Start(_)
+        | ControlAction::Task { .. }
+        | ControlAction::Replay
+        | ControlAction::Drop
+        | ControlAction::Migrate { .. } => None,
     }
 }
 

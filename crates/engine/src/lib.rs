@@ -25,7 +25,7 @@ mod unapplied;
 pub use context::BufferedInputRef;
 pub use context::DecisionContext;
 pub use dead_letter::{DeadLetterCause, dead_letter_input, dead_letter_message};
-pub use decide::{decide, decide_without_definition};
+pub use decide::{decide, decide_without_definition, forbidden};
 pub use decision::{Decision, Rejection};
 pub use early_input::MAX_EARLY_INPUTS;
 pub use migrate::{MigrationPlan, decide_migration, plan_migration};

@@ -5,7 +5,9 @@
 //! step machine. A saga that is a program rather than a list of steps implements [`NativeSaga`], or is
 //! a WebAssembly module ([`load_wasm`]).
 
+pub mod batch;
 mod builder;
+mod built_in;
 mod compile;
 mod contract;
 mod correlation;
@@ -32,6 +34,7 @@ pub mod in_doubt {
 }
 
 pub use builder::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
+pub use built_in::is_built_in;
 pub use compile::{CompiledDefinition, compile};
 pub use contract::{
     Context, EventSubscription, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput,

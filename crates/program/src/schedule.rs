@@ -28,11 +28,5 @@ pub const TRIGGER: &str = "orlog.schedule.trigger";
 /// Signal that deletes a schedule.
 pub const DELETE: &str = "orlog.schedule.delete";
 
-/// Returns whether a saga name belongs to the built-in sagas.
-#[must_use]
-pub fn is_reserved(saga: &str) -> bool {
-    saga.starts_with("orlog.")
-}
-
 #[cfg(test)]
 mod tests;

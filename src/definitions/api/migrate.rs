@@ -170,7 +170,7 @@ fn concerned(
 }
 
 /// Returns the target definition.
-fn target(app: &App, saga: &SagaName, named: Option<&str>) -> Result<Arc<dyn Program>, Problem> {
+pub(crate) fn target(app: &App, saga: &SagaName, named: Option<&str>) -> Result<Arc<dyn Program>, Problem> {
     let missing = |detail: String| Problem::new(Code::DefinitionNotFound, detail);
     let Some(named) = named else {
         let active = app.definitions.active();

@@ -7,6 +7,7 @@ use axum::{Extension, Json};
 use orlog_actors::{ControlError, ControlResult};
 use orlog_engine::Rejection;
 use orlog_model::{ControlAction, ControlRequest, EventId, EventType, InstanceKey, StartSignal};
+use orlog_program::is_built_in;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -15,6 +16,7 @@ use uuid::Uuid;
 use super::start::{StartBody, with_signal};
 use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
 use crate::api::extract::{InstanceParams, InstancePath};
 use crate::api::problem::{Code, Problem};
 use crate::auth::Caller;
@@ -125,6 +127,10 @@ pub(crate) async fn signal(
     InstancePath(key): InstancePath,
     CheckedBody(body): CheckedBody,
 ) -> Result<Json<ControlResponse>, Problem> {
+    if is_built_in(key.saga.as_str()) {
+        let detail = format!("{} is a built-in saga; use its own routes", key.saga);
+        return Err(invalid_parameter("saga", detail));
+    }
     let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
     let SignalBody { id, kind, data, user, reason, expected_version, start } = signal;
     let action = match start {

@@ -28,7 +28,7 @@ use crate::auth::{Caller, Right};
 use crate::events::api::takes_work;
 
 /// Header with the idempotency key of a start.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
+pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Prefix of the id of a start with an idempotency key. It separates the key from the ids of control requests.
 const KEY_PREFIX: &str = "start:";
 

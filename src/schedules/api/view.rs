@@ -2,13 +2,13 @@
 
 use orlog_model::{CorrelationId, Instance, InstanceKey, SagaName, Timestamp};
 use orlog_program::schedule::{DueRun, EndedRun, Overlap, Run, ScheduleSpec, ScheduleState};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::api::problem::{Code, Problem};
 use crate::redact::{HiddenValues, Redaction};
+use crate::url_path::path;
 
 /// Specification of a schedule. Exactly one of `cron`, `every` and `at` is required.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -144,14 +144,9 @@ pub(crate) struct RunView {
     failure: Option<String>,
 }
 
-/// Characters of a path segment that need no escape.
-const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
 /// Returns the path of an instance.
-fn path(saga: &SagaName, correlation: &CorrelationId) -> String {
-    let [saga, correlation] =
-        [saga.as_str(), correlation.as_str()].map(|text| utf8_percent_encode(text, &SEGMENT));
-    format!("/v1/sagas/{saga}/{correlation}")
+fn instance_path(saga: &SagaName, correlation: &CorrelationId) -> String {
+    path(&["v1", "sagas", saga.as_str(), correlation.as_str()])
 }
 
 impl ScheduleView {
@@ -191,7 +186,7 @@ impl ScheduleView {
             skipped: state.counts.skipped,
             missed: state.counts.missed,
             updated_at: instance.updated_at.to_string(),
-            instance: path(&key.saga, &key.correlation),
+            instance: instance_path(&key.saga, &key.correlation),
             spec: state.spec.into(),
             file: state.file,
             name,
@@ -211,7 +206,7 @@ impl RunView {
             due: DueView::of(run.due),
             saga: run.saga.to_string(),
             correlation: run.correlation.to_string(),
-            instance: path(&run.saga, &run.correlation),
+            instance: instance_path(&run.saga, &run.correlation),
             started_at: run.started_at.to_string(),
             ended_at: None,
             cancelled: run.cancelling,

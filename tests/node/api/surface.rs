@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 76] = [
+const ROUTES: [&str; 82] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
@@ -32,6 +32,8 @@ const ROUTES: [&str; 76] = [
     "GET /ui/views/{file}",
     "GET /ui/{file}",
     "GET /v1/audit",
+    "GET /v1/batches",
+    "GET /v1/batches/{id}",
     "GET /v1/dead-letters",
     "GET /v1/dead-letters/causes",
     "GET /v1/dead-letters/{id}",
@@ -59,6 +61,10 @@ const ROUTES: [&str; 76] = [
     "POST /admin/drain",
     "POST /admin/reload",
     "POST /auth/logout",
+    "POST /v1/batches",
+    "POST /v1/batches/{id}/pause",
+    "POST /v1/batches/{id}/resume",
+    "POST /v1/batches/{id}/stop",
     "POST /v1/dead-letters/redrive",
     "POST /v1/dead-letters/{id}/redrive",
     "POST /v1/definitions/{saga}/migrate",

@@ -58,6 +58,39 @@ async fn roles_grant_exactly_their_permissions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn batch_requires_the_right_of_its_instruction() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
+    let [viewer, operator, admin] =
+        ["viewer", "operator", "admin"].map(|role| key.token(&format!("the-{role}"), role, &json!("acme")));
+    let post = async |token: &str, path: &str, body: serde_json::Value| {
+        node.call(token, "acme", "POST", path, Some(&body)).await
+    };
+    let batch = |id: &str, action: &str| json!({ "id": id, "saga": "order", "action": { "type": action }, "canary": 1 });
+    post(&viewer, "/v1/batches", batch("c", "cancel")).await.rejected(403, "OR0042");
+    let created = post(&operator, "/v1/batches", batch("c", "cancel")).await.ok();
+    assert_eq!(created["user"], "the-operator");
+    let mut other_user = batch("d", "cancel");
+    other_user["user"] = json!("bob");
+    post(&operator, "/v1/batches", other_user).await.rejected(403, "OR0042");
+    // A dry run reveals what the instruction would do, so it requires the same right.
+    let mut migrate = batch("m", "migrate");
+    for dry_run in [true, false] {
+        migrate["dry_run"] = json!(dry_run);
+        let detail = post(&operator, "/v1/batches", migrate.clone()).await.rejected(403, "OR0042");
+        assert!(detail.contains("right to administer"), "{detail}");
+    }
+    post(&admin, "/v1/batches", migrate).await.ok();
+    for verb in ["pause", "resume", "stop"] {
+        post(&operator, &format!("/v1/batches/m/{verb}"), json!({})).await.rejected(403, "OR0042");
+    }
+    post(&viewer, "/v1/batches/c/stop", json!({})).await.rejected(403, "OR0042");
+    node.request(&viewer, "acme", "GET", "/v1/batches/m").await.ok();
+    node.request(&viewer, "other", "GET", "/v1/batches/m").await.rejected(403, "OR0043");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn foreign_tenant_is_rejected() {
     let key = Key::ed("a");
     let jwks = Jwks::open(&[&key]).await;

@@ -47,6 +47,7 @@ async fn instance_can_be_found_and_paused_by_keyboard() {
     site.tab_to("o-1");
     site.browser.press("Enter");
     site.browser.until("document.querySelector('h1').textContent === 'o-1'");
+    site.browser.wait_for_text("Pause");
     site.tab_to("Pause");
     site.browser.press("Enter");
     site.browser.until("document.querySelector('dialog[open]')");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::web::site::Site;
 
 /// Views and the expected content of each.
-const VIEWS: [(&str, &str, &str); 11] = [
+const VIEWS: [(&str, &str, &str); 13] = [
     ("overview", "/", "Outbox by destination"),
     ("instances", "/instances", "Scanned"),
     ("instance", "/instances/onboarding/e1", "History"),
@@ -15,6 +15,8 @@ const VIEWS: [(&str, &str, &str); 11] = [
     ("timers", "/timers", "Upcoming timers"),
     ("schedules", "/schedules", "All schedules"),
     ("schedule", "/schedules/nightly", "Next starts"),
+    ("batches", "/batches", "All batches"),
+    ("batch", "/batches/recall", "The canary is done"),
     ("definition", "/definitions/onboarding", "Dependencies"),
     ("node", "/node", "Deepest mailboxes"),
 ];
@@ -83,6 +85,9 @@ async fn furnished() -> Site {
     }
     site.stuck("o-stuck").await;
     site.schedule("nightly", &json!({ "saga": "order", "cron": "0 2 * * *", "zone": "Europe/Berlin" })).await;
+    let note = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
+    let batch = json!({ "id": "recall", "saga": "order", "prefix": "o-0", "action": note, "canary": 2 });
+    site.node.post("/v1/batches", &batch).await.ok();
     site
 }
 

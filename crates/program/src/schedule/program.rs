@@ -1,16 +1,16 @@
 //! Program of schedules: maps the inputs of an instance to transitions of the schedule.
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Event, EventType, Name, SagaName, Status, TimerChange, Timestamp,
-    Transition, Wait, WaitKind, WorkOutcome,
+    CorrelationId, DefinitionRef, Event, Name, Status, TimerChange, Timestamp, Transition, Wait, WaitKind,
+    WorkOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::spec::ScheduleSpec;
 use super::state::{Counts, DueRun, FORMAT, Requests, Schedule, ScheduleState, compiled};
 use super::{DELETE, PAUSE, PUT, RESUME, SAGA, TRIGGER};
+use crate::built_in::{decode, encode, event_type, reference};
 use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
 use crate::program::Program;
 
@@ -38,17 +38,12 @@ pub struct ScheduleProgram {
 
 impl Default for ScheduleProgram {
     fn default() -> Self {
-        let saga = SagaName::new(SAGA).expect("the name is short");
-        // Instances are pinned to this hash, so it never changes. `ScheduleState::format` has the version.
-        let digest = Sha256::digest(b"native:orlog.schedule:1");
-        let hash = std::array::from_fn(|index| digest[index]);
-        let started_by = EventType::new(PUT).expect("the name is short");
         let manifest = Manifest {
-            started_by_signal: Some(started_by),
+            started_by_signal: Some(event_type(PUT)),
             history_limit: Some(HISTORY_LIMIT),
             ..Manifest::default()
         };
-        Self { reference: DefinitionRef { saga, version: 1, hash }, manifest }
+        Self { reference: reference(SAGA), manifest }
     }
 }
 
@@ -71,7 +66,7 @@ impl Program for ScheduleProgram {
         input: &ProgramInput<'_>,
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
-        let state = state.map(decode).transpose()?;
+        let state = state.map(ScheduleState::decode).transpose()?;
         match (state, input) {
             (state, ProgramInput::Event(event)) => signal(state, event, context),
             (None, _) => Ok(ProgramOutput::Ignored("the schedule does not exist".into())),
@@ -87,7 +82,7 @@ impl Program for ScheduleProgram {
     }
 
     fn view_state(&self, state: &[u8]) -> Option<Value> {
-        serde_json::to_value(decode(state).ok()?).ok()
+        serde_json::to_value(ScheduleState::decode(state).ok()?).ok()
     }
 }
 
@@ -97,18 +92,8 @@ impl ScheduleState {
     /// # Errors
     /// If it is damaged, or of a newer release.
     pub fn decode(state: &[u8]) -> Result<Self, ProgramError> {
-        decode(state)
+        decode(state, FORMAT, |state: &Self| state.format)
     }
-}
-
-fn decode(state: &[u8]) -> Result<ScheduleState, ProgramError> {
-    let state: ScheduleState =
-        rmp_serde::from_slice(state).map_err(|error| ProgramError::InvalidState(error.to_string()))?;
-    if state.format > FORMAT {
-        let message = format!("format {} is newer than this release, which reads {FORMAT}", state.format);
-        return Err(ProgramError::InvalidState(message));
-    }
-    Ok(state)
 }
 
 fn signal(
@@ -226,8 +211,6 @@ fn transition(
 }
 
 fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, ProgramError> {
-    let bytes =
-        rmp_serde::to_vec_named(state).map_err(|error| ProgramError::Evaluation(error.to_string()))?;
     let name = Name::new(TIMER).expect("the name is short");
     let timer = match state.fires_at {
         Some(due) => TimerChange::Arm { name: name.clone(), due },
@@ -243,7 +226,7 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         (notes, _) => notes.join(", "),
     };
     Ok(ProgramOutput::Applied(Box::new(Transition {
-        state: bytes,
+        state: encode(state)?,
         status,
         work: requests.work,
         timers: vec![timer],

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::times::Times;
+use crate::built_in::is_built_in;
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 use crate::expression::{Bindings, Scope};
 use crate::template::Template;
@@ -148,7 +149,7 @@ impl ScheduleSpec {
     pub(super) fn compile(&self) -> Result<Compiled, Vec<ScheduleError>> {
         let mut errors = Vec::new();
         let saga = keep(&mut errors, "saga", SagaName::for_path(self.saga.as_str()));
-        if super::is_reserved(&self.saga) {
+        if is_built_in(&self.saga) {
             errors.push(ScheduleError {
                 field: "saga".to_owned(),
                 message: format!("{} is reserved", self.saga),

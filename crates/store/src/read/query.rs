@@ -159,7 +159,11 @@ impl Reader {
         let rows = self.keys().instances(&query.tenant, query.saga.as_ref(), prefix);
         let (index, after) = match after {
             Some(LastRow::Instance(row)) => (None, Some(row)),
-            Some(LastRow::Index(row)) => (self.index_of(query)?, Some(row)),
+            // Without its index, for example during a rebuild, the position of the row is unknown.
+            Some(LastRow::Index(row)) => match (self.index_of(query)?, &query.cursor) {
+                (None, Some(cursor)) => return Err(invalid_cursor(cursor)),
+                (index, _) => (index, Some(row)),
+            },
             None => (self.index_of(query)?, None),
         };
         match index {

@@ -59,6 +59,16 @@ pub fn instance_query_pages(mut fixture: StoreFixture) {
             InstanceQuery { tenant: tenant("acme2"), cursor: Some(cursor), ..InstanceQuery::default() };
         assert!(matches!(fixture.reader.instances(&foreign), Err(Error::InvalidCursor { .. })));
     }
+    // A position in an index is no position in the instances.
+    let failed = InstanceQuery {
+        tenant: tenant("acme"),
+        statuses: vec![Status::Failed],
+        limit: 1,
+        ..InstanceQuery::default()
+    };
+    let cursor = fixture.reader.instances(&failed).unwrap().next;
+    let without_index = InstanceQuery { statuses: Vec::new(), cursor, ..failed };
+    assert!(matches!(fixture.reader.instances(&without_index), Err(Error::InvalidCursor { .. })));
 }
 
 /// Returns all pages of a query. Checks that each instance occurs once and belongs to the tenant.

@@ -1,0 +1,35 @@
+//! Batches: one instruction for all instances that match a filter, page by page.
+//!
+//! A batch is an instance of a built-in saga, so it has the guarantees of instances: its progress is durable, and the owner of its shard
+//! continues it after a restart or a takeover. The program only decides what is next: it requests each page as an effect
+//! ([`PAGE_EFFECT`]), whose result is the next input. Effects of one batch follow each other.
+//!
+//! A page concerns the instances of one shard. For a shard that does not contain the batch, a child saga in that shard requests the page.
+
+mod page;
+mod program;
+mod spec;
+mod state;
+
+pub use page::{BatchPageProgram, InstanceReason, PageOutcome, PageRequest, PageTask};
+pub use program::BatchProgram;
+pub use spec::{BatchAction, BatchSpec, MAX_CANARY, MAX_ID_BYTES, MAX_RATE, Selection, check_id};
+pub use state::{BatchState, BatchStatus, batch_of};
+
+/// Name of the saga of batches.
+pub const SAGA: &str = "orlog.batch";
+/// Name of the saga that requests a page in another shard.
+pub const PAGE_SAGA: &str = "orlog.batch.page";
+/// Effect that reads or instructs one page of instances in the shard of the requesting instance.
+pub const PAGE_EFFECT: &str = "orlog.batch.page";
+/// Signal that creates a batch; its data is a [`BatchSpec`].
+pub const CREATE: &str = "orlog.batch.create";
+/// Signal that pauses a batch.
+pub const PAUSE: &str = "orlog.batch.pause";
+/// Signal that resumes a batch, or approves its canary.
+pub const RESUME: &str = "orlog.batch.resume";
+/// Signal that stops a batch.
+pub const STOP: &str = "orlog.batch.stop";
+
+#[cfg(test)]
+mod tests;
