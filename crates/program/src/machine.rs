@@ -3,7 +3,7 @@
 //! It upcasts an event to the version that expressions are written for ([`version`]), resolves the
 //! input ([`parse_outcome`], [`match_event`], [`handler`]), looks up the update of the step ([`outcome_table`]),
 //! applies it ([`apply_outcome`]), and then advances: forward through the steps whose predecessors are
-//! finished ([`advance`], [`join`]), backward through the pending compensations ([`compensate`]).
+//! finished ([`advance`], [`join`], [`repeat`]), backward through the pending compensations ([`compensate`]).
 //!
 //! The functions take the [`Execution`], the state of the instance and the outputs so far, or values. They
 //! form layers: requests ([`request`]), abandonment and compensation ([`compensate`]), failures
@@ -13,6 +13,7 @@
 //! |---|---|---|
 //! | running | a step succeeds, others are pending | running |
 //! | running | a step fails, and a join tolerates it | running; the discarded branch is compensated |
+//! | running | a round of a loop ends, its condition holds | running; the steps of the loop start again |
 //! | running | a join is satisfied | running; unneeded steps are abandoned or compensated |
 //! | running | the last step finishes, no compensation in progress | completed; the `completed` fact |
 //! | running | a step fails, times out, has an invalid result; the saga times out | compensating |
@@ -57,6 +58,7 @@ mod operator;
 mod outcome_table;
 mod output;
 mod parse_outcome;
+mod repeat;
 mod request;
 mod state;
 mod step_input;

@@ -12,6 +12,7 @@ mod foreach;
 mod human;
 mod job;
 pub(crate) mod kind;
+mod repeat;
 mod switch;
 mod values;
 mod wait;
@@ -29,12 +30,14 @@ pub use event::EventAction;
 pub use foreach::Foreach;
 pub use human::{Escalation, HumanTask};
 pub use job::JobAction;
+pub use repeat::{OnMaxRounds, RepeatAction};
 pub use switch::SwitchCase;
 pub use wait::TimeSpec;
 
 #[cfg(feature = "wasm")]
 pub(crate) use command::split_command;
 pub(crate) use foreach::{CompiledForeach, element_tag, set_element};
+pub(crate) use repeat::CompiledRepeat;
 pub(crate) use switch::{CompiledCase, is_never, never_matches, select};
 pub(crate) use values::checked;
 
@@ -126,6 +129,8 @@ kinds! {
     Job(JobAction);
     /// Selection of one of several cases.
     Switch(Vec<SwitchCase>);
+    /// End of a loop: repeats the steps before it while a condition holds.
+    Repeat(RepeatAction);
 }
 
 /// Kind of action in the language; its first field names the kind.
@@ -156,5 +161,11 @@ impl CompiledActionKind {
     pub(crate) fn cases(&self) -> Option<&[CompiledCase]> {
         let CompiledActionKind::Switch(cases) = self else { return None };
         Some(cases)
+    }
+
+    /// Returns the loop that the step ends.
+    pub(crate) fn repeat(&self) -> Option<&CompiledRepeat> {
+        let CompiledActionKind::Repeat(repeat) = self else { return None };
+        Some(repeat)
     }
 }

@@ -16,6 +16,8 @@ mod events;
 mod foreach;
 #[path = "language/in_doubt.rs"]
 mod in_doubt;
+#[path = "language/loops.rs"]
+mod loops;
 #[path = "language/migration.rs"]
 mod migration;
 #[path = "language/races.rs"]
@@ -94,6 +96,7 @@ fn every_saga_passes_the_definition_suite() {
             json!({ "items": [{ "sku": "a", "n": 1 }, { "sku": "b", "n": 2 }, { "sku": "c", "n": 3 }] }),
         ),
         (attempts::BOOKING, json!({})),
+        (loops::REVIEW, json!({})),
         (stuck::PIVOT, json!({})),
         (stuck::COMPENSATION, json!({})),
         (events::EFFECT, json!({})),

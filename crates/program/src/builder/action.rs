@@ -10,7 +10,7 @@ use crate::definition::ResultMatcher;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, HumanTask, JobAction,
-    SwitchCase, TimeSpec,
+    OnMaxRounds, RepeatAction, SwitchCase, TimeSpec,
 };
 
 /// Action of a step or of its compensation, with its result options.
@@ -96,6 +96,29 @@ impl StepAction {
     #[must_use]
     pub fn switch() -> Self {
         Self::new(Ok(Action::Switch(Vec::new())))
+    }
+
+    /// Creates the end of a loop: repeats the steps from `first` up to this step while the condition holds, in at
+    /// most `max` rounds.
+    #[must_use]
+    pub fn repeat_while(first: &[&str], condition: &str, max: u32) -> Self {
+        Self::repeat(first, max, |repeat| repeat.while_holds = Some(condition.to_owned()))
+    }
+
+    /// Creates the end of a loop: repeats the steps from `first` up to this step until the condition holds, in at
+    /// most `max` rounds.
+    #[must_use]
+    pub fn repeat_until(first: &[&str], condition: &str, max: u32) -> Self {
+        Self::repeat(first, max, |repeat| repeat.until_holds = Some(condition.to_owned()))
+    }
+
+    fn repeat(first: &[&str], max: u32, set: impl FnOnce(&mut RepeatAction)) -> Self {
+        let mut findings = Vec::new();
+        let from = steps(first, "repeat", &mut findings);
+        let on_max = OnMaxRounds::default();
+        let mut repeat = RepeatAction { from, while_holds: None, until_holds: None, max, on_max };
+        set(&mut repeat);
+        Self { findings, ..Self::new(Ok(Action::Repeat(repeat))) }
     }
 
     fn named<T>(name: Result<T, orlog_model::IdError>, action: impl FnOnce(T) -> Action) -> Self {
@@ -185,6 +208,16 @@ impl StepAction {
         self.set("switch", |action, findings| {
             let Action::Switch(cases) = action else { return false };
             cases.push(SwitchCase { when, then: steps(then, "switch", findings) });
+            true
+        })
+    }
+
+    /// Sets what follows if another round of the loop is due after the maximum number of rounds.
+    #[must_use]
+    pub fn on_max(self, on_max: OnMaxRounds) -> Self {
+        self.set("on_max", |action, _| {
+            let Action::Repeat(repeat) = action else { return false };
+            repeat.on_max = on_max;
             true
         })
     }

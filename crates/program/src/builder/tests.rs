@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
 use crate::definition::{AfterHandler, Definition, UnsupportedVersionPolicy};
-use crate::steps::Escalation;
+use crate::steps::{Escalation, OnMaxRounds};
 use crate::yaml::read;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -91,6 +91,11 @@ fn builds_every_kind_of_action() {
         StepAction::switch().case("vars.x", &["b"]).otherwise(&["c", "d"]),
         "{ switch: [{ when: vars.x, then: b }, { then: [c, d] }] }",
     );
+    one(
+        StepAction::repeat_while(&["b"], "vars.x", 5).on_max(OnMaxRounds::Continue),
+        "{ repeat: b, while: vars.x, max: 5, on_max: continue }",
+    );
+    one(StepAction::repeat_until(&["b", "c"], "vars.x", 2), "{ repeat: [b, c], until: vars.x, max: 2 }");
 }
 
 #[test]

@@ -54,9 +54,9 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
     run.finish_wait(at, StepState::Abandoned);
 }
 
-/// Discards these steps: bypasses pending steps, abandons those in progress, and schedules the
-/// compensation of completed ones.
-pub(super) fn discard_branches(run: &mut Execution<'_>, steps: &[usize]) {
+/// Discards these steps before a join: bypasses pending steps, abandons those in progress, and schedules the
+/// compensation of completed ones. Past rounds of a loop that contains the join stay completed.
+pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[usize]) {
     for step in steps.iter().copied() {
         for at in run.step_and_elements(step) {
             abandon(run, at);
@@ -67,8 +67,10 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, steps: &[usize]) {
             run.add_step_note(StepIndex::step(step), "bypassed");
         }
     }
+    let in_loop = run.saga.steps[join].in_loop;
     for at in run.state.done.clone() {
-        if steps.contains(&at.step) && run.state.entry(at).state == StepState::Completed {
+        let is_past = in_loop.is_some() && run.step(at).in_loop == in_loop && at.element.is_some();
+        if steps.contains(&at.step) && !is_past && run.state.entry(at).state == StepState::Completed {
             run.state.entry_mut(at).state = StepState::CompensationPending;
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn fail_step(run: &mut Execution<'_>, at: StepIndex, step_state: Step
         abandon_elements(run, at.step, step_state);
     }
     match losing {
-        Some(losing) => discard_branches(run, &losing),
+        Some((join, losing)) => discard_branches(run, join, &losing),
         None if blocked => run.failure = Some(Failure { code: cause.code, message: cause.message }),
         None => start_compensation(run, cause),
     }

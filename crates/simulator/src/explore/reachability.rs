@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use orlog_model::{Instance, Status, WaitKind};
-use orlog_program::{CompiledDefinition, Program};
+use orlog_program::{Action, CompiledDefinition, Program};
 
 use super::generate::{StepGenerator, waits_for_time};
 use super::samples::PayloadSamples;
@@ -46,7 +46,16 @@ pub(super) fn can_reach_end(
             break;
         }
     }
+    if idle == 0 && repeats(program) {
+        // Each response led further; a loop with many rounds takes longer than this check.
+        return Ok(());
+    }
     check_end(&runner)
+}
+
+fn repeats(program: &dyn Program) -> bool {
+    let steps = program.as_compiled().into_iter().flat_map(|compiled| &compiled.definition().steps);
+    steps.into_iter().any(|step| matches!(step.action, Action::Repeat(_)))
 }
 
 fn focus(runner: &ScenarioRunner) -> Option<&Instance> {

@@ -85,6 +85,49 @@ fn late_success_of_every_kind_of_work_is_compensated() {
     assert!(report.statuses.contains_key("cancelled"), "{:?}", report.statuses);
 }
 
+/// Saga with a loop: parallel branches, a task, waits, and a step of which a late success is possible.
+const LOOP: &str = "
+saga: search
+version: 1
+start: Begun
+steps:
+  - { id: open, do: { effect: e.open }, undo: { effect: u.open } }
+  - { id: a, after: [open], do: { effect: e.a, data: =round }, timeout: 5m, undo: { effect: u.a, data: =round } }
+  - { id: b, after: [open], do: { command: x.B }, ok: Found, undo: { command: x.U, ok: Released } }
+  - { id: best, after: { any: [a, b] }, do: { effect: e.best }, in_doubt: ask, save: { fits: =event.fits }, undo: { effect: u.best } }
+  - { id: approve, do: { human: { title: ok } }, ok: Yes, fail: No, timeout: 1d }
+  - { id: pause, do: { wait: 1m } }
+  - { id: rounds, do: { repeat: [a, b], while: vars.fits == 7, max: 3 } }
+  - { id: book, do: { effect: e.book } }
+completed: { fact: Booked }
+failed: { fact: NotBooked }
+";
+
+#[test]
+fn loops_are_explored() {
+    let program: Arc<dyn Program> = Arc::new(compiled(LOOP));
+    let report = explore(&program, ExploreOptions { seed: 7, max_runs: 900, steps: 60 });
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert_eq!(report.not_covered, Vec::<String>::new());
+    assert!(report.covered.iter().any(|part| part == "a repeated"), "{:?}", report.covered);
+}
+
+#[test]
+fn long_loop_is_no_dead_end() {
+    let poll = "
+saga: poll
+version: 1
+start: Begun
+steps:
+  - { id: go, pivot: true, do: { effect: e.go } }
+  - { id: ask, do: { effect: e.ask } }
+  - { id: polled, do: { repeat: ask, while: round < 999, max: 1000 } }
+";
+    let program: Arc<dyn Program> = Arc::new(compiled(poll));
+    let report = run(&program, 20);
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+}
+
 #[test]
 fn same_seed_is_reproducible() {
     let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
