@@ -143,7 +143,9 @@ impl WorkLedger {
                 && !view.after.has_elements(tag)
                 && view.has_compensation(tag)
         });
-        let newly_completed: Vec<_> = newly_completed.map(|(tag, _)| tag.to_owned()).collect();
+        let mut newly_completed: Vec<_> = newly_completed.map(|(tag, _)| tag.to_owned()).collect();
+        // Early events can complete several steps in one transition, in their order.
+        newly_completed.sort_by_key(|tag| view.position(tag));
         self.completed.extend(newly_completed);
         let pivots = view.definition.into_iter().flat_map(|d| &d.steps).filter(|step| step.pivot);
         let mut passed_pivots = pivots.filter(|step| {

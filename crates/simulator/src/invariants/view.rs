@@ -21,6 +21,13 @@ impl DecisionView<'_> {
         self.seen.context.instance.map(|instance| instance.status)
     }
 
+    /// Returns the position of a tag in the definition: its step, then its element or round.
+    pub(super) fn position(&self, tag: &str) -> (Option<usize>, Option<usize>) {
+        let tag = WorkTag::parse(tag);
+        let steps = self.definition.map_or(&[][..], |definition| &definition.steps);
+        (steps.iter().position(|step| step.id.as_str() == tag.step), tag.index)
+    }
+
     pub(super) fn has_compensation(&self, tag: &str) -> bool {
         let tag = WorkTag::parse(tag);
         let step = self.definition.and_then(|definition| step_of(definition, tag.step));
