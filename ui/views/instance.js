@@ -14,7 +14,7 @@ const INTERVAL_MS = 3000;
 const HISTORY_PAGE_SIZE = 100;
 /** Badge of each step state. */
 const STEP_BADGES = {
-  pending: 'plain', running: 'running', retrying: 'running', in_doubt: 'running', completed: 'completed',
+  pending: 'plain', running: 'running', retrying: 'running', in_doubt: 'running', child_awaited: 'running', completed: 'completed',
   skipped: 'cancelled', bypassed: 'cancelled', failed: 'failed', abandoned: 'failed',
   blocked: 'stuck', in_doubt_abandoned: 'stuck', compensation_failed: 'stuck',
   compensation_pending: 'compensating', compensating: 'compensating', compensation_retrying: 'compensating', compensated: 'compensating',

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use orlog_model::{
     ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, Fact, Failure, HistoryEntry,
-    Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name, NotifyParent, ParentRef, PendingWork,
-    SagaResult, Status, Timer, TimerChange, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand,
-    derive_child_id, derive_id,
+    Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name, NotifyParent, ParentEndPolicy, ParentRef,
+    PendingWork, SagaResult, Status, Timer, TimerChange, Transition, Work, WorkItem, WorkflowAction,
+    WorkflowCommand, derive_child_id, derive_id,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -200,7 +200,8 @@ fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
 fn survives_end(work: &Work) -> bool {
     match work {
         Work::Command(command) => command.confirmation == Confirmation::Acceptance,
-        Work::Effect(_) | Work::StartChild(_) => true,
+        Work::Effect(_) => true,
+        Work::StartChild(start) => start.on_parent_end != ParentEndPolicy::Abandon,
         Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => false,
     }
 }

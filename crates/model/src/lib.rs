@@ -53,6 +53,6 @@ pub use task::{
 pub use trace::{SpanId, TraceParent};
 pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
-    OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind, WorkOutcome, WorkResult,
+    OutboxKey, ParentEndPolicy, RetryPolicy, StartChild, Work, WorkItem, WorkKind, WorkOutcome, WorkResult,
 };
 pub use workflow::{ChildResult, MAX_CHILD_DEPTH, ParentRef, WorkflowAction, WorkflowCommand};

@@ -28,6 +28,7 @@
 //! | completed, failed, cancelled | the same | compensating, and back, without a second fact |
 //! | running | an effect in doubt requires a decision ([`in_doubt`]) | running; the step waits |
 //! | any but stuck | the same for an abandoned step | compensating or running until the decision |
+//! | compensating | the child saga of an abandoned step has not ended, with `on_parent_end: wait` | the same; its end is awaited first |
 //! | stuck | the failed action succeeds late; retry; skip | previous phase, unless others are stuck |
 //! | stuck | any other result | stuck; it is recorded, no step starts |
 //! | stuck | force-complete | completed past the pivot, otherwise failed or cancelled; final |
@@ -243,7 +244,7 @@ fn enter_stuck_if_blocked(run: &mut Execution<'_>) -> bool {
 
 fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     let flags = run.state.flags;
-    let compensating = run.state.compensating_step.is_some() || in_doubt::has_late_in_doubt(run);
+    let compensating = run.state.compensating_step.is_some() || in_doubt::has_late_wait(run);
     if flags.has(Flags::COMPENSATION_STARTED) {
         if compensating {
             run.state.phase = Phase::Compensating;

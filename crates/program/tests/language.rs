@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 #[path = "language/attempts.rs"]
 mod attempts;
+#[path = "language/children.rs"]
+mod children;
 #[path = "language/early_events.rs"]
 mod early_events;
 #[path = "language/events.rs"]
@@ -102,6 +104,7 @@ fn every_saga_passes_the_definition_suite() {
         (events::EFFECT, json!({})),
         (waits::APPROVE, json!({ "customer": "ada", "branch": "n" })),
         (waits::CHILD, json!({})),
+        (children::AWAITED, json!({})),
         (waits::FLOW, json!({ "url": "u" })),
         (in_doubt::PAY, json!({ "total": 5 })),
         (in_doubt::EACH, json!({ "items": [1, 2, 3] })),

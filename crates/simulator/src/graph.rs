@@ -74,7 +74,7 @@ enum NodeStyle {
 impl NodeStyle {
     fn of(state: &str) -> Self {
         match state {
-            "running" | "retrying" | "in_doubt" => NodeStyle::Running,
+            "running" | "retrying" | "in_doubt" | "child_awaited" => NodeStyle::Running,
             "completed" => NodeStyle::Completed,
             "failed" | "abandoned" | "compensation_failed" | "blocked" | "in_doubt_abandoned" => {
                 NodeStyle::Failed

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, RetryPolicy, SagaName};
+use orlog_model::{
+    EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, ParentEndPolicy, RetryPolicy, SagaName,
+};
 use serde_json::Value;
 
 use super::names::{events, matcher, parse_name, steps};
@@ -82,7 +84,8 @@ impl StepAction {
     #[must_use]
     pub fn child_saga(name: &str) -> Self {
         Self::named(SagaName::new(name), |saga| {
-            Action::Saga(ChildSagaAction { saga, correlation: None, event: None, data: Value::Null })
+            let (correlation, event, on_parent_end) = (None, None, None);
+            Action::Saga(ChildSagaAction { saga, correlation, event, data: Value::Null, on_parent_end })
         })
     }
 
@@ -188,6 +191,16 @@ impl StepAction {
         self.set("event", |action, findings| {
             let Action::Saga(child) = action else { return false };
             child.event = parse_name(EventType::new(name), "event", findings);
+            true
+        })
+    }
+
+    /// Sets what becomes of the child saga when this saga no longer awaits it. Default: it is cancelled.
+    #[must_use]
+    pub fn on_parent_end(self, policy: ParentEndPolicy) -> Self {
+        self.set("on_parent_end", |action, _| {
+            let Action::Saga(child) = action else { return false };
+            child.on_parent_end = Some(policy);
             true
         })
     }

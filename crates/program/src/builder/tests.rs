@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{ExcludedUser, InDoubtPolicy, RetryPolicy};
+use orlog_model::{ExcludedUser, InDoubtPolicy, ParentEndPolicy, RetryPolicy};
 use serde_json::json;
 
 use super::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
@@ -65,8 +65,12 @@ fn builds_every_kind_of_action() {
     one(StepAction::wait_until(json!("=vars.t")), "{ wait: { until: =vars.t } }");
     one(StepAction::event("Paid").when("event.ok"), "{ event: Paid, when: event.ok }");
     one(
-        StepAction::child_saga("kit").correlation(json!("=vars.i")).start_event("Needed").data(json!({})),
-        "{ saga: kit, correlation: =vars.i, event: Needed, data: {} }",
+        StepAction::child_saga("kit")
+            .correlation(json!("=vars.i"))
+            .start_event("Needed")
+            .data(json!({}))
+            .on_parent_end(ParentEndPolicy::Wait),
+        "{ saga: kit, correlation: =vars.i, event: Needed, data: {}, on_parent_end: wait }",
     );
     let escalation = Escalation { after: Some(HOUR), roles: vec![json!("head")], assignee: None };
     one(

@@ -203,7 +203,10 @@ impl StateMigrator<'_> {
             let step_state = entry.state;
             let retained = matches!(
                 step_state,
-                StepState::Blocked | StepState::CompensationPending | StepState::InDoubtAbandoned
+                StepState::Blocked
+                    | StepState::CompensationPending
+                    | StepState::InDoubtAbandoned
+                    | StepState::ChildAwaited
             );
             retained || step_state.is_in_progress() || step_state.is_compensation()
         })

@@ -55,6 +55,7 @@ pub(super) enum StepUpdate {
 /// | completed, compensation pending | – | – | – | – | – | – | – |
 /// | failed | complete late | – | – | – | – | – | – |
 /// | abandoned | complete late | – | compensate unknown | open task, in doubt abandoned | – | – | – |
+/// | child awaited | complete late | discard | compensate unknown | – | – | – | – |
 /// | in doubt abandoned | complete late | discard | – | – | discard | – | – |
 /// | compensating | – | – | – | – | – | confirm | mark stuck |
 /// | compensation retrying, compensation failed | – | – | – | – | – | confirm | – |
@@ -70,10 +71,13 @@ pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpd
         (StepState::Running, InDoubt) => StepUpdate::OpenInDoubtTask(StepState::InDoubt),
         (StepState::Abandoned, InDoubt) => StepUpdate::OpenInDoubtTask(StepState::InDoubtAbandoned),
         (StepState::InDoubt, NotExecuted) => StepUpdate::RequestAgain,
-        (StepState::InDoubtAbandoned, Failed | NotExecuted) => StepUpdate::Discard,
-        (StepState::Failed | StepState::Abandoned | StepState::InDoubtAbandoned, Ok) => {
-            StepUpdate::CompleteLate
+        (StepState::InDoubtAbandoned, Failed | NotExecuted) | (StepState::ChildAwaited, Failed) => {
+            StepUpdate::Discard
         }
+        (
+            StepState::Failed | StepState::Abandoned | StepState::InDoubtAbandoned | StepState::ChildAwaited,
+            Ok,
+        ) => StepUpdate::CompleteLate,
         (
             StepState::Compensating | StepState::CompensationRetrying | StepState::CompensationFailed,
             Compensated,
@@ -92,8 +96,11 @@ pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpd
         (StepState::Retrying, Failed | TimedOut | InDoubt) => {
             StepUpdate::Ignore("the step is waiting for a retry")
         }
-        (StepState::Abandoned, TimedOut) => StepUpdate::CompensateUnknown,
+        (StepState::Abandoned | StepState::ChildAwaited, TimedOut) => StepUpdate::CompensateUnknown,
         (StepState::Abandoned, Failed) => StepUpdate::Ignore("the step was abandoned"),
+        (StepState::ChildAwaited, InDoubt | NotExecuted) => {
+            StepUpdate::Ignore("the end of the child saga is awaited")
+        }
         (StepState::InDoubt | StepState::InDoubtAbandoned, TimedOut | InDoubt) => {
             StepUpdate::Ignore("an operator decision is already pending")
         }
@@ -122,7 +129,8 @@ pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpd
             | StepState::Failed
             | StepState::Abandoned
             | StepState::InDoubt
-            | StepState::InDoubtAbandoned,
+            | StepState::InDoubtAbandoned
+            | StepState::ChildAwaited,
             Compensated | NotCompensated,
         ) => StepUpdate::Ignore("no compensation is in progress"),
     }

@@ -62,6 +62,7 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
                 StepState::InDoubt | StepState::InDoubtAbandoned => {
                     waits.push(wait(WaitKind::Task, run.tag_of(at, false), None));
                 }
+                StepState::ChildAwaited => waits.push(wait(WaitKind::Saga, run.tag_of(at, false), None)),
                 StepState::Blocked | StepState::CompensationFailed if run.state.phase == Phase::Stuck => {
                     waits.push(wait(WaitKind::Operator, run.tag_of(at, is_compensation), None));
                 }

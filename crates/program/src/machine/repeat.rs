@@ -72,7 +72,8 @@ fn is_kept(step_state: StepState, has_compensation: bool) -> bool {
         StepState::Compensating
         | StepState::CompensationRetrying
         | StepState::CompensationFailed
-        | StepState::InDoubtAbandoned => true,
+        | StepState::InDoubtAbandoned
+        | StepState::ChildAwaited => true,
         StepState::Completed | StepState::CompensationPending | StepState::Abandoned | StepState::Failed => {
             has_compensation
         }

@@ -169,5 +169,6 @@ fn state_name(step_state: StepState) -> &'static str {
         StepState::Blocked => "blocked",
         StepState::InDoubt => "in_doubt",
         StepState::InDoubtAbandoned => "in_doubt_abandoned",
+        StepState::ChildAwaited => "child_awaited",
     }
 }

@@ -1,8 +1,8 @@
 //! What the compiler, the lints and the step machine require of a kind of action.
 
 use orlog_model::{
-    CorrelationId, EffectName, EventType, InDoubtPolicy, InstanceKey, Name, RetryPolicy, SagaName, TaskSpec,
-    Timestamp, WaitKind, Work,
+    CorrelationId, EffectName, EventType, InDoubtPolicy, InstanceKey, Name, ParentEndPolicy, RetryPolicy,
+    SagaName, TaskSpec, Timestamp, WaitKind, Work,
 };
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -153,6 +153,11 @@ pub(crate) trait CompiledKind {
     fn cancellation(&self, outstanding: &Outstanding<'_>) -> Option<Cancellation> {
         let _ = outstanding;
         None
+    }
+
+    /// Returns what becomes of its child saga when the step is abandoned.
+    fn on_parent_end(&self) -> ParentEndPolicy {
+        ParentEndPolicy::Stop
     }
 
     /// Returns the effect that it requests and its arguments.

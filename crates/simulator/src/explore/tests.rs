@@ -85,6 +85,28 @@ fn late_success_of_every_kind_of_work_is_compensated() {
     assert!(report.statuses.contains_key("cancelled"), "{:?}", report.statuses);
 }
 
+/// Saga with a child saga for each policy of `on_parent_end`.
+const CHILDREN: &str = "
+saga: hire
+version: 1
+start: Begun
+on: [{ event: Off, then: cancel }, { event: Enough, then: complete }]
+steps:
+  - { id: file, do: { effect: e.file }, undo: { effect: u.file } }
+  - { id: stop, after: [file], do: { saga: kit, data: {} }, timeout: 5m, undo: { effect: u.stop } }
+  - { id: leave, after: [file], do: { saga: kit, data: {}, on_parent_end: abandon }, timeout: 5m, undo: { effect: u.leave } }
+  - { id: wait, after: [file], do: { saga: kit, data: {}, on_parent_end: wait }, timeout: 5m, undo: { effect: u.wait } }
+  - { id: race, after: { count: 2, of: [stop, leave, wait] }, do: { effect: e.race } }
+";
+
+#[test]
+fn policies_of_child_sagas_are_explored() {
+    let program: Arc<dyn Program> = Arc::new(compiled(CHILDREN));
+    let report = run(&program, 900);
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert_eq!(report.not_covered, Vec::<String>::new());
+}
+
 /// Saga with a loop: parallel branches, a task, waits, and a step of which a late success is possible.
 const LOOP: &str = "
 saga: search

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Input, Instance, Status, Work, WorkItem, WorkOutcome,
-    WorkflowAction, WorkflowCommand,
+    Commit, ControlAction, ControlRequest, Input, Instance, ParentEndPolicy, Status, Work, WorkItem,
+    WorkOutcome, WorkflowAction, WorkflowCommand,
 };
-use orlog_program::{Action, CompiledDefinition};
+use orlog_program::{Action, CompiledDefinition, Step};
 use uuid::Uuid;
 
 use super::in_doubt::check_in_doubt;
@@ -90,7 +90,11 @@ impl WorkLedger {
             .as_compiled()
             .and_then(|c| step_of(c.definition(), WorkTag::parse(&tag).step));
         if step.is_some_and(|step| step.compensate.is_some())
-            && matches!(step_states.get(&tag), "running" | "retrying" | "blocked" | "failed" | "abandoned")
+            && matches!(
+                step_states.get(&tag),
+                "running" | "retrying" | "blocked" | "failed" | "abandoned" | "child_awaited"
+            )
+            && !step.is_some_and(ignores_late_result)
             && !self.forced
         {
             let message =
@@ -302,6 +306,11 @@ impl WorkLedger {
     }
 }
 
+/// Returns whether the step ignores the result of a child saga that it has abandoned.
+fn ignores_late_result(step: &Step) -> bool {
+    matches!(&step.action, Action::Saga(child) if child.on_parent_end == Some(ParentEndPolicy::Abandon))
+}
+
 fn is_action(input: &Input, label: &str) -> bool {
     matches!(input, Input::Control(ControlRequest { action, .. }) if action.label() == label)
 }
@@ -314,8 +323,10 @@ fn check_success_recorded(view: &DecisionView<'_>, success: Option<&str>, violat
     let Some(tag) = success else { return };
     let (before, after) = (view.before.get(tag), view.after.get(tag));
     // A success whose values cannot be saved fails its step with a message.
-    let was_awaited = matches!(before, "running" | "retrying" | "failed" | "abandoned");
-    if was_awaited && view.has_compensation(tag) && matches!(after, "running" | "pending" | "abandoned") {
+    let was_awaited = matches!(before, "running" | "retrying" | "failed" | "abandoned" | "child_awaited");
+    let is_lost = matches!(after, "running" | "pending" | "abandoned" | "child_awaited");
+    let ignored = before == "abandoned" && view.step(tag).is_some_and(ignores_late_result);
+    if was_awaited && view.has_compensation(tag) && is_lost && !ignored {
         let message = format!("{tag} succeeded, but its state is {after}");
         violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
     }
@@ -323,7 +334,7 @@ fn check_success_recorded(view: &DecisionView<'_>, success: Option<&str>, violat
 
 fn check_unknown_compensated(view: &DecisionView<'_>, tag: Option<&str>, violations: &mut Vec<Violation>) {
     let Some(tag) = tag.filter(|tag| view.has_compensation(tag)) else { return };
-    if view.after.get(tag) == "abandoned" {
+    if view.after.get(tag) == "abandoned" && !view.step(tag).is_some_and(ignores_late_result) {
         let message = format!("{tag} may have been executed and is not compensated");
         violations.push(Violation { rule: Invariant::UnknownOutcomeHandled, message });
     }

@@ -81,5 +81,5 @@ pub(crate) fn is_compensation(state: &str) -> bool {
 
 /// Returns whether it is requested or will be requested again.
 pub(crate) fn is_in_progress(state: &str) -> bool {
-    matches!(state, "running" | "retrying")
+    matches!(state, "running" | "retrying" | "child_awaited")
 }

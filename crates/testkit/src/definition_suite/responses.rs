@@ -102,7 +102,9 @@ pub fn pending_tags(run: &InstanceDriver<'_>, definition: &Definition) -> Vec<St
 
 fn tag(id: &str, state: &Value) -> Option<String> {
     match state.as_str() {
-        Some("running" | "retrying" | "in_doubt" | "in_doubt_abandoned") => Some(id.to_owned()),
+        Some("running" | "retrying" | "in_doubt" | "in_doubt_abandoned" | "child_awaited") => {
+            Some(id.to_owned())
+        }
         Some("compensating" | "compensation_retrying") => Some(format!("compensate:{id}")),
         Some(_) | None => None,
     }
