@@ -59,7 +59,8 @@ fn trouble(action: &Action, catalog: &Catalog) -> Option<(String, String)> {
         | Action::Human(_)
         | Action::Saga(_)
         | Action::Switch(_)
-        | Action::Repeat(_) => None,
+        | Action::Repeat(_)
+        | Action::Restart(_) => None,
     }
 }
 

@@ -27,7 +27,8 @@ mod workflow;
 pub use attempt::{AttemptLog, AttemptOutcome, AttemptRecord, beginning};
 pub use clock::{Clock, SteadyTime, Timestamp, TimestampError};
 pub use commit::{
-    Change, CheckpointKey, Commit, InstanceReplacement, StreamPosition, Timer, TimerChange, Transition,
+    Change, CheckpointKey, Commit, InstanceReplacement, RunChange, StreamPosition, Timer, TimerChange,
+    Transition,
 };
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;

@@ -57,7 +57,7 @@ pub use program::Program;
 pub use schema::json_schema;
 pub use steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach, HumanTask,
-    JobAction, OnMaxRounds, RepeatAction, SwitchCase, TimeSpec,
+    JobAction, OnMaxRounds, RepeatAction, RestartAction, SwitchCase, TimeSpec,
 };
 pub use wasm::{WasmProgram, is_wasm, load_wasm};
 pub use yaml::{compile_yaml, document, load};

@@ -14,6 +14,7 @@
 //! | running | a step succeeds, others are pending | running |
 //! | running | a step fails, and a join tolerates it | running; the discarded branch is compensated |
 //! | running | a round of a loop ends, its condition holds | running; the steps of the loop start again |
+//! | running | a step restarts the saga, nothing is open | running; the state of a new run |
 //! | running | a join is satisfied | running; unneeded steps are abandoned or compensated |
 //! | running | the last step finishes, no compensation in progress | completed; the `completed` fact |
 //! | running | a step fails, times out, has an invalid result; the saga times out | compensating |
@@ -61,6 +62,7 @@ mod output;
 mod parse_outcome;
 mod repeat;
 mod request;
+mod restart;
 mod state;
 mod step_input;
 mod step_state;
@@ -68,14 +70,13 @@ mod timers;
 mod version;
 mod view;
 
-use orlog_model::{Event, Failure, TimerChange};
-use serde_json::Value;
+use orlog_model::{Event, Failure};
 
 use crate::contract::{Context, FailureCause, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::check_payload;
 use compensate::{compensate_next, start_compensation};
 use complete::{complete_saga, finish_compensated};
-use execution::{Execution, NoTransition, saga_timer};
+use execution::{Execution, NoTransition};
 pub use state::stored_variables;
 use state::{Flags, State};
 use step_state::{Phase, StepState};
@@ -150,13 +151,9 @@ fn start_instance(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
-    run.state.vars.extend(saga.saved().map(|name| (name.clone(), Value::Null)));
-    run.save_vars(&saga.vars, &event.data)?;
+    restart::init_run(&mut run, &event.data)?;
+    run.begins_run = true;
     run.add_note("started");
-    run.state.until = saga.timeout.map(|timeout| context.now.saturating_add(timeout));
-    if let Some(due) = run.state.until {
-        run.timers.push(TimerChange::Arm { name: saga_timer(), due });
-    }
     finish(run)
 }
 
@@ -181,6 +178,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
             }
         }
         ProgramInput::WorkResult { tag, outcome } => {
+            run.settles = Some((*tag).to_owned());
             let step_input = parse_outcome::parse_outcome(run, tag, outcome)?;
             apply_outcome::apply_step_input(run, &step_input)
         }

@@ -24,6 +24,8 @@ mod loops;
 mod migration;
 #[path = "language/races.rs"]
 mod races;
+#[path = "language/restart.rs"]
+mod restart;
 #[path = "language/stuck.rs"]
 mod stuck;
 #[path = "language/switches.rs"]

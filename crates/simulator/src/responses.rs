@@ -108,7 +108,7 @@ fn of<'d>(
         Action::Human(_) => (ResponseSource::User, choices(ok)),
         Action::Effect(_) | Action::Saga(_) | Action::Job(_) => (ResponseSource::Outcome, choices(ok)),
         Action::Wait(_) => (ResponseSource::Timer, Vec::new()),
-        Action::Switch(_) | Action::Repeat(_) => (ResponseSource::None, Vec::new()),
+        Action::Switch(_) | Action::Repeat(_) | Action::Restart(_) => (ResponseSource::None, Vec::new()),
     };
     ResponseSpec { source: by, ok, fail: choices(fail), timeout }
 }

@@ -12,7 +12,7 @@ use crate::definition::ResultMatcher;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, HumanTask, JobAction,
-    OnMaxRounds, RepeatAction, SwitchCase, TimeSpec,
+    OnMaxRounds, RepeatAction, RestartAction, SwitchCase, TimeSpec,
 };
 
 /// Action of a step or of its compensation, with its result options.
@@ -122,6 +122,15 @@ impl StepAction {
         let mut repeat = RepeatAction { from, while_holds: None, until_holds: None, max, on_max };
         set(&mut repeat);
         Self { findings, ..Self::new(Ok(Action::Repeat(repeat))) }
+    }
+
+    /// Creates a restart: ends the run and begins a new one with this start event; add its data with
+    /// [`StepAction::data`].
+    #[must_use]
+    pub fn restart_as_new(start_event: &str) -> Self {
+        Self::named(EventType::new(start_event), |event| {
+            Action::Restart(RestartAction { event, data: Value::Null })
+        })
     }
 
     fn named<T>(name: Result<T, orlog_model::IdError>, action: impl FnOnce(T) -> Action) -> Self {

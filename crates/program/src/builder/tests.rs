@@ -99,6 +99,7 @@ fn builds_every_kind_of_action() {
         StepAction::repeat_while(&["b"], "vars.x", 5).on_max(OnMaxRounds::Continue),
         "{ repeat: b, while: vars.x, max: 5, on_max: continue }",
     );
+    one(StepAction::restart_as_new("Go").data(json!({ "n": 1 })), "{ restart_as_new: Go, data: { n: 1 } }");
     one(StepAction::repeat_until(&["b", "c"], "vars.x", 2), "{ repeat: [b, c], until: vars.x, max: 2 }");
 }
 

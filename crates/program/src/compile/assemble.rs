@@ -31,6 +31,7 @@ pub(super) fn assemble(definition: &Definition) -> Result<(CompiledSaga, Correla
     events::check(definition, order.as_ref(), &mut findings);
     if let Some(order) = &order {
         order::check_pivots(definition, order, &mut findings);
+        order::check_restarts(definition, order, &mut findings);
     }
     let rules = correlate::compile(&definition.correlate, &mut findings);
     let mut compiler = compiler(definition, findings);

@@ -6,6 +6,8 @@ mod paths;
 
 use std::collections::BTreeMap;
 
+use orlog_model::EventType;
+
 use crate::definition::{Definition, Join, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
 use crate::steps::Action;
@@ -215,6 +217,42 @@ fn switches_lead(
                 RawDiagnostic::new(format!("steps[{index}].after"), message).with_suggestion(suggestion),
             );
         }
+    }
+}
+
+/// Reports steps that follow a restart or may run concurrently with it, because a restart ends the run.
+pub(crate) fn check_restarts(definition: &Definition, order: &StepOrder, findings: &mut RawDiagnostics) {
+    let steps = &definition.steps;
+    for (i, step) in steps.iter().enumerate() {
+        let Action::Restart(restart) = &step.action else { continue };
+        let path = format!("steps[{i}].do");
+        if !definition.start.contains(&restart.event) {
+            let message = format!("{} does not start this saga", restart.event);
+            let near = did_you_mean(restart.event.as_str(), definition.start.iter().map(EventType::as_str));
+            let finding = RawDiagnostic::new(format!("{path}.restart_as_new"), message);
+            findings.push(finding.with_optional_suggestion(near));
+        }
+        if step.pivot {
+            let message = format!("the restart `{}` ends the run, so it is no pivot", step.id);
+            findings.push(RawDiagnostic::new(format!("steps[{i}].pivot"), message));
+        }
+        let follows = (0..steps.len()).find(|other| order.precedes(i, *other));
+        let beside = (0..steps.len()).find(|other| order.overlap(i, *other));
+        let finding = match (follows, beside) {
+            (Some(later), _) => {
+                let message = format!("step `{}` follows the restart `{}`", steps[later].id, step.id);
+                RawDiagnostic::new(path, message)
+                    .with_suggestion("make the restart the last step of its branch")
+            }
+            (None, Some(beside)) => {
+                let beside = &steps[beside].id;
+                let message = format!("step `{beside}` may run concurrently with the restart `{}`", step.id);
+                RawDiagnostic::new(path, message)
+                    .with_suggestion(format!("order `{beside}` before it with `after`"))
+            }
+            (None, None) => continue,
+        };
+        findings.push(finding);
     }
 }
 

@@ -392,7 +392,7 @@ fn ol17_condition_of_a_loop_does_not_change() {
         "OL17 7:36 no step of the loop `l` saves a variable that its `while` reads",
     );
     warns(
-        &poll("m: =event.m", "until: vars.n > vars.n"),
+        &poll("", "until: vars.n > 1"),
         "OL17 7:36 no step of the loop `l` saves a variable that its `until` reads",
     );
     has_no_warnings(&poll("n: =event.m", "until: vars.n > 1"));

@@ -10,6 +10,7 @@ use super::foreach::{start_elements, start_next_elements};
 use super::join::{self, JoinState};
 use super::repeat::end_loop_round;
 use super::request::request_action;
+use super::restart;
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_state::StepState;
 use crate::definition::Join;
@@ -38,7 +39,7 @@ fn start_ready(run: &mut Execution<'_>) -> bool {
         if flags.has(Flags::COMPENSATION_STARTED) || (flags.has(Flags::PIVOTED) && run.blocked().is_some()) {
             return false;
         }
-        // The step that ends a loop is pending while the loop has rounds.
+        // The step that ends a loop is pending while the loop has rounds, and each step at the begin of a new run.
         if run.state.step_state(index) == StepState::Pending {
             return true;
         }
@@ -85,6 +86,9 @@ fn start_step(run: &mut Execution<'_>, index: usize, step: &CompiledStep) -> Res
         run.state.steps[index] = StepEntry::of(StepState::Skipped);
         run.add_step_note(at, "skipped");
         return Ok(());
+    }
+    if let Some(restart) = step.action.kind.restart() {
+        return restart::restart(run, at, restart);
     }
     if let Some(repeat) = step.action.kind.repeat() {
         return end_loop_round(run, index, repeat);

@@ -29,6 +29,12 @@ pub(super) struct Execution<'a> {
     pub(super) note: String,
     /// Timer that caused the transition and needs no cancellation.
     pub(super) fired: Option<String>,
+    /// Tag of the work whose result caused the transition.
+    pub(super) settles: Option<String>,
+    /// Whether the transition begins a run of the instance, the first or a later one.
+    pub(super) begins_run: bool,
+    /// Position in the work at which a later run begins.
+    pub(super) new_run: Option<usize>,
 }
 
 /// Result of a program input without a transition.
@@ -61,6 +67,9 @@ impl<'a> Execution<'a> {
             variables: Vec::new(),
             note: String::new(),
             fired: None,
+            settles: None,
+            begins_run: false,
+            new_run: None,
         }
     }
 

@@ -235,7 +235,7 @@ impl StateMigrator<'_> {
             self.migrate_extra(index, target, &mut new);
         }
         let renamed = |id: &str| Some(self.to.steps[self.targets[self.from.find(id)?]?].id.to_string());
-        new.migrate_loops(old, |step| self.targets[step], renamed);
+        new.migrate_run(old, |step| self.targets[step], renamed);
         let runs_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
         let timeout = self.to.timeout.filter(|_| runs_forward || old.until.is_some());
         new.until = timeout.map(|timeout| old.until.unwrap_or_else(|| context.now.saturating_add(timeout)));

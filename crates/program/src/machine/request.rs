@@ -72,6 +72,7 @@ pub(super) fn request_of(
         step: origin.step,
         tag: origin.tag,
         round: origin.round,
+        run: run.state.run_number(),
         retries: origin.retries,
         options: &action.options,
         env: &run.saga.env,

@@ -4,7 +4,7 @@
 //! and races, is read.
 
 mod format1;
-mod rounds;
+mod run;
 mod step_entry;
 
 use orlog_model::count::{Operation, count};
@@ -18,8 +18,8 @@ use crate::contract::ProgramError;
 use crate::limits::MAX_PAYLOAD_BYTES;
 
 use format1::Format1;
-use rounds::LoopState;
-pub(super) use rounds::PastRound;
+pub(super) use run::PastRound;
+use run::RunState;
 pub(super) use step_entry::{StepEntry, StepIndex};
 
 /// Current format.
@@ -44,9 +44,9 @@ pub(super) struct State {
     pub(super) until: Option<Timestamp>,
     /// State that most sagas do not need.
     pub(super) extra: Option<Box<OptionalState>>,
-    /// Loops that are not in their first round.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    loops: Vec<LoopState>,
+    /// State that most runs do not need. It is the last field, because values have no names.
+    #[serde(default, skip_serializing_if = "RunState::is_empty")]
+    run: RunState,
 }
 
 /// Returns the values of variables in the stored state of a definition in YAML or of the builder; `None` for each
@@ -132,7 +132,7 @@ impl State {
             compensating_step: None,
             until: None,
             extra: None,
-            loops: Vec::new(),
+            run: RunState::default(),
         }
     }
 
@@ -238,7 +238,7 @@ impl State {
 
     pub(super) fn entry_mut(&mut self, at: StepIndex) -> &mut StepEntry {
         let Some(element) = at.element else { return &mut self.steps[at.step] };
-        if let Some(past) = rounds::past_entry_mut(&mut self.loops, at.step, element) {
+        if let Some(past) = run::past_entry_mut(&mut self.run.loops, at.step, element) {
             return past;
         }
         let elements = &mut self.extra.get_or_insert_default().elements;

@@ -25,6 +25,9 @@ pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
     if state.flags.has(Flags::PIVOTED) {
         fields.insert("pivoted".to_owned(), json!(true));
     }
+    if state.run_number() > 1 {
+        fields.insert("run".to_owned(), json!(state.run_number()));
+    }
     if let Some(stuck) = stuck(saga, &state) {
         fields.insert("stuck".to_owned(), stuck);
     }

@@ -243,6 +243,7 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         (notes, _) => notes.join(", "),
     };
     Ok(ProgramOutput::Applied(Box::new(Transition {
+        run: orlog_model::RunChange::default(),
         state: bytes,
         status,
         work: requests.work,

@@ -85,6 +85,8 @@ impl CompiledChildSaga {
     /// restarted after an operator decision requires another id.
     fn correlation(&self, context: &RequestContext<'_>) -> Result<CorrelationId, EvalError> {
         let (parent, tag) = (&context.key.correlation, context.tag);
+        // A later run of the parent has other children.
+        let tag = if context.run == 1 { tag.to_string() } else { format!("{tag}:run-{}", context.run) };
         let id = match (&self.correlation, context.retries) {
             (Some(template), _) => CorrelationId::for_path(identifier(
                 "a correlation id",

@@ -190,6 +190,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) step: &'a Name,
     pub(crate) tag: &'a Name,
     pub(crate) round: u64,
+    /// Number of the run of the instance, from 1.
+    pub(crate) run: u32,
     /// Attempts after the first.
     pub(crate) retries: u32,
     pub(crate) options: &'a ActionOptions,

@@ -74,6 +74,10 @@ impl DecisionObserver for Coverage {
 
 fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
     let id = step.id.as_str();
+    if let Action::Restart(_) = step.action {
+        // It ends the run, and its state with it.
+        return Vec::new();
+    }
     let mut parts = vec![format!("{id} completed")];
     let response = response_spec(definition, id);
     if let Some(how) = response.filter(|how| how.source == ResponseSource::Event) {
@@ -85,7 +89,9 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
     }
     let fails = match &step.action {
         Action::Repeat(repeat) => repeat.on_max == OnMaxRounds::Fail,
-        action => !matches!(action, Action::Wait(_) | Action::Switch(_) | Action::Event(_)),
+        action => {
+            !matches!(action, Action::Wait(_) | Action::Switch(_) | Action::Event(_) | Action::Restart(_))
+        }
     };
     parts.extend((fails || !step.fail.is_empty()).then(|| format!("{id} failed")));
     parts.extend(step.when.as_ref().map(|_| format!("{id} skipped")));

@@ -47,7 +47,7 @@ pub(super) fn can_reach_end(
         }
     }
     if idle == 0 && repeats(program) {
-        // Each response led further; a loop with many rounds takes longer than this check.
+        // Each response led further; many rounds of a loop, or runs, take longer than this check.
         return Ok(());
     }
     check_end(&runner)
@@ -60,7 +60,7 @@ fn is_requested(state: &str) -> bool {
 
 fn repeats(program: &dyn Program) -> bool {
     let steps = program.as_compiled().into_iter().flat_map(|compiled| &compiled.definition().steps);
-    steps.into_iter().any(|step| matches!(step.action, Action::Repeat(_)))
+    steps.into_iter().any(|step| matches!(step.action, Action::Repeat(_) | Action::Restart(_)))
 }
 
 fn focus(runner: &ScenarioRunner) -> Option<&Instance> {

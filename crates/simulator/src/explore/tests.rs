@@ -107,6 +107,34 @@ fn policies_of_child_sagas_are_explored() {
     assert_eq!(report.not_covered, Vec::<String>::new());
 }
 
+/// Saga that restarts as new, with a discarded branch and handler actions whose results can arrive late.
+const SUBSCRIPTION: &str = "
+saga: subscription
+version: 1
+start: Begun
+timeout: 40d
+vars: { month: =event.month }
+on: [{ event: Noted, do: { effect: e.note } }]
+steps:
+  - { id: bill, do: { effect: e.bill }, save: { last: =event.last }, undo: { effect: u.bill } }
+  - { id: card, after: [bill], do: { effect: e.card }, undo: { effect: u.card } }
+  - { id: bank, after: [bill], do: { saga: debit, data: {} }, timeout: 5d, undo: { effect: u.bank } }
+  - { id: paid, after: { any: [card, bank] }, do: { event: Paid }, timeout: 5d }
+  - { id: route, do: { switch: [{ when: vars.last == 7, then: close }, { then: next }] } }
+  - { id: close, do: { effect: e.close } }
+  - { id: next, after: [route], do: { restart_as_new: Begun, data: { month: =vars.month } } }
+completed: { fact: Closed }
+failed: { fact: Broken }
+";
+
+#[test]
+fn restarts_are_explored() {
+    let program: Arc<dyn Program> = Arc::new(compiled(SUBSCRIPTION));
+    let report = run(&program, 900);
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert_eq!(report.not_covered, Vec::<String>::new());
+}
+
 /// Saga with a loop: parallel branches, a task, waits, and a step of which a late success is possible.
 const LOOP: &str = "
 saga: search

@@ -10,7 +10,7 @@ use crate::step::duration;
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
-    /// Edges from the ends of loops to their first steps.
+    /// Edges from the ends of loops to their first steps, and from restarts to the start.
     pub(super) back_edges: Vec<Edge>,
 }
 
@@ -71,7 +71,11 @@ impl Graph {
                 label,
             }));
         }
-        let last = (0..end).filter(|node| edges.iter().all(|edge| edge.from != *node));
+        let restarts = |node: usize| {
+            let step = node.checked_sub(1).map(|step| &definition.steps[step].action);
+            matches!(step, Some(Action::Restart(_)))
+        };
+        let last = (0..end).filter(|node| !restarts(*node) && edges.iter().all(|edge| edge.from != *node));
         let end_edges: Vec<_> = last.map(|from| Edge { from, to: end, label: None }).collect();
         edges.extend(end_edges);
         Self { nodes, edges, back_edges: back_edges(definition) }
@@ -92,11 +96,14 @@ fn pill(title: String) -> Node {
     }
 }
 
-/// Returns the edges from the end of each loop to its first steps.
+/// Returns the edges from the end of each loop to its first steps, and from restarts to the start.
 fn back_edges(definition: &Definition) -> Vec<Edge> {
     let position = |id: &str| definition.steps.iter().position(|step| step.id.as_str() == id);
     let mut edges = Vec::new();
     for (end, step) in definition.steps.iter().enumerate() {
+        if let Action::Restart(_) = step.action {
+            edges.push(Edge { from: end + 1, to: 0, label: None });
+        }
         let Action::Repeat(repeat) = &step.action else { continue };
         let firsts = repeat.from.iter().filter_map(|first| position(first.as_str()));
         edges.extend(firsts.map(|first| Edge { from: end + 1, to: first + 1, label: condition(repeat) }));
@@ -200,6 +207,7 @@ fn action(action: &Action) -> (Option<Icon>, String) {
         Action::Job(job) => (Icon::Job, format!("{} script", job.kind)),
         Action::Switch(_) => (Icon::Command, String::new()),
         Action::Repeat(_) => return (None, "loop".to_owned()),
+        Action::Restart(restart) => return (None, format!("restart as new by {}", restart.event)),
     };
     (Some(icon), label)
 }

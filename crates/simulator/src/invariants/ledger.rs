@@ -47,10 +47,15 @@ impl WorkLedger {
         violations: &mut Vec<Violation>,
     ) {
         let program = seen.context.program;
+        let same_run = seen.context.instance.filter(|before| before.run_id == after.run_id);
+        if same_run.is_none() {
+            // The steps of an earlier run are final.
+            *self = Self::default();
+        }
         let view = DecisionView {
             seen,
             definition: program.as_compiled().map(CompiledDefinition::definition),
-            before: StepStates::of(program, seen.context.instance),
+            before: StepStates::of(program, same_run),
             after: StepStates::of(program, Some(after)),
             status: after.status,
         };

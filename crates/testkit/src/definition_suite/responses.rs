@@ -72,7 +72,8 @@ impl<'a> PendingTag<'a> {
             | Action::Saga(_)
             | Action::Job(_)
             | Action::Switch(_)
-            | Action::Repeat(_) => false,
+            | Action::Repeat(_)
+            | Action::Restart(_) => false,
         }
     }
 }
@@ -202,7 +203,8 @@ pub fn respond_fail(
         | Action::Saga(_)
         | Action::Job(_)
         | Action::Switch(_)
-        | Action::Repeat(_) => run.outcome(tag, &failed("rejected")),
+        | Action::Repeat(_)
+        | Action::Restart(_) => run.outcome(tag, &failed("rejected")),
     }
 }
 

@@ -219,6 +219,7 @@ fn task_spec() -> TaskSpec {
 
 fn step() -> Transition {
     Transition {
+        run: orlog_model::RunChange::default(),
         state: Vec::new(),
         status: Status::Running,
         work: Vec::new(),

@@ -1,4 +1,5 @@
-//! Rounds of loops: the current round of each loop, and the past rounds that can still be compensated.
+//! Run of an instance: its number, the current round of each loop, and the past rounds that can still be
+//! compensated.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,6 +7,25 @@ use serde_json::{Map, Value};
 use super::State;
 use super::step_entry::{StepEntry, index};
 use crate::machine::step_state::StepState;
+
+/// State of a run beyond its steps: its loops, and its number in the instance.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct RunState {
+    /// Loops that are not in their first round.
+    pub(super) loops: Vec<LoopState>,
+    /// Number of runs before this one.
+    previous_runs: u32,
+    /// First version of this run, if it is not the first one.
+    first_version: u64,
+    /// First version of an earlier run whose history entry is not deleted yet.
+    forget_from: u64,
+}
+
+impl RunState {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
 
 /// State of a loop after its first round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,18 +75,18 @@ impl State {
     }
 
     fn loop_state(&self, end: usize) -> Option<&LoopState> {
-        self.loops.iter().find(|state| usize::from(state.step) == end)
+        self.run.loops.iter().find(|state| usize::from(state.step) == end)
     }
 
     /// Begins a round of a loop and stores the past one if it can be compensated.
     pub(in crate::machine) fn begin_loop_round(&mut self, end: usize, round: usize, past: Option<PastRound>) {
-        let found = self.loops.iter().position(|state| usize::from(state.step) == end);
+        let found = self.run.loops.iter().position(|state| usize::from(state.step) == end);
         let at = found.unwrap_or_else(|| {
-            self.loops.push(LoopState { step: index(end), round: 0, past: Vec::new() });
-            self.loops.len() - 1
+            self.run.loops.push(LoopState { step: index(end), round: 0, past: Vec::new() });
+            self.run.loops.len() - 1
         });
-        self.loops[at].round = index(round);
-        self.loops[at].past.extend(past);
+        self.run.loops[at].round = index(round);
+        self.run.loops[at].past.extend(past);
     }
 
     /// Returns the past rounds of a loop that can be compensated.
@@ -77,7 +97,7 @@ impl State {
     /// Returns a past round that contains a step.
     pub(in crate::machine) fn past_round(&self, step: usize, round: usize) -> Option<&PastRound> {
         let (step, round) = (index(step), u16::try_from(round).ok()?);
-        let mut past = self.loops.iter().filter_map(|state| state.past(round));
+        let mut past = self.run.loops.iter().filter_map(|state| state.past(round));
         past.find(|past| past.entry(step).is_some())
     }
 
@@ -94,16 +114,40 @@ impl State {
         Some(past.entries[past.entry(index(step))?].1)
     }
 
-    /// Takes the rounds of the loops of another state. `target` returns the new index of a step, if it remains,
+    /// Returns the number of the run of the instance, from 1.
+    pub(in crate::machine) fn run_number(&self) -> u32 {
+        self.run.previous_runs.saturating_add(1)
+    }
+
+    /// Sets the number of a run that follows the one of another state.
+    pub(in crate::machine) fn begin_run(&mut self, old: &Self, version: u64) {
+        self.run.previous_runs = old.run_number();
+        self.run.first_version = version;
+        self.run.forget_from = old.run.forget_from.max(1);
+    }
+
+    /// Returns the version of the next history entry of earlier runs to delete: one for each transition, so that
+    /// the history does not grow with the number of runs.
+    pub(in crate::machine) fn forget_next(&mut self) -> Option<u64> {
+        let version = self.run.forget_from;
+        if version >= self.run.first_version {
+            return None;
+        }
+        self.run.forget_from += 1;
+        Some(version)
+    }
+
+    /// Takes the rounds of the loops of another state and the number of its run. `target` returns the new index of a step, if it remains,
     /// and `renamed` the new id.
-    pub(in crate::machine) fn migrate_loops(
+    pub(in crate::machine) fn migrate_run(
         &mut self,
         old: &Self,
         target: impl Fn(usize) -> Option<usize>,
         renamed: impl Fn(&str) -> Option<String>,
     ) {
         let target = |step: u16| target(step.into()).map(index);
-        for state in &old.loops {
+        self.run = RunState { loops: Vec::new(), ..old.run.clone() };
+        for state in &old.run.loops {
             let Some(step) = target(state.step) else { continue };
             let past = state.past.iter().map(|past| {
                 let entries = past.entries.iter().filter_map(|(step, entry)| Some((target(*step)?, *entry)));
@@ -113,13 +157,13 @@ impl State {
                 let results = results.filter_map(|(step, value)| Some((renamed(step)?, value.clone())));
                 PastRound { entries, results: results.collect(), ..past.clone() }
             });
-            self.loops.push(LoopState { step, round: state.round, past: past.collect() });
+            self.run.loops.push(LoopState { step, round: state.round, past: past.collect() });
         }
     }
 
     /// Deletes the completed steps of past rounds, which are not compensated any more.
     pub(in crate::machine) fn drop_completed_rounds(&mut self) {
-        for state in &mut self.loops {
+        for state in &mut self.run.loops {
             for past in &mut state.past {
                 past.entries.retain(|(_, entry)| entry.state != StepState::Completed);
             }
