@@ -68,15 +68,26 @@ impl DecisionObserver for Coverage {
             | Input::Workflow(_)
             | Input::Early(_) => {}
         }
+        if seen.context.instance.is_some_and(|before| before.run_id != after.run_id) {
+            self.reached.insert(RESTARTED.to_owned());
+        }
         self.reached.insert(format!("status {}", after.status));
     }
+}
+
+/// Part that is covered when an instance begins a new run.
+const RESTARTED: &str = "restarted as new";
+
+fn restarts(definition: &Definition, id: &orlog_model::Name) -> bool {
+    let mut steps = definition.steps.iter().filter(|step| step.id == *id);
+    steps.any(|step| matches!(step.action, Action::Restart(_)))
 }
 
 fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
     let id = step.id.as_str();
     if let Action::Restart(_) = step.action {
-        // It ends the run, and its state with it.
-        return Vec::new();
+        // The state of the step ends with its run.
+        return vec![RESTARTED.to_owned()];
     }
     let mut parts = vec![format!("{id} completed")];
     let response = response_spec(definition, id);
@@ -108,7 +119,7 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
         parts.extend(human.escalate.as_ref().map(|_| format!("timer escalate:{id}")));
     }
     if let Action::Switch(cases) = &step.action {
-        let targets = cases.iter().flat_map(|case| &case.then);
+        let targets = cases.iter().flat_map(|case| &case.then).filter(|target| !restarts(definition, target));
         parts.extend(targets.map(|target| format!("{target} started")));
     }
     if let Action::Repeat(repeat) = &step.action {
