@@ -105,20 +105,22 @@ async fn run(at: usize) -> bool {
     setup.limits.max_group_commit = 1;
     setup.limits.max_in_flight_per_instance = 1;
     setup.observer = Some(Arc::clone(&crasher) as Arc<dyn CommitObserver>);
-    let mut runtime = setup.start(&upstreams).await;
+    let runtime = setup.start(&upstreams).await;
     let finished = tokio::select! {
         () = play(&runtime) => true,
         () = crasher.frozen.notified() => false,
     };
-    if !finished {
+    let runtime = if finished {
+        // A commit after the end of the saga waits as well.
+        drop(thaw);
+        runtime
+    } else {
         runtime.crash().await;
-    }
-    // A commit after the end of the saga waits as well.
-    drop(thaw);
-    if !finished {
-        runtime = setup.start(&upstreams).await;
+        drop(thaw);
+        let runtime = setup.start(&upstreams).await;
         play(&runtime).await;
-    }
+        runtime
+    };
     let expected = ["1.a0", "1.a1", "2.a0", "2.a1", "2.undo kid1", "2.undo a1", "2.undo kid0", "2.undo a0"];
     assert_eq!(upstreams.executed_for(&key("plan", "p")), expected, "after a crash at {at}");
     for child in ["p:kid[0]", "p:kid[1]", "p:kid[0]:run-2", "p:kid[1]:run-2"] {
