@@ -54,7 +54,13 @@ fn trouble(action: &Action, catalog: &Catalog) -> Option<(String, String)> {
                 .then_some((message, suggestion))
         }
         Action::Job(job) => missing_executor(&format!("job.{}", job.kind), catalog),
-        Action::Wait(_) | Action::Event(_) | Action::Human(_) | Action::Saga(_) | Action::Switch(_) => None,
+        Action::Wait(_)
+        | Action::Event(_)
+        | Action::Human(_)
+        | Action::Saga(_)
+        | Action::Switch(_)
+        | Action::Repeat(_)
+        | Action::Restart(_) => None,
     }
 }
 

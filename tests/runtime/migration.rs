@@ -60,6 +60,7 @@ impl Program for NextVersionProgram {
             return Err(vec![format!("{} numbers do not fit", numbers.len())]);
         }
         let transition = Transition {
+            run: orlog_model::RunChange::default(),
             state: state.to_vec(),
             status: Status::Running,
             work: Vec::new(),

@@ -14,7 +14,7 @@ const INTERVAL_MS = 3000;
 const HISTORY_PAGE_SIZE = 100;
 /** Badge of each step state. */
 const STEP_BADGES = {
-  pending: 'plain', running: 'running', retrying: 'running', in_doubt: 'running', completed: 'completed',
+  pending: 'plain', running: 'running', retrying: 'running', in_doubt: 'running', child_awaited: 'running', completed: 'completed',
   skipped: 'cancelled', bypassed: 'cancelled', failed: 'failed', abandoned: 'failed',
   blocked: 'stuck', in_doubt_abandoned: 'stuck', compensation_failed: 'stuck',
   compensation_pending: 'compensating', compensating: 'compensating', compensation_retrying: 'compensating', compensated: 'compensating',
@@ -173,8 +173,10 @@ function signal(detail, state, { url, refresh }) {
 function steps({ state }) {
   if (!Array.isArray(state?.steps)) return null;
   const variant = (step) => STEP_BADGES[step.state] ?? 'plain';
+  // The current round of a loop is the last one. The first round, 0, is not shown.
+  const round = (step) => step.rounds?.at(-1).round ?? step.round;
   return section('Steps', {}, h('ol', { class: 'steps' }, state.steps.map((step) => h('li', { class: variant(step), 'data-key': step.id },
-    h('span', { class: 'name' }, step.id), statusMark(step.state, variant(step)), step.until ? h('span', { class: 'muted' }, 'due ', time(step.until)) : null))));
+    h('span', { class: 'name' }, step.id), statusMark(step.state, variant(step)), round(step) ? h('span', { class: 'muted' }, `round ${round(step)}`) : null, step.until ? h('span', { class: 'muted' }, 'due ', time(step.until)) : null))));
 }
 
 /** History entries, attempts and armed timers by time. */

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use orlog_model::{
     ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, Fact, Failure, HistoryEntry,
-    Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name, NotifyParent, ParentRef, PendingWork,
-    SagaResult, Status, Timer, TimerChange, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand,
-    derive_child_id, derive_id,
+    Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name, NotifyParent, ParentEndPolicy, ParentRef,
+    PendingWork, SagaResult, Status, Timer, TimerChange, Transition, Work, WorkItem, WorkflowAction,
+    WorkflowCommand, derive_child_id, derive_id,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -25,16 +25,25 @@ pub(crate) fn build_commit(
     let mut timers = context.instance.map_or_else(Vec::new, |i| i.timers.clone());
     remove_fired_timer(&mut timers, cause.input);
     change_timers(&mut timers, &mut commit, &transition, cause.identity);
-    let run_id = context.instance.map_or_else(|| run_id(context.key, &cause), |i| i.run_id);
-    let mut open = context.instance.map_or_else(Vec::new, |i| i.pending_work.clone());
+    let new_run = transition.run.begins_at;
+    let id_of_new_run = || run_id(context.key, &cause);
+    let run_id = context.instance.map_or_else(id_of_new_run, |i| i.run_id);
+    // Work that a transition requests before it begins a new run belongs to the old one.
+    let run_id_after = if new_run.is_some() { id_of_new_run() } else { run_id };
+    let same_run = context.instance.filter(|_| new_run.is_none());
+    let mut open = same_run.map_or_else(Vec::new, |i| i.pending_work.clone());
     if let Some(completed) = cause.input.completed_work_id() {
         open.retain(|work| work.id != completed);
     }
     let end = parent_notification(context, &transition);
     commit.work.reserve_exact(transition.work.len() + usize::from(end.is_some()));
+    let first_of_run = new_run.unwrap_or_default();
     for (index, work) in std::mem::take(&mut transition.work).into_iter().chain(end).enumerate() {
-        let item = item(context, &cause, work_id(run_id, &cause, index, &work), work);
-        track_pending(&mut open, &item);
+        let of_run = if index < first_of_run { run_id } else { run_id_after };
+        let item = item(context, &cause, work_id(of_run, &cause, index, &work), work);
+        if index >= first_of_run {
+            track_pending(&mut open, &item);
+        }
         commit.work.push(item);
     }
     if transition.status.is_final() {
@@ -45,25 +54,13 @@ pub(crate) fn build_commit(
     }
     let (tasks, status) = (std::mem::take(&mut transition.tasks), transition.status);
     let result = result_after(context, status, &commit);
-    let tasks = task_updates::updates_after(context, cause.input, tasks, run_id, status, &mut commit);
+    let tasks = task_updates::updates_after(context, cause.input, tasks, run_id_after, status, &mut commit);
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
-    commit.forgets = forgotten_version(context, cause.version);
-    let (variables, limit) = (std::mem::take(&mut transition.variables), context.history_payload_bytes);
-    commit.history = Some(HistoryEntry {
-        version: cause.version,
-        at: context.now,
-        input_id: cause.id.clone(),
-        input_label: cause.input.label().into(),
-        note: with_user(cause.input, transition.note),
-        status: transition.status,
-        work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
-        origin: InputOrigin::new(cause.input, context.node, context.now),
-        payloads: record::payloads(cause.input, &variables, &commit.work, limit),
-        failure: record::failure(cause.input, transition.failure.as_ref()),
-    });
+    commit.forgets = transition.run.forgets.or_else(|| forgotten_version(context, cause.version));
+    commit.history = Some(history_entry(context, &cause, &mut transition, &commit.work));
     commit.instance = Some(Arc::new(Instance {
         definition: context.program.definition_ref().clone(),
-        run_id,
+        run_id: run_id_after,
         version: cause.version,
         status: transition.status,
         paused: context.instance.is_some_and(|i| i.paused),
@@ -71,12 +68,12 @@ pub(crate) fn build_commit(
         waits: transition.waits,
         timers,
         pending_work: open,
-        reference: transition.reference.or_else(|| context.instance.and_then(|i| i.reference.clone())),
+        reference: transition.reference.or_else(|| same_run.and_then(|i| i.reference.clone())),
         last_input: cause.id,
-        last_error: transition.failure.or_else(|| context.instance.and_then(|i| i.last_error.clone())),
+        last_error: transition.failure.or_else(|| same_run.and_then(|i| i.last_error.clone())),
         node: context.node.into(),
         trace: context.instance.map_or_else(|| cause.input.trace().cloned(), |i| i.trace.clone()),
-        created_at: context.instance.map_or(context.now, |i| i.created_at),
+        created_at: same_run.map_or(context.now, |i| i.created_at),
         updated_at: context.now,
         tasks,
         parent: context.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
@@ -84,6 +81,27 @@ pub(crate) fn build_commit(
         result,
     }));
     commit
+}
+
+fn history_entry(
+    context: &DecisionContext<'_>,
+    cause: &TransitionCause<'_>,
+    transition: &mut Transition,
+    work: &[WorkItem],
+) -> HistoryEntry {
+    let (variables, limit) = (std::mem::take(&mut transition.variables), context.history_payload_bytes);
+    HistoryEntry {
+        version: cause.version,
+        at: context.now,
+        input_id: cause.id.clone(),
+        input_label: cause.input.label().into(),
+        note: with_user(cause.input, std::mem::take(&mut transition.note)),
+        status: transition.status,
+        work: work.iter().map(|item| (item.work.label(), item.id)).collect(),
+        origin: InputOrigin::new(cause.input, context.node, context.now),
+        payloads: record::payloads(cause.input, &variables, work, limit),
+        failure: record::failure(cause.input, transition.failure.as_ref()),
+    }
 }
 
 /// Removes a fired timer from the armed timers; [`cleanup_commit`] deletes its row.
@@ -200,7 +218,8 @@ fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
 fn survives_end(work: &Work) -> bool {
     match work {
         Work::Command(command) => command.confirmation == Confirmation::Acceptance,
-        Work::Effect(_) | Work::StartChild(_) => true,
+        Work::Effect(_) => true,
+        Work::StartChild(start) => start.on_parent_end != ParentEndPolicy::Abandon,
         Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => false,
     }
 }
@@ -208,6 +227,7 @@ fn survives_end(work: &Work) -> bool {
 /// Returns the transition of a result that changes nothing except that its work is no longer pending.
 pub(crate) fn unchanged(instance: &Instance, note: String) -> Transition {
     Transition {
+        run: orlog_model::RunChange::default(),
         state: instance.state.clone(),
         status: instance.status,
         waits: instance.waits.clone(),

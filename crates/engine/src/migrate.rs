@@ -64,7 +64,12 @@ fn migration(
     if instance.status.is_final() {
         return Err(vec![format!("the instance has ended with the status {}", instance.status)]);
     }
-    let program_context = Context { key: context.key, version: instance.version + 1, now: context.now };
+    let program_context = Context {
+        key: context.key,
+        version: instance.version + 1,
+        now: context.now,
+        pending_work: &instance.pending_work,
+    };
     to.migrate(context.program, &instance.state, &program_context)
 }
 

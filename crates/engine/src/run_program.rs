@@ -15,7 +15,12 @@ pub(crate) fn run_program(
     context: &DecisionContext<'_>,
     program_input: &ProgramInput<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
-    let program_context = Context { key: context.key, version: next_version(context), now: context.now };
+    let program_context = Context {
+        key: context.key,
+        version: next_version(context),
+        now: context.now,
+        pending_work: context.instance.map_or(&[], |instance| &instance.pending_work),
+    };
     context.program.apply(context.instance.map(|i| i.state.as_slice()), program_input, &program_context)
 }
 

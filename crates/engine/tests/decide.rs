@@ -41,6 +41,7 @@ impl StubProgram {
 
 fn step(status: Status, work: Vec<Work>, timers: Vec<TimerChange>) -> ProgramOutput {
     ProgramOutput::Applied(Box::new(Transition {
+        run: orlog_model::RunChange::default(),
         state: b"next".to_vec(),
         status,
         work,

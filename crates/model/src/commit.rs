@@ -35,6 +35,18 @@ pub struct Transition {
     pub variables: Vec<VariableChange>,
     /// Short note for the history: `charge: ok`.
     pub note: String,
+    /// Change of the run of the instance.
+    pub run: RunChange,
+}
+
+/// Change of the run of an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunChange {
+    /// Position in the work at which a new run begins, if the transition begins one. The instance has no pending
+    /// work of the old run that must be compensated, no tasks and no timers of the old run.
+    pub begins_at: Option<usize>,
+    /// Version of a history entry of an old run that is deleted.
+    pub forgets: Option<u64>,
 }
 
 /// Change to the timers of an instance. Arming a timer replaces the timer of the same name.

@@ -27,7 +27,8 @@ mod workflow;
 pub use attempt::{AttemptLog, AttemptOutcome, AttemptRecord, beginning};
 pub use clock::{Clock, SteadyTime, Timestamp, TimestampError};
 pub use commit::{
-    Change, CheckpointKey, Commit, InstanceReplacement, StreamPosition, Timer, TimerChange, Transition,
+    Change, CheckpointKey, Commit, InstanceReplacement, RunChange, StreamPosition, Timer, TimerChange,
+    Transition,
 };
 pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
@@ -55,4 +56,6 @@ pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
     OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind, WorkOutcome, WorkResult,
 };
-pub use workflow::{ChildResult, MAX_CHILD_DEPTH, ParentRef, WorkflowAction, WorkflowCommand};
+pub use workflow::{
+    ChildResult, MAX_CHILD_DEPTH, ParentEndPolicy, ParentRef, WorkflowAction, WorkflowCommand,
+};

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     AttemptLog, ChildResult, CorrelationId, EffectName, EventId, EventType, Failure, InstanceKey, Name,
-    SagaName, TenantId, Timestamp, TraceParent,
+    ParentEndPolicy, SagaName, TenantId, Timestamp, TraceParent,
 };
 
 /// Work that a program requests. It is dispatched after the requesting transition is durable.
@@ -137,6 +137,9 @@ pub struct StartChild {
     pub event: Option<EventType>,
     /// Data of that event.
     pub data: Value,
+    /// Policy for the child if it is no longer awaited. Only the commit of the start reads it.
+    #[serde(skip)]
+    pub on_parent_end: ParentEndPolicy,
 }
 
 /// Cancellation of a saga that has not ended. It has no result.

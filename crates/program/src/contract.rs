@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use orlog_model::{
-    EffectName, Event, EventType, InstanceKey, Name, SagaName, Timestamp, Transition, WorkOutcome,
+    EffectName, Event, EventType, InstanceKey, Name, PendingWork, SagaName, Timestamp, Transition,
+    WorkOutcome,
 };
 
 /// State that was migrated to another program.
@@ -105,6 +106,8 @@ pub struct Context<'a> {
     pub version: u64,
     /// Time of the transition: the current time when the program computes it.
     pub now: Timestamp,
+    /// Pending work before the input; a work result completes that of its tag.
+    pub pending_work: &'a [PendingWork],
 }
 
 /// Output of a program.

@@ -20,6 +20,7 @@ mod root;
 mod search;
 mod two_variable_macros;
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::sync::{Arc, LazyLock};
 
@@ -38,7 +39,7 @@ use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
 use json::{wrap, wrap_map};
-pub(crate) use root::{INDEX, Root};
+pub(crate) use root::{INDEX, ROUND, Root};
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -65,11 +66,12 @@ pub(crate) struct EvalError {
 
 /// Values of the variables.
 pub(crate) struct Bindings<'a> {
-    vars: Option<&'a Map<String, Value>>,
+    vars: Option<Cow<'a, Map<String, Value>>>,
     event: Option<&'a Value>,
     cause: Option<&'a FailureCause>,
-    results: &'a Map<String, Value>,
+    results: Cow<'a, Map<String, Value>>,
     element: Option<Element<'a>>,
+    round: Option<Value>,
     instance: Option<&'a InstanceKey>,
     message: Option<Message<'a>>,
     failure: OnceCell<Value>,
@@ -103,8 +105,9 @@ impl<'a> Bindings<'a> {
             vars: None,
             event: None,
             cause: None,
-            results: &NO_RESULTS,
+            results: Cow::Borrowed(&*NO_RESULTS),
             element: None,
+            round: None,
             instance: None,
             message: None,
             failure: OnceCell::new(),
@@ -113,7 +116,24 @@ impl<'a> Bindings<'a> {
     }
 
     pub(crate) fn results(mut self, results: Option<&'a Map<String, Value>>) -> Self {
-        self.results = results.unwrap_or(&NO_RESULTS);
+        self.results = Cow::Borrowed(results.unwrap_or(&NO_RESULTS));
+        self
+    }
+
+    /// Sets the number of the round of a loop.
+    pub(crate) fn round(mut self, round: usize) -> Self {
+        self.round = Some(Value::from(round));
+        self
+    }
+
+    /// Replaces variables and results of jobs by their values in an earlier round of a loop.
+    pub(crate) fn replaced(mut self, vars: &Map<String, Value>, results: &Map<String, Value>) -> Self {
+        if let Some(all) = &mut self.vars {
+            all.to_mut().extend(vars.clone());
+        }
+        if !results.is_empty() {
+            self.results.to_mut().extend(results.clone());
+        }
         self
     }
 
@@ -128,7 +148,7 @@ impl<'a> Bindings<'a> {
     }
 
     pub(crate) fn vars(mut self, vars: &'a Map<String, Value>) -> Self {
-        self.vars = Some(vars);
+        self.vars = Some(Cow::Borrowed(vars));
         self
     }
 
@@ -163,18 +183,19 @@ impl<'a> Bindings<'a> {
 
     /// Returns the value at a chain of fields; the error is the first missing field.
     fn lookup<'s>(&'s self, root: Root, fields: &'s [String]) -> Result<CowJson<'s>, &'s str> {
-        let (start, fields) = match (root, self.vars, fields) {
+        let (start, fields) = match (root, self.vars.as_deref(), fields) {
             (Root::Vars, Some(vars), []) => return Ok(CowJson::Fields(vars)),
             (Root::Vars, Some(vars), [first, rest @ ..]) => (vars.get(first).ok_or(first.as_str())?, rest),
             (Root::Vars, None, _) => return Err(root.name()),
             (Root::Event, _, fields) => (self.event.ok_or(root.name())?, fields),
             (Root::Failure, _, fields) => (self.failure(), fields),
             (Root::Key, _, fields) => (self.key(), fields),
-            (Root::Results, _, []) => return Ok(CowJson::Fields(self.results)),
+            (Root::Results, _, []) => return Ok(CowJson::Fields(&self.results)),
             (Root::Results, _, [first, rest @ ..]) => (self.results.get(first).ok_or(first.as_str())?, rest),
             (Root::Element, _, fields) => (self.element.as_ref().ok_or(root.name())?.value, fields),
             (Root::Body, _, fields) => (self.message.ok_or(root.name())?.body, fields),
             (Root::Headers, _, fields) => (self.message.ok_or(root.name())?.headers, fields),
+            (Root::Round, _, fields) => (self.round.as_ref().ok_or(root.name())?, fields),
             (Root::Index, _, fields) => (&self.element.as_ref().ok_or(root.name())?.index, fields),
         };
         let found = fields.iter().try_fold(start, |value, field| value.get(field).ok_or(field.as_str()))?;
@@ -205,16 +226,18 @@ struct Resolver<'a> {
     key: Option<&'a Value>,
     results: &'a Map<String, Value>,
     element: Option<&'a Element<'a>>,
+    round: Option<&'a Value>,
     message: Option<Message<'a>>,
 }
 
 impl VariableResolver for Resolver<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
         let owned = |value: &'b Value| CowVal::Owned(wrap(value));
-        match self.element {
-            Some(element) if element.name == variable => return Some(owned(element.value)),
-            Some(element) if variable == INDEX => return Some(owned(&element.index)),
-            Some(_) | None => {}
+        match (self.element, self.round) {
+            (Some(element), _) if element.name == variable => return Some(owned(element.value)),
+            (Some(element), _) if variable == INDEX => return Some(owned(&element.index)),
+            (_, Some(round)) if variable == ROUND => return Some(owned(round)),
+            (_, _) => {}
         }
         if let Some(message) = self.message {
             return [(Root::Body, message.body), (Root::Headers, message.headers)]
@@ -228,7 +251,7 @@ impl VariableResolver for Resolver<'_> {
             Root::Failure => self.failure.map(owned),
             Root::Key => self.key.map(owned),
             Root::Results => Some(CowVal::Owned(wrap_map(self.results))),
-            Root::Element | Root::Index | Root::Body | Root::Headers => None,
+            Root::Element | Root::Index | Root::Round | Root::Body | Root::Headers => None,
         }
     }
 }
@@ -329,12 +352,13 @@ impl Expression {
         read: impl FnOnce(&dyn Val) -> Result<T, String> + Send,
     ) -> Result<T, EvalError> {
         let resolver = Resolver {
-            vars: bindings.vars,
+            vars: bindings.vars.as_deref(),
             event: bindings.event,
             failure: bindings.cause.map(|_| bindings.failure()),
             key: Some(bindings.key()),
-            results: bindings.results,
+            results: &bindings.results,
             element: bindings.element.as_ref(),
+            round: bindings.round.as_ref(),
             message: bindings.message,
         };
         run(parsed, &resolver, read).map_err(|reason| self.error(reason))

@@ -48,8 +48,9 @@ pub use diagnostic::{Diagnostic, did_you_mean};
 pub use expression::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError, evaluate};
 pub use limits::{
     DEFAULT_FOREACH_CONCURRENCY, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION_COST, MAX_EXPRESSION_BYTES,
-    MAX_FUEL, MAX_INDEXES, MAX_JSON_DEPTH, MAX_MEMORY_PAGES, MAX_MODULE_BYTES, MAX_PATTERN_BYTES,
-    MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge, check_payload,
+    MAX_FUEL, MAX_INDEXES, MAX_JSON_DEPTH, MAX_LOOP_STEPS, MAX_MEMORY_PAGES, MAX_MODULE_BYTES,
+    MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_ROUNDS, MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge,
+    check_payload,
 };
 pub use lint::{DefinitionGroup, GroupMember, LintWarning};
 pub use machine::stored_variables;
@@ -59,7 +60,7 @@ pub use program::Program;
 pub use schema::json_schema;
 pub use steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach, HumanTask,
-    JobAction, SwitchCase, TimeSpec,
+    JobAction, OnMaxRounds, RepeatAction, RestartAction, SwitchCase, TimeSpec,
 };
 pub use wasm::{WasmProgram, is_wasm, load_wasm};
 pub use yaml::{compile_yaml, document, load};

@@ -11,6 +11,13 @@ pub const MAX_INDEXES: usize = 8;
 /// Maximum number of elements of a `foreach` step.
 pub const MAX_ELEMENTS: usize = 1000;
 
+/// Maximum number of rounds of a loop.
+pub const MAX_ROUNDS: usize = 1000;
+/// Maximum number of steps that the loops of a definition may start: the sum of their rounds times their steps.
+pub const MAX_LOOP_STEPS: usize = 10_000;
+/// Maximum size of the variables that a loop keeps for the compensation of its rounds, in bytes.
+pub(crate) const MAX_LOOP_VALUES_BYTES: usize = MAX_PAYLOAD_BYTES / 2;
+
 /// Default number of elements of a `foreach` step in progress at the same time.
 pub const DEFAULT_FOREACH_CONCURRENCY: u32 = 10;
 

@@ -8,6 +8,7 @@ mod context;
 mod failure;
 mod flow;
 mod group;
+mod loops;
 mod names;
 mod rules;
 mod similar;

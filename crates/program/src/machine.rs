@@ -3,7 +3,7 @@
 //! It upcasts an event to the version that expressions are written for ([`version`]), resolves the
 //! input ([`parse_outcome`], [`match_event`], [`handler`]), looks up the update of the step ([`outcome_table`]),
 //! applies it ([`apply_outcome`]), and then advances: forward through the steps whose predecessors are
-//! finished ([`advance`], [`join`]), backward through the pending compensations ([`compensate`]).
+//! finished ([`advance`], [`join`], [`repeat`]), backward through the pending compensations ([`compensate`]).
 //!
 //! The functions take the [`Execution`], the state of the instance and the outputs so far, or values. They
 //! form layers: requests ([`request`]), abandonment and compensation ([`compensate`]), failures
@@ -13,6 +13,8 @@
 //! |---|---|---|
 //! | running | a step succeeds, others are pending | running |
 //! | running | a step fails, and a join tolerates it | running; the discarded branch is compensated |
+//! | running | a round of a loop ends, its condition holds | running; the steps of the loop start again |
+//! | running | a step restarts the saga, nothing is open | running; the state of a new run |
 //! | running | a join is satisfied | running; unneeded steps are abandoned or compensated |
 //! | running | the last step finishes, no compensation in progress | completed; the `completed` fact |
 //! | running | a step fails, times out, has an invalid result; the saga times out | compensating |
@@ -27,6 +29,7 @@
 //! | completed, failed, cancelled | the same | compensating, and back, without a second fact |
 //! | running | an effect in doubt requires a decision ([`in_doubt`]) | running; the step waits |
 //! | any but stuck | the same for an abandoned step | compensating or running until the decision |
+//! | compensating | the child saga of an abandoned step has not ended, with `on_parent_end: wait` | the same; its end is awaited first |
 //! | stuck | the failed action succeeds late; retry; skip | previous phase, unless others are stuck |
 //! | stuck | any other result | stuck; it is recorded, no step starts |
 //! | stuck | force-complete | completed past the pivot, otherwise failed or cancelled; final |
@@ -57,7 +60,9 @@ mod operator;
 mod outcome_table;
 mod output;
 mod parse_outcome;
+mod repeat;
 mod request;
+mod restart;
 mod state;
 mod step_input;
 mod step_state;
@@ -65,14 +70,13 @@ mod timers;
 mod version;
 mod view;
 
-use orlog_model::{Event, Failure, TimerChange};
-use serde_json::Value;
+use orlog_model::{Event, Failure};
 
 use crate::contract::{Context, FailureCause, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::check_payload;
 use compensate::{compensate_next, start_compensation};
 use complete::{complete_saga, finish_compensated};
-use execution::{Execution, NoTransition, saga_timer};
+use execution::{Execution, NoTransition};
 pub use state::stored_variables;
 use state::{Flags, State};
 use step_state::{Phase, StepState};
@@ -147,13 +151,9 @@ fn start_instance(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
-    run.state.vars.extend(saga.saved().map(|name| (name.clone(), Value::Null)));
-    run.save_vars(&saga.vars, &event.data)?;
+    restart::init_run(&mut run, &event.data)?;
+    run.begins_run = true;
     run.add_note("started");
-    run.state.until = saga.timeout.map(|timeout| context.now.saturating_add(timeout));
-    if let Some(due) = run.state.until {
-        run.timers.push(TimerChange::Arm { name: saga_timer(), due });
-    }
     finish(run)
 }
 
@@ -178,6 +178,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
             }
         }
         ProgramInput::WorkResult { tag, outcome } => {
+            run.settles = Some((*tag).to_owned());
             let step_input = parse_outcome::parse_outcome(run, tag, outcome)?;
             apply_outcome::apply_step_input(run, &step_input)
         }
@@ -241,7 +242,7 @@ fn enter_stuck_if_blocked(run: &mut Execution<'_>) -> bool {
 
 fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     let flags = run.state.flags;
-    let compensating = run.state.compensating_step.is_some() || in_doubt::has_late_in_doubt(run);
+    let compensating = run.state.compensating_step.is_some() || in_doubt::has_late_wait(run);
     if flags.has(Flags::COMPENSATION_STARTED) {
         if compensating {
             run.state.phase = Phase::Compensating;

@@ -340,6 +340,7 @@ fn into_output<S: Serialize>(
         return Err(ProgramError::Evaluation(message));
     }
     Ok(ProgramOutput::Applied(Box::new(Transition {
+        run: orlog_model::RunChange::default(),
         state: bytes,
         status: transition.status,
         work: transition.work,

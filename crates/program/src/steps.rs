@@ -12,6 +12,8 @@ mod foreach;
 mod human;
 mod job;
 pub(crate) mod kind;
+mod repeat;
+mod restart;
 mod switch;
 mod values;
 mod wait;
@@ -29,12 +31,16 @@ pub use event::EventAction;
 pub use foreach::Foreach;
 pub use human::{Escalation, HumanTask};
 pub use job::JobAction;
+pub use repeat::{OnMaxRounds, RepeatAction};
+pub use restart::RestartAction;
 pub use switch::SwitchCase;
 pub use wait::TimeSpec;
 
 #[cfg(feature = "wasm")]
 pub(crate) use command::split_command;
 pub(crate) use foreach::{CompiledForeach, element_tag, set_element};
+pub(crate) use repeat::CompiledRepeat;
+pub(crate) use restart::CompiledRestart;
 pub(crate) use switch::{CompiledCase, is_never, never_matches, select};
 pub(crate) use values::checked;
 
@@ -126,6 +132,10 @@ kinds! {
     Job(JobAction);
     /// Selection of one of several cases.
     Switch(Vec<SwitchCase>);
+    /// End of a loop: repeats the steps before it while a condition holds.
+    Repeat(RepeatAction);
+    /// End of the run and begin of a new one.
+    Restart(RestartAction);
 }
 
 /// Kind of action in the language; its first field names the kind.
@@ -156,5 +166,17 @@ impl CompiledActionKind {
     pub(crate) fn cases(&self) -> Option<&[CompiledCase]> {
         let CompiledActionKind::Switch(cases) = self else { return None };
         Some(cases)
+    }
+
+    /// Returns the loop that the step ends.
+    pub(crate) fn repeat(&self) -> Option<&CompiledRepeat> {
+        let CompiledActionKind::Repeat(repeat) = self else { return None };
+        Some(repeat)
+    }
+
+    /// Returns the restart.
+    pub(crate) fn restart(&self) -> Option<&CompiledRestart> {
+        let CompiledActionKind::Restart(restart) = self else { return None };
+        Some(restart)
     }
 }

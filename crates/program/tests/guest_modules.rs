@@ -52,7 +52,12 @@ impl<'a> OrderRun<'a> {
             saga: SagaName::new("order").unwrap(),
             correlation: CorrelationId::new("o-1").unwrap(),
         };
-        let context = Context { key: &key, version: self.version + 1, now: Timestamp::from_millis(1_000) };
+        let context = Context {
+            key: &key,
+            version: self.version + 1,
+            now: Timestamp::from_millis(1_000),
+            pending_work: &[],
+        };
         let first = (self.decide)(self.state.as_deref(), program_input, &context);
         let second = (self.decide)(self.state.as_deref(), program_input, &context);
         assert_eq!(first, second, "the same input produces the same output");

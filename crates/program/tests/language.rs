@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 #[path = "language/attempts.rs"]
 mod attempts;
+#[path = "language/children.rs"]
+mod children;
 #[path = "language/early_events.rs"]
 mod early_events;
 #[path = "language/events.rs"]
@@ -16,10 +18,14 @@ mod events;
 mod foreach;
 #[path = "language/in_doubt.rs"]
 mod in_doubt;
+#[path = "language/loops.rs"]
+mod loops;
 #[path = "language/migration.rs"]
 mod migration;
 #[path = "language/races.rs"]
 mod races;
+#[path = "language/restart.rs"]
+mod restart;
 #[path = "language/stuck.rs"]
 mod stuck;
 #[path = "language/switches.rs"]
@@ -94,11 +100,13 @@ fn every_saga_passes_the_definition_suite() {
             json!({ "items": [{ "sku": "a", "n": 1 }, { "sku": "b", "n": 2 }, { "sku": "c", "n": 3 }] }),
         ),
         (attempts::BOOKING, json!({})),
+        (loops::REVIEW, json!({})),
         (stuck::PIVOT, json!({})),
         (stuck::COMPENSATION, json!({})),
         (events::EFFECT, json!({})),
         (waits::APPROVE, json!({ "customer": "ada", "branch": "n" })),
         (waits::CHILD, json!({})),
+        (children::AWAITED, json!({})),
         (waits::FLOW, json!({ "url": "u" })),
         (in_doubt::PAY, json!({ "total": 5 })),
         (in_doubt::EACH, json!({ "items": [1, 2, 3] })),

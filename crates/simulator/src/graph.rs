@@ -22,6 +22,8 @@ pub use svg::svg;
 pub struct InstanceOverlay {
     phase: Option<String>,
     states: BTreeMap<String, String>,
+    /// Labels of the states, with the round of a step in a loop.
+    labels: BTreeMap<String, String>,
 }
 
 impl InstanceOverlay {
@@ -29,17 +31,26 @@ impl InstanceOverlay {
     #[must_use]
     pub fn of(view: &Value) -> Self {
         let steps = view["steps"].as_array().into_iter().flatten();
-        let state =
-            |step: &Value| Some((step["id"].as_str()?.to_owned(), step["state"].as_str()?.to_owned()));
-        Self {
-            phase: view["phase"].as_str().map(ToOwned::to_owned),
-            states: steps.filter_map(state).collect(),
+        let mut overlay = Self { phase: view["phase"].as_str().map(ToOwned::to_owned), ..Self::default() };
+        for step in steps {
+            let (Some(id), Some(state)) = (step["id"].as_str(), step["state"].as_str()) else { continue };
+            let current = step["rounds"].as_array().and_then(|rounds| rounds.last()).unwrap_or(step);
+            let round = current["round"].as_u64().filter(|round| *round > 0);
+            let label = round.map_or_else(|| state.to_owned(), |round| format!("{state}, round {round}"));
+            overlay.labels.insert(id.to_owned(), label);
+            overlay.states.insert(id.to_owned(), state.to_owned());
         }
+        overlay
     }
 
-    /// Returns the state of a step.
-    fn state(&self, step: &str) -> Option<&str> {
-        self.states.get(step).map(String::as_str)
+    /// Returns the style of a step.
+    fn style(&self, step: &str) -> Option<NodeStyle> {
+        self.states.get(step).map(|state| NodeStyle::of(state))
+    }
+
+    /// Returns the label of the state of a step.
+    fn label(&self, step: &str) -> Option<&str> {
+        self.labels.get(step).map(String::as_str)
     }
 }
 
@@ -63,7 +74,7 @@ enum NodeStyle {
 impl NodeStyle {
     fn of(state: &str) -> Self {
         match state {
-            "running" | "retrying" | "in_doubt" => NodeStyle::Running,
+            "running" | "retrying" | "in_doubt" | "child_awaited" => NodeStyle::Running,
             "completed" => NodeStyle::Completed,
             "failed" | "abandoned" | "compensation_failed" | "blocked" | "in_doubt_abandoned" => {
                 NodeStyle::Failed

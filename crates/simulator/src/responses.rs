@@ -13,7 +13,7 @@ pub struct WorkTag<'t> {
     pub is_compensation: bool,
     /// Id of the step.
     pub step: &'t str,
-    /// Index of the element in a step with `foreach`.
+    /// Index of the element in a step with `foreach`, or the round in a loop.
     pub index: Option<usize>,
 }
 
@@ -108,7 +108,7 @@ fn of<'d>(
         Action::Human(_) => (ResponseSource::User, choices(ok)),
         Action::Effect(_) | Action::Saga(_) | Action::Job(_) => (ResponseSource::Outcome, choices(ok)),
         Action::Wait(_) => (ResponseSource::Timer, Vec::new()),
-        Action::Switch(_) => (ResponseSource::None, Vec::new()),
+        Action::Switch(_) | Action::Repeat(_) | Action::Restart(_) => (ResponseSource::None, Vec::new()),
     };
     ResponseSpec { source: by, ok, fail: choices(fail), timeout }
 }

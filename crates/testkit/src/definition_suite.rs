@@ -95,7 +95,7 @@ enum Delivery {
 fn step_failures(step: &Step) -> Vec<StepFailure> {
     let events = || step.fail.iter().map(|reply| StepFailure::Event(reply.event.clone()));
     let mut step_failures = match &step.action {
-        Action::Wait(_) | Action::Switch(_) => return Vec::new(),
+        Action::Wait(_) | Action::Switch(_) | Action::Repeat(_) | Action::Restart(_) => return Vec::new(),
         Action::Event(_) | Action::Human(_) => events().collect(),
         Action::Command(_) if step.ok.is_empty() => vec![StepFailure::Rejected],
         Action::Command(_) => std::iter::once(StepFailure::Rejected).chain(events()).collect(),

@@ -207,6 +207,7 @@ impl Program for EventRecorder {
         let mut numbers = Self::numbers(state.unwrap_or_default());
         numbers.push(number);
         Ok(ProgramOutput::Applied(Box::new(Transition {
+            run: orlog_model::RunChange::default(),
             state: serde_json::to_vec(&numbers)
                 .map_err(|error| ProgramError::InvalidState(error.to_string()))?,
             status: Status::Running,

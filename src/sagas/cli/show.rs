@@ -143,12 +143,21 @@ fn state(state: &Value) -> Vec<(&'static str, String)> {
     vec![("failed step", text(&state["failure"], "step")), ("vars", vars.unwrap_or_default())]
 }
 
+/// Returns the state of a step; for a loop and its steps, also the current round after the first one.
+fn step_state(step: &Value) -> String {
+    let current = items(step, "rounds").last().unwrap_or(step);
+    match current["round"].as_u64() {
+        Some(round) if round > 0 => format!("{}, round {round}", text(step, "state")),
+        Some(_) | None => text(step, "state"),
+    }
+}
+
 fn steps(state: &Value, console: &Console) -> Result<(), CommandError> {
     if !has_steps(state) {
         return Ok(());
     }
     console.line("")?;
-    let row = |step: &Value| ["id", "state", "until"].map(|field| text(step, field)).to_vec();
+    let row = |step: &Value| vec![text(step, "id"), step_state(step), text(step, "until")];
     let rows: Vec<_> = items(state, "steps").iter().map(row).collect();
     console.table(&["STEP", "STATE", "DEADLINE"], &rows, "no steps")
 }

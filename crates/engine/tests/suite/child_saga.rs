@@ -2,8 +2,8 @@
 
 use orlog_engine::{Decision, decide_without_definition};
 use orlog_model::{
-    ChildResult, Commit, Fact, Failure, Input, MAX_CHILD_DEPTH, NotifyParent, ParentRef, StartChild, Status,
-    Work, WorkKind, WorkOutcome, WorkflowAction, WorkflowCommand,
+    ChildResult, Commit, Fact, Failure, Input, MAX_CHILD_DEPTH, NotifyParent, ParentEndPolicy, ParentRef,
+    StartChild, Status, Work, WorkKind, WorkOutcome, WorkflowAction, WorkflowCommand,
 };
 use orlog_program::{ProgramError, ProgramInput, ProgramOutput};
 use serde_json::json;
@@ -52,6 +52,10 @@ fn scripted_program() -> ScriptedProgram {
 }
 
 fn child() -> Work {
+    child_with(ParentEndPolicy::Stop)
+}
+
+fn child_with(on_parent_end: ParentEndPolicy) -> Work {
     let key = named("equipment", "e-1");
     Work::StartChild(StartChild {
         round: 0,
@@ -60,7 +64,29 @@ fn child() -> Work {
         correlation: key.correlation,
         event: None,
         data: json!({}),
+        on_parent_end,
     })
+}
+
+#[test]
+fn abandoned_child_is_not_pending_work_after_the_end_of_its_parent() {
+    let program = ScriptedProgram::new(|input| {
+        let ProgramInput::Event(event) = input else { return Ok(applied(step(Status::Running))) };
+        let start = |policy| with_work(Status::Running, vec![child_with(policy)]);
+        Ok(match event.kind.as_str() {
+            "Placed" => start(ParentEndPolicy::Stop),
+            "Left" => start(ParentEndPolicy::Abandon),
+            "Awaited" => start(ParentEndPolicy::Wait),
+            _ => applied(step(Status::Completed)),
+        })
+    });
+    for (kind, survives) in [("Placed", true), ("Left", false), ("Awaited", true)] {
+        let mut fixture = DecisionFixture::with_instance(&program);
+        fixture.commit(&event(kind, "1"));
+        assert_eq!(fixture.current_instance().pending_work.len(), 1, "{kind}");
+        fixture.commit(&event("Done", "2"));
+        assert_eq!(fixture.current_instance().pending_work.len(), usize::from(survives), "{kind}");
+    }
 }
 
 fn workflow_command(number: &str, action: WorkflowAction) -> Input {

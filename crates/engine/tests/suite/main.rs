@@ -7,6 +7,7 @@ mod controls;
 mod early_input;
 mod excluded_users;
 mod migration;
+mod new_run;
 mod start;
 mod support;
 mod tasks;

@@ -165,6 +165,7 @@ impl<'a> DecisionFixture<'a> {
 
 pub(crate) fn step(status: Status) -> Transition {
     Transition {
+        run: orlog_model::RunChange::default(),
         state: b"next".to_vec(),
         status,
         work: vec![],

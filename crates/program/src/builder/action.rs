@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, RetryPolicy, SagaName};
+use orlog_model::{
+    EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, ParentEndPolicy, RetryPolicy, SagaName,
+};
 use serde_json::Value;
 
 use super::names::{events, matcher, parse_name, steps};
@@ -10,7 +12,7 @@ use crate::definition::ResultMatcher;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, HumanTask, JobAction,
-    SwitchCase, TimeSpec,
+    OnMaxRounds, RepeatAction, RestartAction, SwitchCase, TimeSpec,
 };
 
 /// Action of a step or of its compensation, with its result options.
@@ -82,7 +84,8 @@ impl StepAction {
     #[must_use]
     pub fn child_saga(name: &str) -> Self {
         Self::named(SagaName::new(name), |saga| {
-            Action::Saga(ChildSagaAction { saga, correlation: None, event: None, data: Value::Null })
+            let (correlation, event, on_parent_end) = (None, None, None);
+            Action::Saga(ChildSagaAction { saga, correlation, event, data: Value::Null, on_parent_end })
         })
     }
 
@@ -96,6 +99,38 @@ impl StepAction {
     #[must_use]
     pub fn switch() -> Self {
         Self::new(Ok(Action::Switch(Vec::new())))
+    }
+
+    /// Creates the end of a loop: repeats the steps from `first` up to this step while the condition holds, in at
+    /// most `max` rounds.
+    #[must_use]
+    pub fn repeat_while(first: &[&str], condition: &str, max: u32) -> Self {
+        Self::repeat(first, max, |repeat| repeat.while_holds = Some(condition.to_owned()))
+    }
+
+    /// Creates the end of a loop: repeats the steps from `first` up to this step until the condition holds, in at
+    /// most `max` rounds.
+    #[must_use]
+    pub fn repeat_until(first: &[&str], condition: &str, max: u32) -> Self {
+        Self::repeat(first, max, |repeat| repeat.until_holds = Some(condition.to_owned()))
+    }
+
+    fn repeat(first: &[&str], max: u32, set: impl FnOnce(&mut RepeatAction)) -> Self {
+        let mut findings = Vec::new();
+        let from = steps(first, "repeat", &mut findings);
+        let on_max = OnMaxRounds::default();
+        let mut repeat = RepeatAction { from, while_holds: None, until_holds: None, max, on_max };
+        set(&mut repeat);
+        Self { findings, ..Self::new(Ok(Action::Repeat(repeat))) }
+    }
+
+    /// Creates a restart: ends the run and begins a new one with this start event; add its data with
+    /// [`StepAction::data`].
+    #[must_use]
+    pub fn restart_as_new(start_event: &str) -> Self {
+        Self::named(EventType::new(start_event), |event| {
+            Action::Restart(RestartAction { event, data: Value::Null })
+        })
     }
 
     fn named<T>(name: Result<T, orlog_model::IdError>, action: impl FnOnce(T) -> Action) -> Self {
@@ -169,6 +204,16 @@ impl StepAction {
         })
     }
 
+    /// Sets the policy for the child saga if this saga no longer awaits it. Default: it is cancelled.
+    #[must_use]
+    pub fn on_parent_end(self, policy: ParentEndPolicy) -> Self {
+        self.set("on_parent_end", |action, _| {
+            let Action::Saga(child) = action else { return false };
+            child.on_parent_end = Some(policy);
+            true
+        })
+    }
+
     /// Adds a case to the switch: selected if the condition holds and no earlier case matched.
     #[must_use]
     pub fn case(self, condition: &str, then: &[&str]) -> Self {
@@ -185,6 +230,16 @@ impl StepAction {
         self.set("switch", |action, findings| {
             let Action::Switch(cases) = action else { return false };
             cases.push(SwitchCase { when, then: steps(then, "switch", findings) });
+            true
+        })
+    }
+
+    /// Sets what follows if another round of the loop is due after the maximum number of rounds.
+    #[must_use]
+    pub fn on_max(self, on_max: OnMaxRounds) -> Self {
+        self.set("on_max", |action, _| {
+            let Action::Repeat(repeat) = action else { return false };
+            repeat.on_max = on_max;
             true
         })
     }

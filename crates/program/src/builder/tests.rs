@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use orlog_model::{ExcludedUser, InDoubtPolicy, RetryPolicy};
+use orlog_model::{ExcludedUser, InDoubtPolicy, ParentEndPolicy, RetryPolicy};
 use serde_json::json;
 
 use super::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
 use crate::definition::{AfterHandler, Definition, UnsupportedVersionPolicy};
-use crate::steps::Escalation;
+use crate::steps::{Escalation, OnMaxRounds};
 use crate::yaml::read;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -65,8 +65,12 @@ fn builds_every_kind_of_action() {
     one(StepAction::wait_until(json!("=vars.t")), "{ wait: { until: =vars.t } }");
     one(StepAction::event("Paid").when("event.ok"), "{ event: Paid, when: event.ok }");
     one(
-        StepAction::child_saga("kit").correlation(json!("=vars.i")).start_event("Needed").data(json!({})),
-        "{ saga: kit, correlation: =vars.i, event: Needed, data: {} }",
+        StepAction::child_saga("kit")
+            .correlation(json!("=vars.i"))
+            .start_event("Needed")
+            .data(json!({}))
+            .on_parent_end(ParentEndPolicy::Wait),
+        "{ saga: kit, correlation: =vars.i, event: Needed, data: {}, on_parent_end: wait }",
     );
     let escalation = Escalation { after: Some(HOUR), roles: vec![json!("head")], assignee: None };
     one(
@@ -91,6 +95,12 @@ fn builds_every_kind_of_action() {
         StepAction::switch().case("vars.x", &["b"]).otherwise(&["c", "d"]),
         "{ switch: [{ when: vars.x, then: b }, { then: [c, d] }] }",
     );
+    one(
+        StepAction::repeat_while(&["b"], "vars.x", 5).on_max(OnMaxRounds::Continue),
+        "{ repeat: b, while: vars.x, max: 5, on_max: continue }",
+    );
+    one(StepAction::restart_as_new("Go").data(json!({ "n": 1 })), "{ restart_as_new: Go, data: { n: 1 } }");
+    one(StepAction::repeat_until(&["b", "c"], "vars.x", 2), "{ repeat: [b, c], until: vars.x, max: 2 }");
 }
 
 #[test]

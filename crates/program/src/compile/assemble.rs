@@ -31,6 +31,7 @@ pub(super) fn assemble(definition: &Definition) -> Result<(CompiledSaga, Correla
     events::check(definition, order.as_ref(), &mut findings);
     if let Some(order) = &order {
         order::check_pivots(definition, order, &mut findings);
+        order::check_restarts(definition, order, &mut findings);
     }
     let rules = correlate::compile(&definition.correlate, &mut findings);
     let mut compiler = compiler(definition, findings);
@@ -59,15 +60,17 @@ pub(super) fn literal_texts(definition: &Definition) -> Vec<LiteralText> {
 
 fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: StepOrder) -> CompiledSaga {
     let forward = |path| Site::new(path, ExpressionScope::Forward);
-    let StepOrder { sorted, before, selected_by, regions, joins, .. } = order;
+    let StepOrder { sorted, before, selected_by, regions, joins, loops, .. } = order;
     let orders = before.into_iter().zip(selected_by).zip(regions.into_iter().zip(joins));
+    let mut loops = loops.into_iter();
     let mut orders = orders.collect::<Vec<_>>().into_iter();
     let mut steps = Vec::with_capacity(definition.steps.len());
     for (i, form) in definition.steps.iter().enumerate() {
         // Without an order, diagnostics exist, and the compiled saga is dropped.
         let ((before, selected_by), (region, joins)) = orders.next().unwrap_or_default();
         let join = form.after.as_ref().map_or(Join::All, |after| after.join);
-        let step = step(compiler, &format!("steps[{i}]"), form);
+        let in_loop = loops.next().flatten();
+        let step = step(compiler, &format!("steps[{i}]"), form, in_loop);
         let publishes_result = form.publish.or(definition.publish).unwrap_or(true);
         steps.push(CompiledStep { before, join, selected_by, region, joins, publishes_result, ..step });
     }
@@ -128,8 +131,13 @@ fn handler(compiler: &mut ExpressionCompiler<'_>, n: usize, form: &HandlerSpec) 
 }
 
 /// Compiles a step without its order.
-fn step(compiler: &mut ExpressionCompiler<'_>, path: &str, form: &Step) -> CompiledStep {
-    let site = Site::new(path, ExpressionScope::Forward);
+fn step(
+    compiler: &mut ExpressionCompiler<'_>,
+    path: &str,
+    form: &Step,
+    in_loop: Option<usize>,
+) -> CompiledStep {
+    let site = Site { in_loop: in_loop.is_some(), ..Site::new(path, ExpressionScope::Forward) };
     let when = compiler.condition(site.at(&format!("{path}.when")), form.when.as_ref());
     let foreach = form.foreach.as_ref().and_then(|foreach| foreach.compile(compiler, site));
     let site = Site { element: form.foreach.as_ref().map(|foreach| foreach.name.as_str()), ..site };
@@ -150,6 +158,7 @@ fn step(compiler: &mut ExpressionCompiler<'_>, path: &str, form: &Step) -> Compi
         selected_by: Vec::new(),
         region: Vec::new(),
         joins: Vec::new(),
+        in_loop,
         when,
         foreach,
         action: CompiledAction { tag: form.id.clone(), kind, options },

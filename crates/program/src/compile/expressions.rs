@@ -29,6 +29,8 @@ pub(crate) struct Site<'p> {
     pub(crate) scope: ExpressionScope,
     /// Name of the element, if the location belongs to a `foreach` step.
     pub(crate) element: Option<&'p str>,
+    /// Whether the location belongs to a loop, so that `round` exists.
+    pub(crate) in_loop: bool,
 }
 
 /// Compiles expressions and collects diagnostics.
@@ -57,7 +59,7 @@ pub(crate) struct LiteralText {
 
 impl<'p> Site<'p> {
     pub(crate) fn new(path: &'p str, scope: ExpressionScope) -> Self {
-        Self { path, scope, element: None }
+        Self { path, scope, element: None, in_loop: false }
     }
 
     /// Returns the site of another path with the same variables.
@@ -101,7 +103,7 @@ impl ExpressionCompiler<'_> {
     }
 
     pub(crate) fn template(&mut self, site: Site<'_>, template: &Value) -> Template {
-        let roots = self.roots(site.scope);
+        let roots = self.roots(site);
         if let Some(literals) = &mut self.literals {
             collect(template, site.path, site.element, &roots, literals);
         }
@@ -112,12 +114,13 @@ impl ExpressionCompiler<'_> {
     /// Compiles an optional condition, with or without the `=` of a template.
     pub(crate) fn condition(&mut self, site: Site<'_>, source: Option<&String>) -> Option<Expression> {
         let source = source?;
-        let roots = self.roots(site.scope);
+        let roots = self.roots(site);
         let scope = Scope { roots: &roots, vars: Some(&self.vars), element: site.element };
         compile_expression(source.strip_prefix('=').unwrap_or(source), site.path, &scope, &mut self.findings)
     }
 
-    fn roots(&self, scope: ExpressionScope) -> Vec<Root> {
+    fn roots(&self, site: Site<'_>) -> Vec<Root> {
+        let scope = site.scope;
         let mut roots = match scope {
             ExpressionScope::Forward => vec![Root::Vars, Root::Key],
             ExpressionScope::Result => vec![Root::Vars, Root::Event, Root::Key],
@@ -127,6 +130,7 @@ impl ExpressionCompiler<'_> {
         };
         let knows_results = !matches!(scope, ExpressionScope::Event | ExpressionScope::Start);
         roots.extend((self.has_jobs && knows_results).then_some(Root::Results));
+        roots.extend(site.in_loop.then_some(Root::Round));
         roots
     }
 }

@@ -1,12 +1,17 @@
 //! Step order: dependencies without cycles, and the properties that follow from them.
 
 mod cycle;
+mod loops;
 mod paths;
 
 use std::collections::BTreeMap;
 
+use orlog_model::EventType;
+
 use crate::definition::{Definition, Join, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
+use crate::steps::Action;
+use loops::LoopContext;
 
 /// Order of the steps.
 #[derive(Default)]
@@ -21,6 +26,8 @@ pub(crate) struct StepOrder {
     pub(crate) regions: Vec<Vec<usize>>,
     /// For each step, the joins whose region contains it, sorted.
     pub(crate) joins: Vec<Vec<usize>>,
+    /// For each step, the loop that contains it: the index of the step that ends the loop.
+    pub(crate) loops: Vec<Option<usize>>,
     /// For each step, all steps from which a path leads to it.
     ancestors: Vec<Vec<bool>>,
     /// For each step, the steps that are certainly finished when it starts.
@@ -63,12 +70,15 @@ pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
     let mut names = StepNames { steps, index, findings };
     let selected_by = names.selected_by();
     let before: Vec<_> = (0..steps.len()).map(|i| names.before(i, &selected_by[i])).collect();
+    let firsts = names.firsts();
     let Some(sorted) = cycle::sort(&before) else {
         findings.push(cycle::describe_cycle(steps, &before));
         return None;
     };
     let ancestors = paths::ancestors(&before, &sorted);
     switches_lead(steps, &selected_by, &ancestors, findings);
+    let context = LoopContext { steps, before: &before, ancestors: &ancestors };
+    let loops = loops::loops(&context, &firsts, findings);
     let regions = paths::regions(steps, &before, &sorted);
     let mut joins = vec![Vec::new(); steps.len()];
     for join in &sorted {
@@ -78,8 +88,17 @@ pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
     }
     let finished_before = paths::finished_before(steps, &before, &sorted, &regions);
     let branches = paths::branches(steps, &before, &sorted, &selected_by);
-    let order =
-        StepOrder { before, selected_by, sorted, regions, joins, ancestors, finished_before, branches };
+    let order = StepOrder {
+        before,
+        selected_by,
+        sorted,
+        regions,
+        joins,
+        loops,
+        ancestors,
+        finished_before,
+        branches,
+    };
     (found == findings.len()).then_some(order)
 }
 
@@ -120,6 +139,19 @@ impl StepNames<'_> {
             }
         }
         selected_by
+    }
+
+    /// Returns the first steps of each loop, by the index of the step that ends it.
+    fn firsts(&mut self) -> Vec<(usize, Vec<usize>)> {
+        let mut firsts = Vec::new();
+        for (end, step) in self.steps.iter().enumerate() {
+            let Action::Repeat(repeat) = &step.action else { continue };
+            let from = repeat.from.iter().enumerate();
+            let found =
+                from.filter_map(|(n, id)| self.find(id.as_str(), format!("steps[{end}].do.repeat[{n}]")));
+            firsts.push((end, found.collect()));
+        }
+        firsts
     }
 
     /// Returns the direct predecessors of a step: those in its `after`; else the switches that select it;
@@ -185,6 +217,42 @@ fn switches_lead(
                 RawDiagnostic::new(format!("steps[{index}].after"), message).with_suggestion(suggestion),
             );
         }
+    }
+}
+
+/// Reports steps that follow a restart or may run concurrently with it, because a restart ends the run.
+pub(crate) fn check_restarts(definition: &Definition, order: &StepOrder, findings: &mut RawDiagnostics) {
+    let steps = &definition.steps;
+    for (i, step) in steps.iter().enumerate() {
+        let Action::Restart(restart) = &step.action else { continue };
+        let path = format!("steps[{i}].do");
+        if !definition.start.contains(&restart.event) {
+            let message = format!("{} does not start this saga", restart.event);
+            let near = did_you_mean(restart.event.as_str(), definition.start.iter().map(EventType::as_str));
+            let finding = RawDiagnostic::new(format!("{path}.restart_as_new"), message);
+            findings.push(finding.with_optional_suggestion(near));
+        }
+        if step.pivot {
+            let message = format!("the restart `{}` ends the run, so it is no pivot", step.id);
+            findings.push(RawDiagnostic::new(format!("steps[{i}].pivot"), message));
+        }
+        let follows = (0..steps.len()).find(|other| order.precedes(i, *other));
+        let beside = (0..steps.len()).find(|other| order.overlap(i, *other));
+        let finding = match (follows, beside) {
+            (Some(later), _) => {
+                let message = format!("step `{}` follows the restart `{}`", steps[later].id, step.id);
+                RawDiagnostic::new(path, message)
+                    .with_suggestion("make the restart the last step of its branch")
+            }
+            (None, Some(beside)) => {
+                let beside = &steps[beside].id;
+                let message = format!("step `{beside}` may run concurrently with the restart `{}`", step.id);
+                RawDiagnostic::new(path, message)
+                    .with_suggestion(format!("order `{beside}` before it with `after`"))
+            }
+            (None, None) => continue,
+        };
+        findings.push(finding);
     }
 }
 

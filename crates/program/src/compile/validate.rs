@@ -143,6 +143,15 @@ fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawD
     check_duration(&format!("{path}.timeout"), compensation.timeout, findings);
     attempts(&format!("{path}.retry"), &compensation.action, compensation.retry, findings);
     check_in_doubt(&format!("{path}.in_doubt"), &compensation.action, compensation.in_doubt, findings);
+    if let Action::Saga(child) = &compensation.action
+        && child.on_parent_end.is_some()
+    {
+        let finding = RawDiagnostic::new(
+            format!("{path}.on_parent_end"),
+            "a compensation is never abandoned, so it has no `on_parent_end`",
+        );
+        findings.push(finding.with_suggestion("remove it"));
+    }
     let has_matchers = !compensation.ok.is_empty() || !compensation.fail.is_empty();
     let traits = compensation.action.traits();
     let label = traits.label;

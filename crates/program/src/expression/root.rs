@@ -2,6 +2,8 @@
 
 /// Name of the position of an element.
 pub(crate) const INDEX: &str = "index";
+/// Name of the number of a round.
+pub(crate) const ROUND: &str = "round";
 
 /// Roots of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +18,8 @@ pub(crate) enum Root {
     Element,
     /// Position of that element, from 0.
     Index,
+    /// Number of the round of a loop, from 0.
+    Round,
     /// Body of a received message, outside definitions.
     Body,
     /// Headers of that message.
@@ -35,6 +39,7 @@ impl Root {
             Root::Results => "results",
             Root::Element => "the element",
             Root::Index => INDEX,
+            Root::Round => ROUND,
             Root::Body => "body",
             Root::Headers => "headers",
         }

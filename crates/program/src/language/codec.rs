@@ -3,7 +3,9 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use orlog_model::{EffectName, EventType, ExcludedUser, IdError, InDoubtPolicy, Name, SagaName};
+use orlog_model::{
+    EffectName, EventType, ExcludedUser, IdError, InDoubtPolicy, Name, ParentEndPolicy, SagaName,
+};
 use serde_json::{Map, Value};
 
 use super::decoder::{Codec, Decoder};
@@ -64,6 +66,11 @@ pub(crate) trait Choices: Copy + 'static {
 impl Choices for InDoubtPolicy {
     const NAMES: &'static [&'static str] = &["retry", "fail", "ask"];
     const VALUES: &'static [Self] = &[InDoubtPolicy::Retry, InDoubtPolicy::Fail, InDoubtPolicy::Ask];
+}
+
+impl Choices for ParentEndPolicy {
+    const NAMES: &'static [&'static str] = &["stop", "abandon", "wait"];
+    const VALUES: &'static [Self] = &[Self::Stop, Self::Abandon, Self::Wait];
 }
 
 impl Choices for ExcludedUser {

@@ -4,6 +4,7 @@ use super::context::LintContext;
 use crate::definition::Step;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::kind::Completion;
+use crate::steps::{Action, OnMaxRounds};
 
 /// OL02: an awaiting step that cannot fail.
 pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
@@ -39,7 +40,9 @@ pub(super) fn missing_compensation(context: &LintContext<'_>) -> Vec<RawDiagnost
     let changes =
         (0..steps.len()).filter(|i| steps[*i].action.traits().changes && steps[*i].compensate.is_none());
     let found = changes.filter_map(|i| {
-        let fails_later = |other: &usize| can_fail(&steps[*other]) && may_fail_after(context, i, *other);
+        let fails_later = |other: &usize| {
+            can_fail(&steps[*other]) && (may_fail_after(context, i, *other) || repeats(context, i, *other))
+        };
         (0..steps.len()).find(fails_later).map(|other| (i, other))
     });
     found
@@ -62,7 +65,16 @@ fn may_fail_after(context: &LintContext<'_>, step: usize, other: usize) -> bool 
     later && !context.steps().any(|(i, step)| step.pivot && is_final(i))
 }
 
+/// Returns true if `other` can fail in a later round of the loop that contains `step`.
+fn repeats(context: &LintContext<'_>, step: usize, other: usize) -> bool {
+    let loops = &context.order.loops;
+    loops[step].is_some() && loops[step] == loops[other]
+}
+
 fn can_fail(step: &Step) -> bool {
+    if let Action::Repeat(repeat) = &step.action {
+        return repeat.on_max == OnMaxRounds::Fail;
+    }
     match step.action.traits().completion {
         Completion::Acceptance | Completion::Outcome => true,
         Completion::Event | Completion::User => !step.fail.is_empty() || step.timeout.is_some(),

@@ -1,7 +1,7 @@
 //! Registry of the lint rules, and their execution.
 
 use super::context::{LintContext, LintWarning};
-use super::{failure, flow, names, suppress, texts, vars};
+use super::{failure, flow, loops, names, suppress, texts, vars};
 use crate::definition::Definition;
 use crate::diagnostic::RawDiagnostic;
 use crate::yaml::locate_diagnostics;
@@ -13,7 +13,7 @@ type LintRule = (&'static str, fn(&LintContext<'_>) -> Vec<RawDiagnostic>);
 pub(super) const UNKNOWN_CHILD: &str = "OL15";
 pub(super) const SIMILAR_EVENT: &str = "OL16";
 
-const RULES: [LintRule; 13] = [
+const RULES: [LintRule; 14] = [
     ("OL01", flow::unreachable_step),
     ("OL02", failure::no_failure_path),
     ("OL03", failure::missing_compensation),
@@ -27,6 +27,7 @@ const RULES: [LintRule; 13] = [
     ("OL11", flow::pivot_without_effect),
     ("OL12", flow::needless_compensation),
     ("OL14", texts::missing_equals),
+    ("OL17", loops::constant_condition),
 ];
 
 /// Returns the warnings of all rules, and those that the group found, in the order of the text. `file` appears only in

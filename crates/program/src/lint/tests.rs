@@ -379,3 +379,24 @@ fn ol16_event_resembles_another_one() {
     assert_eq!(checked(&[&pay("Paid"), &ship("PaymentRecieved")]), [expected]);
     assert_eq!(checked(&[&pay("Paid"), &ship("PaymentReceived")]), Vec::<String>::new());
 }
+
+#[test]
+fn ol17_condition_of_a_loop_does_not_change() {
+    let poll = |save: &str, condition: &str| {
+        format!(
+            "vars: {{ n: =event.n }}\nsteps:\n- {{ id: a, do: {{ event: E }}, timeout: 1h, save: {{ {save} }} }}\n- {{ id: l, do: {{ repeat: a, {condition}, max: 2 }} }}\n"
+        )
+    };
+    warns(
+        &poll("", "while: vars.n > 1"),
+        "OL17 7:36 no step of the loop `l` saves a variable that its `while` reads",
+    );
+    warns(
+        &poll("", "until: vars.n > 1"),
+        "OL17 7:36 no step of the loop `l` saves a variable that its `until` reads",
+    );
+    has_no_warnings(&poll("n: =event.m", "until: vars.n > 1"));
+    has_no_warnings(&poll("", "while: vars.n > round"));
+    let handled = "on: [{ event: F, save: { n: =event.n } }]\n";
+    has_no_warnings(&format!("{handled}{}", poll("", "while: vars.n > 1")));
+}

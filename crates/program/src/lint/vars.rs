@@ -10,7 +10,7 @@ use crate::diagnostic::RawDiagnostic;
 /// OL09: a name under `vars` that no expression reads.
 pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let definition = context.definition;
-    let mut used = UsedVariables { names: BTreeSet::new(), all: false };
+    let mut used = UsedVariables::default();
     let form = serde_json::to_value(definition).expect("a definition is plain data with text keys");
     used.search(&form);
     used.names.extend(definition.index.iter().map(|name| name.as_str().to_owned()));
@@ -37,10 +37,11 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
 
 /// Names that texts of a definition read from `vars`. All texts are searched, because conditions have
 /// no `=`.
-struct UsedVariables {
-    names: BTreeSet<String>,
+#[derive(Default)]
+pub(super) struct UsedVariables {
+    pub(super) names: BTreeSet<String>,
     /// An expression reads `vars` as a whole.
-    all: bool,
+    pub(super) all: bool,
 }
 
 impl UsedVariables {
@@ -53,7 +54,7 @@ impl UsedVariables {
         }
     }
 
-    fn search_text(&mut self, text: &str) {
+    pub(super) fn search_text(&mut self, text: &str) {
         for (at, _) in text.match_indices("vars") {
             let is_name_char = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
             let rest = &text[at + "vars".len()..];

@@ -8,7 +8,9 @@ use super::execution::Execution;
 use super::fail::fail_to_start;
 use super::foreach::{start_elements, start_next_elements};
 use super::join::{self, JoinState};
+use super::repeat::end_loop_round;
 use super::request::request_action;
+use super::restart;
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_state::StepState;
 use crate::definition::Join;
@@ -16,8 +18,13 @@ use crate::steps::kind::StartError;
 use crate::steps::{CompiledCase, select};
 
 /// Starts all ready steps. Steps that finish immediately allow their successors to start in the same
-/// transition.
+/// transition. A loop that begins another round allows its first steps to start.
 pub(super) fn advance(run: &mut Execution<'_>) {
+    while start_ready(run) {}
+}
+
+/// Starts all ready steps. Returns true if a loop began another round.
+fn start_ready(run: &mut Execution<'_>) -> bool {
     let saga = run.saga;
     for index in saga.sorted.iter().copied() {
         match run.state.step_state(index) {
@@ -30,9 +37,14 @@ pub(super) fn advance(run: &mut Execution<'_>) {
         }
         let flags = run.state.flags;
         if flags.has(Flags::COMPENSATION_STARTED) || (flags.has(Flags::PIVOTED) && run.blocked().is_some()) {
-            return;
+            return false;
+        }
+        // The step that ends a loop is pending while the loop has rounds, and each step at the begin of a new run.
+        if run.state.step_state(index) == StepState::Pending {
+            return true;
         }
     }
+    false
 }
 
 fn consider(run: &mut Execution<'_>, index: usize, ready: JoinState) {
@@ -57,7 +69,7 @@ fn consider(run: &mut Execution<'_>, index: usize, ready: JoinState) {
         JoinState::Start => {
             if matches!(step.join, Join::AtLeast(_)) {
                 let losing = join::losing_branches(run.saga, &run.state, index);
-                discard_branches(run, &losing);
+                discard_branches(run, index, &losing);
             }
             if let Err(error) = start_step(run, index, step) {
                 fail_to_start(run, StepIndex::step(index), error);
@@ -74,6 +86,12 @@ fn start_step(run: &mut Execution<'_>, index: usize, step: &CompiledStep) -> Res
         run.state.steps[index] = StepEntry::of(StepState::Skipped);
         run.add_step_note(at, "skipped");
         return Ok(());
+    }
+    if let Some(restart) = step.action.kind.restart() {
+        return restart::restart(run, at, restart);
+    }
+    if let Some(repeat) = step.action.kind.repeat() {
+        return end_loop_round(run, index, repeat);
     }
     match (&step.foreach, step.action.kind.cases()) {
         (Some(foreach), _) => start_elements(run, index, foreach),

@@ -1,7 +1,7 @@
 //! Applies a result to its step: completed, failed, retried or compensated.
 
 use compact_str::format_compact;
-use orlog_model::{Fact, VariableChange, Work};
+use orlog_model::{Fact, ParentEndPolicy, VariableChange, Work};
 use serde_json::Value;
 
 use super::compensate::{fail_compensation, schedule_retry};
@@ -26,6 +26,11 @@ pub(super) fn apply_step_input(
     if let StepUpdate::Ignore(reason) = update {
         return Err(NoTransition::Ignored(reason));
     }
+    let policy = run.action_of(at, false).kind.kind().on_parent_end();
+    let is_late = matches!(update, StepUpdate::CompleteLate | StepUpdate::CompensateUnknown);
+    if is_late && policy == ParentEndPolicy::Abandon {
+        return Err(NoTransition::Ignored("the child saga was abandoned"));
+    }
     emit_result(run, step_input);
     close_in_doubt_task(run, at);
     match update {
@@ -45,14 +50,19 @@ pub(super) fn apply_step_input(
             open_in_doubt_task(run, at, step_state, step_input.failure.as_ref());
         }
         StepUpdate::CompensateUnknown => {
-            if !compensate_unknown(run, at) {
+            let is_awaited = run.state.entry(at).state == StepState::ChildAwaited;
+            if is_awaited {
+                run.finish_wait(at, StepState::Abandoned);
+            }
+            if !compensate_unknown(run, at) && !is_awaited {
                 return Err(NoTransition::Ignored("the step was abandoned"));
             }
         }
         StepUpdate::RequestAgain => request_again(run, at),
         StepUpdate::Discard => {
+            let is_child = run.state.entry(at).state == StepState::ChildAwaited;
             run.finish_wait(at, StepState::Abandoned);
-            run.add_step_note(at, "not executed");
+            run.add_step_note(at, if is_child { "child saga ended" } else { "not executed" });
         }
         StepUpdate::Ignore(_) => {}
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use orlog_model::{Failure, TimerChange};
 
 use super::execution::Execution;
-use super::request::{cancel_outstanding, request_action};
+use super::request::{abandon_outstanding, request_action};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
 use super::step_state::StepState;
@@ -50,13 +50,13 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
     if run.state.entry(at).state == StepState::InDoubt {
         return run.finish_wait(at, StepState::InDoubtAbandoned);
     }
-    cancel_outstanding(run, at);
-    run.finish_wait(at, StepState::Abandoned);
+    let abandoned = abandon_outstanding(run, at);
+    run.finish_wait(at, abandoned);
 }
 
-/// Discards these steps: bypasses pending steps, abandons those in progress, and schedules the
-/// compensation of completed ones.
-pub(super) fn discard_branches(run: &mut Execution<'_>, steps: &[usize]) {
+/// Discards these steps before a join: bypasses pending steps, abandons those in progress, and schedules the
+/// compensation of completed ones. Past rounds of a loop that contains the join stay completed.
+pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[usize]) {
     for step in steps.iter().copied() {
         for at in run.step_and_elements(step) {
             abandon(run, at);
@@ -67,8 +67,10 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, steps: &[usize]) {
             run.add_step_note(StepIndex::step(step), "bypassed");
         }
     }
+    let in_loop = run.saga.steps[join].in_loop;
     for at in run.state.done.clone() {
-        if steps.contains(&at.step) && run.state.entry(at).state == StepState::Completed {
+        let is_past = in_loop.is_some() && run.step(at).in_loop == in_loop && at.element.is_some();
+        if steps.contains(&at.step) && !is_past && run.state.entry(at).state == StepState::Completed {
             run.state.entry_mut(at).state = StepState::CompensationPending;
         }
     }
@@ -78,6 +80,9 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, steps: &[usize]) {
 /// phase, all completed steps are compensated; in the running phase, only discarded ones.
 pub(super) fn compensate_next(run: &mut Execution<'_>) {
     let compensation_started = run.state.flags.has(Flags::COMPENSATION_STARTED);
+    if compensation_started && awaits_child(run) {
+        return;
+    }
     while run.state.compensating_step.is_none() {
         let must_compensate = |at: &StepIndex| {
             compensation_started || run.state.entry(*at).state == StepState::CompensationPending
@@ -92,6 +97,12 @@ pub(super) fn compensate_next(run: &mut Execution<'_>) {
         run.state.compensating_step = Some(at);
         request_compensation(run, at);
     }
+}
+
+/// Returns true if the end of a child saga is awaited: if it succeeds, it is the last completed step.
+fn awaits_child(run: &Execution<'_>) -> bool {
+    let mut all = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
+    all.any(|at| run.state.entry(at).state == StepState::ChildAwaited)
 }
 
 pub(super) fn request_compensation(run: &mut Execution<'_>, at: StepIndex) {

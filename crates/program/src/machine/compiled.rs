@@ -96,6 +96,8 @@ pub(crate) struct CompiledStep {
     pub(crate) region: Vec<usize>,
     /// Joins whose region contains the step, in topological order.
     pub(crate) joins: Vec<usize>,
+    /// Loop that contains the step: the index of the step that ends it.
+    pub(crate) in_loop: Option<usize>,
     pub(crate) when: Option<Expression>,
     pub(crate) foreach: Option<CompiledForeach>,
     pub(crate) action: CompiledAction,

@@ -93,13 +93,26 @@ fn may_start(run: &Execution<'_>, entry: EventBinding, data: &Value) -> bool {
     let is_pending = |at: StepIndex| run.state.entry(at).state == StepState::Pending;
     !run.state.flags.has(Flags::COMPENSATION_STARTED)
         && (is_pending(StepIndex::step(entry.step))
+            || may_repeat(run, entry.step)
             || run
                 .units_of(entry.step)
                 .any(|at| is_pending(at) && run.satisfies(at, entry, data).unwrap_or(false)))
 }
 
+/// Returns whether another round of a loop may start the step.
+fn may_repeat(run: &Execution<'_>, step: usize) -> bool {
+    let Some(end) = run.saga.steps[step].in_loop else { return false };
+    let max = run.saga.steps[end].action.kind.repeat().map_or(0, |repeat| repeat.max);
+    run.state.step_state(end) == StepState::Pending && run.state.run.loop_round(end) + 1 < max
+}
+
 fn has_started(run: &Execution<'_>, entry: EventBinding, data: &Value) -> bool {
-    run.units_of(entry.step).any(|at| {
+    if !entry.is_compensation && may_repeat(run, entry.step) {
+        return false;
+    }
+    let in_loop = run.saga.steps[entry.step].in_loop.is_some();
+    let mut units = run.units_of(entry.step).filter(|at| !in_loop || at.element.is_none());
+    units.any(|at| {
         let state = run.state.entry(at).state;
         let has_started = if entry.is_compensation {
             state.is_compensation() || state == StepState::Compensated

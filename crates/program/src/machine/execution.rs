@@ -29,6 +29,12 @@ pub(super) struct Execution<'a> {
     pub(super) note: String,
     /// Timer that caused the transition and needs no cancellation.
     pub(super) fired: Option<String>,
+    /// Tag of the work whose result caused the transition.
+    pub(super) settles: Option<String>,
+    /// Whether the transition begins a run of the instance, the first or a later one.
+    pub(super) begins_run: bool,
+    /// Position in the work at which a later run begins.
+    pub(super) new_run: Option<usize>,
 }
 
 /// Result of a program input without a transition.
@@ -61,6 +67,9 @@ impl<'a> Execution<'a> {
             variables: Vec::new(),
             note: String::new(),
             fired: None,
+            settles: None,
+            begins_run: false,
+            new_run: None,
         }
     }
 
@@ -70,20 +79,33 @@ impl<'a> Execution<'a> {
         all.find(|at| self.state.entry(*at).state == StepState::Blocked)
     }
 
-    /// Returns a step, and its elements if it has some.
+    /// Returns a step, and its elements or past rounds if it has some.
     pub(super) fn step_and_elements(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
-        let elements = match &self.saga.steps[step].foreach {
+        let compiled = &self.saga.steps[step];
+        let elements = match &compiled.foreach {
             None => 0,
             Some(_) => self.state.elements(step).map_or(0, |elements| elements.entries.len()),
         };
+        let past = compiled.in_loop.map_or_else(Vec::new, |end| self.state.run.past_rounds_of(end, step));
         std::iter::once(StepIndex::step(step))
-            .chain((0..elements).map(move |element| StepIndex::element(step, element)))
+            .chain((0..elements).chain(past).map(move |element| StepIndex::element(step, element)))
     }
 
-    /// Returns the units of a step: the step, or each of its elements.
+    /// Returns the units of a step: the step and its past rounds, or each of its elements.
     pub(super) fn units_of(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
         let each = self.saga.steps[step].foreach.is_some();
         self.step_and_elements(step).skip(usize::from(each))
+    }
+
+    /// Returns the steps that a loop repeats.
+    pub(super) fn steps_of_loop(&self, end: usize) -> impl Iterator<Item = usize> + use<'a> {
+        let steps = self.saga.steps.iter().enumerate();
+        steps.filter(move |(_, step)| step.in_loop == Some(end)).map(|(index, _)| index)
+    }
+
+    /// Returns the number of the element or of the round.
+    fn number(&self, at: StepIndex) -> Option<usize> {
+        at.element.or_else(|| Some(self.state.run.loop_round(self.saga.steps[at.step].in_loop?)))
     }
 
     pub(super) fn step(&self, at: StepIndex) -> &'a CompiledStep {
@@ -102,18 +124,29 @@ impl<'a> Execution<'a> {
     /// Returns the tag of the action or of its compensation.
     pub(super) fn tag_of(&self, at: StepIndex, is_compensation: bool) -> Name {
         let tag = &self.action_of(at, is_compensation).tag;
-        match at.element {
+        match self.number(at) {
             None => tag.clone(),
-            Some(element) => element_tag(tag, element),
+            Some(number) => element_tag(tag, number),
         }
     }
 
     /// Returns the expression variables of a step, without the event.
     pub(super) fn bindings(&self, at: StepIndex) -> Bindings<'_> {
-        let bindings = self.saga_bindings();
-        match (at.element, &self.saga.steps[at.step].foreach, self.state.elements(at.step)) {
+        let (bindings, step) = (self.saga_bindings(), &self.saga.steps[at.step]);
+        if let Some(round) = self.number(at).filter(|_| step.in_loop.is_some()) {
+            let past = at.element.and_then(|round| self.state.run.past_round(at.step, round));
+            let bindings = bindings.round(round);
+            return match past {
+                Some(past) => bindings.replaced(&past.vars, &past.results),
+                None => bindings,
+            };
+        }
+        match (at.element, &step.foreach, self.state.elements(at.step)) {
             (Some(element), Some(foreach), Some(elements)) => {
                 bindings.element(&foreach.name, &elements.list[element], element)
+            }
+            (_, _, _) if step.action.kind.repeat().is_some() => {
+                bindings.round(self.state.run.loop_round(at.step))
             }
             (_, _, _) => bindings,
         }
@@ -158,9 +191,9 @@ impl<'a> Execution<'a> {
 
     pub(super) fn add_step_note(&mut self, at: StepIndex, note: &str) {
         let id = self.step(at).id.as_str();
-        match at.element {
+        match self.number(at) {
             None => self.add_note(&[id, ": ", note].concat()),
-            Some(element) => self.add_note(&format!("{id}[{element}]: {note}")),
+            Some(number) => self.add_note(&format!("{id}[{number}]: {note}")),
         }
     }
 
@@ -200,7 +233,13 @@ impl<'a> Execution<'a> {
             Some((id, number)) => (id, Some(number.parse::<usize>().ok()?)),
             None => (rest, None),
         };
-        let at = StepIndex { step: self.saga.find(id)?, element };
+        let step = self.saga.find(id)?;
+        let element = match self.saga.steps[step].in_loop {
+            // The entry of the current round is that of the step.
+            Some(end) => Some(element?).filter(|round| *round != self.state.run.loop_round(end)),
+            None => element,
+        };
+        let at = StepIndex { step, element };
         let there = self.units_of(at.step).any(|unit| unit == at);
         (there && (!is_compensation || self.step(at).compensation.is_some())).then_some((at, is_compensation))
     }

@@ -5,7 +5,7 @@ use orlog_model::Failure;
 use super::compensate::{abandon, discard_branches, start_compensation};
 use super::execution::Execution;
 use super::join;
-use super::request::cancel_outstanding;
+use super::request::abandon_outstanding;
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::Certainty;
 use super::step_state::StepState;
@@ -24,15 +24,13 @@ pub(super) fn fail_to_start(run: &mut Execution<'_>, at: StepIndex, error: Start
 pub(super) fn fail_step(run: &mut Execution<'_>, at: StepIndex, step_state: StepState, cause: FailureCause) {
     let losing = join::tolerated_failures(run.saga, &run.state, at.step);
     let blocked = losing.is_none() && run.state.flags.has(Flags::PIVOTED);
-    if step_state == StepState::Abandoned {
-        cancel_outstanding(run, at);
-    }
-    run.finish_wait(at, if blocked { StepState::Blocked } else { step_state });
+    let ended = if step_state == StepState::Abandoned { abandon_outstanding(run, at) } else { step_state };
+    run.finish_wait(at, if blocked { StepState::Blocked } else { ended });
     if !blocked && at.element.is_some() {
         abandon_elements(run, at.step, step_state);
     }
     match losing {
-        Some(losing) => discard_branches(run, &losing),
+        Some((join, losing)) => discard_branches(run, join, &losing),
         None if blocked => run.failure = Some(Failure { code: cause.code, message: cause.message }),
         None => start_compensation(run, cause),
     }

@@ -87,12 +87,15 @@ pub(super) fn close_in_doubt_task(run: &mut Execution<'_>, at: StepIndex) {
     }
 }
 
-/// Closes all in-doubt tasks.
-pub(super) fn close_in_doubt_tasks(run: &mut Execution<'_>) {
+/// Closes all in-doubt tasks, and awaits no child saga of an abandoned step any more.
+pub(super) fn stop_late_waits(run: &mut Execution<'_>) {
     for step in 0..run.saga.steps.len() {
         for at in run
             .step_and_elements(step)
-            .filter(|at| run.state.entry(*at).state.is_in_doubt())
+            .filter(|at| {
+                let state = run.state.entry(*at).state;
+                state.is_in_doubt() || state.is_awaited_late()
+            })
             .collect::<Vec<_>>()
         {
             close_in_doubt_task(run, at);
@@ -101,10 +104,11 @@ pub(super) fn close_in_doubt_tasks(run: &mut Execution<'_>) {
     }
 }
 
-/// Returns true if the execution of an abandoned effect is still in doubt.
-pub(super) fn has_late_in_doubt(run: &Execution<'_>) -> bool {
+/// Returns true if the execution of an abandoned effect is still in doubt, or the child saga of an abandoned
+/// step has not ended.
+pub(super) fn has_late_wait(run: &Execution<'_>) -> bool {
     let mut all = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
-    all.any(|at| run.state.entry(at).state == StepState::InDoubtAbandoned)
+    all.any(|at| run.state.entry(at).state.is_awaited_late())
 }
 
 /// Returns the name of the effect.

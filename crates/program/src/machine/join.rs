@@ -116,8 +116,12 @@ fn is_live(state: &State, step: usize) -> bool {
         || matches!(step_state, StepState::Pending | StepState::Blocked | StepState::Completed)
 }
 
-/// Returns the steps to discard after a failure if a join tolerates it: the innermost such join.
-pub(super) fn tolerated_failures(saga: &CompiledSaga, state: &State, failed: usize) -> Option<Vec<usize>> {
+/// Returns the join that tolerates a failure, the innermost such join, and the steps to discard.
+pub(super) fn tolerated_failures(
+    saga: &CompiledSaga,
+    state: &State,
+    failed: usize,
+) -> Option<(usize, Vec<usize>)> {
     let mut joins = saga.steps[failed].joins.iter().copied();
     joins.find_map(|join| {
         let step = &saga.steps[join];
@@ -131,7 +135,8 @@ pub(super) fn tolerated_failures(saga: &CompiledSaga, state: &State, failed: usi
         }
         let alive = step.before.iter().copied().filter(|before| is_live(state, *before) && !dead[*before]);
         let served = leading_to(saga, &step.region, alive.collect());
-        Some(step.region.iter().copied().filter(|step| dead[*step] || !served[*step]).collect())
+        let losing = step.region.iter().copied().filter(|step| dead[*step] || !served[*step]);
+        Some((join, losing.collect()))
     })
 }
 

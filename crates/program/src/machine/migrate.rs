@@ -9,6 +9,7 @@
 //! | otherwise | dropped | removed |
 //! | not mapped | no step has its id | blocked |
 //! | started | iterates over elements, unlike the old one, or the reverse | blocked |
+//! | started | belongs to another loop or to none, unlike the old one | blocked |
 
 use std::collections::BTreeMap;
 
@@ -149,6 +150,10 @@ impl StateMigrator<'_> {
                 old.id, new.id
             ));
         }
+        let in_other_loop = old.in_loop.and_then(|end| self.targets[end]) != new.in_loop;
+        if (started || self.is_repeated(old)) && in_other_loop {
+            blocked.push(format!("step `{}` has started, and `{}` belongs to another loop", old.id, new.id));
+        }
         let must_compensate = old.compensation.is_some() && self.old.done.iter().any(|at| at.step == index);
         if must_compensate && new.compensation.is_none() {
             blocked.push(format!("step `{}` is completed, and `{}` has no compensation", old.id, new.id));
@@ -157,6 +162,11 @@ impl StateMigrator<'_> {
         if decided && self.matching_case(index, old, new).is_none() {
             blocked.push(format!("the case that `{}` selected does not exist any more", old.id));
         }
+    }
+
+    /// Returns whether the step belongs to a loop that is not in its first round.
+    fn is_repeated(&self, step: &CompiledStep) -> bool {
+        step.in_loop.is_some_and(|end| self.old.run.loop_round(end) > 0)
     }
 
     /// Returns the case of a new switch that selects the steps of the old case.
@@ -179,7 +189,13 @@ impl StateMigrator<'_> {
     fn entries(&self, step: usize) -> impl Iterator<Item = StepEntry> + '_ {
         let elements =
             self.old.elements(step).into_iter().flat_map(|elements| elements.entries.iter().copied());
-        std::iter::once(self.old.steps[step]).chain(elements)
+        let past = self.past_rounds(step).filter_map(move |round| self.old.run.past_entry(step, round));
+        std::iter::once(self.old.steps[step]).chain(elements).chain(past)
+    }
+
+    fn past_rounds(&self, step: usize) -> impl Iterator<Item = usize> + use<> {
+        let in_loop = self.from.steps[step].in_loop;
+        in_loop.map_or_else(Vec::new, |end| self.old.run.past_rounds_of(end, step)).into_iter()
     }
 
     fn is_active(&self, step: usize) -> bool {
@@ -187,7 +203,10 @@ impl StateMigrator<'_> {
             let step_state = entry.state;
             let retained = matches!(
                 step_state,
-                StepState::Blocked | StepState::CompensationPending | StepState::InDoubtAbandoned
+                StepState::Blocked
+                    | StepState::CompensationPending
+                    | StepState::InDoubtAbandoned
+                    | StepState::ChildAwaited
             );
             retained || step_state.is_in_progress() || step_state.is_compensation()
         })
@@ -215,6 +234,8 @@ impl StateMigrator<'_> {
             }
             self.migrate_extra(index, target, &mut new);
         }
+        let renamed = |id: &str| Some(self.to.steps[self.targets[self.from.find(id)?]?].id.to_string());
+        new.run.migrate_run(&old.run, |step| self.targets[step], renamed);
         let runs_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
         let timeout = self.to.timeout.filter(|_| runs_forward || old.until.is_some());
         new.until = timeout.map(|timeout| old.until.unwrap_or_else(|| context.now.saturating_add(timeout)));
@@ -289,7 +310,9 @@ impl StateMigrator<'_> {
                 continue;
             }
             let count = self.old.elements(index).map_or(0, |elements| elements.entries.len());
-            let places = std::iter::once(String::new()).chain((0..count).map(|n| format!("[{n}]")));
+            let round = from.in_loop.map(|end| self.old.run.loop_round(end));
+            let numbers = (0..count).chain(self.past_rounds(index)).chain(round);
+            let places = std::iter::once(String::new()).chain(numbers.map(|n| format!("[{n}]")));
             for element in places {
                 for prefix in ["", COMPENSATE] {
                     let tag = |id: &Name| {

@@ -12,7 +12,7 @@ use orlog_model::Failure;
 use super::compensate::{abandon_all, request_compensation, start_cancellation};
 use super::complete::{complete_saga, finish_compensated};
 use super::execution::{Execution, NoTransition};
-use super::in_doubt::close_in_doubt_tasks;
+use super::in_doubt::stop_late_waits;
 use super::request::cancel_outstanding;
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
@@ -101,7 +101,7 @@ pub(super) fn force_complete(run: &mut Execution<'_>) -> Result<(), NoTransition
     };
     cancel_outstanding(run, at);
     abandon_all(run);
-    close_in_doubt_tasks(run);
+    stop_late_waits(run);
     run.state.done.clear();
     run.state.flags.set(Flags::FORCED);
     run.add_note("force-completed");

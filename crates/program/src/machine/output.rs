@@ -1,6 +1,6 @@
 //! Transition of an execution, with the pending waits and the business reference for users and queries.
 
-use orlog_model::{Name, Timestamp, Transition, Wait, WaitKind};
+use orlog_model::{Name, RunChange, Timestamp, Transition, Wait, WaitKind};
 use serde_json::Value;
 
 use super::compiled::{CompiledAction, RETRY, prefixed_name};
@@ -9,8 +9,10 @@ use super::step_state::{Phase, StepState};
 use crate::contract::ProgramError;
 
 /// Returns the transition of an execution.
-pub(super) fn into_transition(run: Execution<'_>) -> Result<Transition, ProgramError> {
+pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, ProgramError> {
+    let run_change = RunChange { begins_at: run.new_run, forgets: run.state.run.forget_next() };
     Ok(Transition {
+        run: run_change,
         state: run.state.encode()?,
         status: run.state.phase.status(),
         waits: waits(&run),
@@ -62,6 +64,7 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
                 StepState::InDoubt | StepState::InDoubtAbandoned => {
                     waits.push(wait(WaitKind::Task, run.tag_of(at, false), None));
                 }
+                StepState::ChildAwaited => waits.push(wait(WaitKind::Saga, run.tag_of(at, false), None)),
                 StepState::Blocked | StepState::CompensationFailed if run.state.phase == Phase::Stuck => {
                     waits.push(wait(WaitKind::Operator, run.tag_of(at, is_compensation), None));
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use orlog_model::{Name, TaskChange, TimerChange, Work};
+use orlog_model::{Name, ParentEndPolicy, TaskChange, TimerChange, Work};
 
 use super::compiled::{CompiledAction, ESCALATE, prefixed_name};
 use super::execution::Execution;
@@ -72,6 +72,7 @@ pub(super) fn request_of(
         step: origin.step,
         tag: origin.tag,
         round: origin.round,
+        run: run.state.run.run_number(),
         retries: origin.retries,
         options: &action.options,
         env: &run.saga.env,
@@ -86,6 +87,16 @@ pub(super) struct RequestOrigin<'a> {
     pub(super) tag: &'a Name,
     pub(super) round: u64,
     pub(super) retries: u32,
+}
+
+/// Cancels the outstanding work of a step that is abandoned, and returns its state: a child saga can be
+/// cancelled, abandoned or awaited; a task is closed.
+pub(super) fn abandon_outstanding(run: &mut Execution<'_>, at: StepIndex) -> StepState {
+    cancel_outstanding(run, at);
+    match run.action_of(at, false).kind.kind().on_parent_end() {
+        ParentEndPolicy::Stop | ParentEndPolicy::Abandon => StepState::Abandoned,
+        ParentEndPolicy::Wait => StepState::ChildAwaited,
+    }
 }
 
 /// Cancels the outstanding work of a step: cancels a child saga, closes a task.

@@ -4,6 +4,7 @@
 //! and races, is read.
 
 mod format1;
+mod run;
 mod step_entry;
 
 use orlog_model::count::{Operation, count};
@@ -17,6 +18,8 @@ use crate::contract::ProgramError;
 use crate::limits::MAX_PAYLOAD_BYTES;
 
 use format1::Format1;
+pub(super) use run::PastRound;
+use run::RunState;
 pub(super) use step_entry::{StepEntry, StepIndex};
 
 /// Current format.
@@ -41,6 +44,9 @@ pub(super) struct State {
     pub(super) until: Option<Timestamp>,
     /// State that most sagas do not need.
     pub(super) extra: Option<Box<OptionalState>>,
+    /// State that most runs do not need. It is the last field, because values have no names.
+    #[serde(default, skip_serializing_if = "RunState::is_empty")]
+    pub(super) run: RunState,
 }
 
 /// Returns the values of variables in the stored state of a definition in YAML or of the builder; `None` for each
@@ -126,6 +132,7 @@ impl State {
             compensating_step: None,
             until: None,
             extra: None,
+            run: RunState::default(),
         }
     }
 
@@ -168,7 +175,10 @@ impl State {
     fn contains(&self, at: StepIndex) -> bool {
         match at.element {
             None => at.step < self.steps.len(),
-            Some(element) => self.elements(at.step).is_some_and(|e| element < e.entries.len()),
+            Some(element) => {
+                self.elements(at.step).is_some_and(|e| element < e.entries.len())
+                    || self.run.past_entry(at.step, element).is_some()
+            }
         }
     }
 
@@ -219,15 +229,20 @@ impl State {
     pub(super) fn entry(&self, at: StepIndex) -> StepEntry {
         match at.element {
             None => self.steps[at.step],
-            Some(element) => {
-                self.elements(at.step).expect("indices refer to existing elements").entries[element]
-            }
+            Some(element) => match self.run.past_entry(at.step, element) {
+                Some(entry) => entry,
+                None => self.elements(at.step).expect("indices refer to existing elements").entries[element],
+            },
         }
     }
 
     pub(super) fn entry_mut(&mut self, at: StepIndex) -> &mut StepEntry {
         let Some(element) = at.element else { return &mut self.steps[at.step] };
-        let elements = self.extra_mut().elements.iter_mut().find(|(of, _)| usize::from(*of) == at.step);
+        if let Some(past) = self.run.past_entry_mut(at.step, element) {
+            return past;
+        }
+        let elements = &mut self.extra.get_or_insert_default().elements;
+        let elements = elements.iter_mut().find(|(of, _)| usize::from(*of) == at.step);
         &mut elements.expect("indices refer to existing elements").1.entries[element]
     }
 

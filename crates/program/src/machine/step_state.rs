@@ -68,6 +68,8 @@ coded!(
         InDoubt = 14,
         /// It is abandoned and in doubt; an operator decision is pending, so that it can be compensated.
         InDoubtAbandoned = 15,
+        /// It is abandoned; the end of its child saga is awaited, so that it can be compensated.
+        ChildAwaited = 16,
     }
 );
 
@@ -102,7 +104,8 @@ impl StepState {
             | StepState::CompensationRetrying
             | StepState::CompensationPending
             | StepState::InDoubt
-            | StepState::InDoubtAbandoned => false,
+            | StepState::InDoubtAbandoned
+            | StepState::ChildAwaited => false,
             StepState::Completed
             | StepState::Skipped
             | StepState::Bypassed
@@ -129,6 +132,11 @@ impl StepState {
     /// Returns true if the step is in progress.
     pub(super) fn is_in_progress(self) -> bool {
         matches!(self, StepState::Running | StepState::Retrying | StepState::InDoubt)
+    }
+
+    /// Returns true if the step is abandoned, and the saga does not end before its result.
+    pub(super) fn is_awaited_late(self) -> bool {
+        matches!(self, StepState::InDoubtAbandoned | StepState::ChildAwaited)
     }
 
     /// Returns true if an in-doubt decision is pending.

@@ -9,12 +9,13 @@ use super::execution::{Execution, NoTransition, saga_timer};
 use super::fail::fail_to_start;
 use super::outcome_table::StepOutcome;
 use super::request::request_action;
-use super::state::Flags;
+use super::restart;
+use super::state::{Flags, StepIndex};
 use super::step_input::{Certainty, NOTHING, StepInput, timed_out};
 use super::step_state::{Phase, StepState};
 use crate::contract::{FailureCause, ProgramError};
 use crate::steps::CompiledActionKind;
-use crate::steps::kind::Completion;
+use crate::steps::kind::{Completion, StartError};
 
 /// Handles a due timer.
 pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTransition> {
@@ -75,10 +76,17 @@ fn retry_step(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
     run.add_step_note(at, "again");
     if is_compensation {
         request_compensation(run, at);
-    } else if let Err(error) = request_action(run, at, false) {
-        fail_to_start(run, at, error.into());
+    } else if let Err(error) = request_again(run, at) {
+        fail_to_start(run, at, error);
     }
     Ok(())
+}
+
+fn request_again(run: &mut Execution<'_>, at: StepIndex) -> Result<(), StartError> {
+    match run.step(at).action.kind.restart() {
+        Some(action) => restart::restart(run, at, action),
+        None => Ok(request_action(run, at, false)?),
+    }
 }
 
 /// Rearms the timers of steps in progress at their previous times. The runner deletes all timers of a

@@ -25,6 +25,9 @@ pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
     if state.flags.has(Flags::PIVOTED) {
         fields.insert("pivoted".to_owned(), json!(true));
     }
+    if state.run.run_number() > 1 {
+        fields.insert("run".to_owned(), json!(state.run.run_number()));
+    }
     if let Some(stuck) = stuck(saga, &state) {
         fields.insert("stuck".to_owned(), stuck);
     }
@@ -53,6 +56,12 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
         }
         _ => attempts(entry, &mut fields),
     }
+    if let Some(end) = step.in_loop {
+        fields.insert("rounds".to_owned(), Value::Array(rounds(state, end, index)));
+    }
+    if step.action.kind.repeat().is_some() {
+        fields.insert("round".to_owned(), json!(state.run.loop_round(index)));
+    }
     if let Some(elements) = state.elements(index).filter(|_| step.foreach.is_some()) {
         let elements: Vec<_> = elements.entries.iter().map(|entry| element(*entry)).collect();
         fields.insert("elements".to_owned(), Value::Array(elements));
@@ -60,12 +69,30 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
     Value::Object(fields)
 }
 
+/// Returns the past rounds of a step that can be compensated, and the current round.
+fn rounds(state: &State, end: usize, step: usize) -> Vec<Value> {
+    let past = state.run.past_rounds_of(end, step).into_iter();
+    let past = past.filter_map(|round| Some((round, state.run.past_entry(step, round)?)));
+    let all = past.chain([(state.run.loop_round(end), state.steps[step])]);
+    all.map(|(round, entry)| {
+        let mut fields = Map::new();
+        fields.insert("round".to_owned(), json!(round));
+        unit(entry, &mut fields);
+        Value::Object(fields)
+    })
+    .collect()
+}
+
 fn element(entry: StepEntry) -> Value {
     let mut fields = Map::new();
+    unit(entry, &mut fields);
+    Value::Object(fields)
+}
+
+fn unit(entry: StepEntry, fields: &mut Map<String, Value>) {
     fields.insert("state".to_owned(), json!(state_name(entry.state)));
     fields.insert("until".to_owned(), json!(entry.deadline.map(|until| until.to_string())));
-    attempts(entry, &mut fields);
-    Value::Object(fields)
+    attempts(entry, fields);
 }
 
 fn attempts(entry: StepEntry, fields: &mut Map<String, Value>) {
@@ -74,12 +101,22 @@ fn attempts(entry: StepEntry, fields: &mut Map<String, Value>) {
     }
 }
 
-/// Returns the state of a step; for a `foreach` step, that of its elements if they are compensating or
-/// require a decision.
+/// Returns the state of a step; for a step with elements or past rounds, that of these if they are
+/// compensating or require a decision.
 fn effective_state(state: &State, step: &CompiledStep, index: usize) -> StepState {
     let step_state = state.step_state(index);
-    let Some(elements) = state.elements(index).filter(|_| step.foreach.is_some()) else { return step_state };
-    let element_states = || elements.entries.iter().map(|entry| entry.state);
+    let units: Vec<_> = match (&step.foreach, step.in_loop) {
+        (Some(_), _) => state.elements(index).map_or_else(Vec::new, |elements| elements.entries.clone()),
+        (None, Some(end)) => {
+            let past = state.run.past_rounds_of(end, index).into_iter();
+            past.filter_map(|round| state.run.past_entry(index, round)).chain([state.steps[index]]).collect()
+        }
+        (None, None) => Vec::new(),
+    };
+    if units.is_empty() {
+        return step_state;
+    }
+    let element_states = || units.iter().map(|entry| entry.state);
     let is_decisive = |step_state: &StepState| {
         step_state.is_compensation() || step_state.is_in_doubt() || *step_state == StepState::Blocked
     };
@@ -99,7 +136,7 @@ fn stuck(saga: &CompiledSaga, state: &State) -> Option<Value> {
     if let Some(at) =
         state.compensating_step.filter(|at| state.entry(*at).state == StepState::CompensationFailed)
     {
-        return Some(json!({ "step": name(saga, at), "action": "compensate" }));
+        return Some(json!({ "step": name(saga, state, at), "action": "compensate" }));
     }
     let elements = |step: usize| {
         let count = state.elements(step).map_or(0, |elements| elements.entries.len());
@@ -108,12 +145,13 @@ fn stuck(saga: &CompiledSaga, state: &State) -> Option<Value> {
     };
     let mut all = (0..saga.steps.len()).flat_map(elements);
     let at = all.find(|at| state.entry(*at).state == StepState::Blocked)?;
-    Some(json!({ "step": name(saga, at), "action": "do" }))
+    Some(json!({ "step": name(saga, state, at), "action": "do" }))
 }
 
-fn name(saga: &CompiledSaga, at: StepIndex) -> String {
-    let id = &saga.steps[at.step].id;
-    at.element.map_or_else(|| id.to_string(), |element| format!("{id}[{element}]"))
+fn name(saga: &CompiledSaga, state: &State, at: StepIndex) -> String {
+    let step = &saga.steps[at.step];
+    let number = at.element.or_else(|| Some(state.run.loop_round(step.in_loop?)));
+    number.map_or_else(|| step.id.to_string(), |number| format!("{}[{number}]", step.id))
 }
 
 fn state_name(step_state: StepState) -> &'static str {
@@ -134,5 +172,6 @@ fn state_name(step_state: StepState) -> &'static str {
         StepState::Blocked => "blocked",
         StepState::InDoubt => "in_doubt",
         StepState::InDoubtAbandoned => "in_doubt_abandoned",
+        StepState::ChildAwaited => "child_awaited",
     }
 }

@@ -226,6 +226,7 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         (notes, _) => notes.join(", "),
     };
     Ok(ProgramOutput::Applied(Box::new(Transition {
+        run: orlog_model::RunChange::default(),
         state: encode(state)?,
         status,
         work: requests.work,

@@ -14,7 +14,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use orlog_model::{CancelChild, CorrelationId, Failure, Name, SagaName, StartChild, Timestamp, Work};
+use orlog_model::{
+    CancelChild, CorrelationId, Failure, Name, ParentEndPolicy, SagaName, StartChild, Timestamp, Work,
+};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -249,6 +251,7 @@ impl ScheduleState {
                     correlation: run.correlation.clone(),
                     event: own.compiled.event.clone(),
                     data,
+                    on_parent_end: ParentEndPolicy::default(),
                 }));
                 self.running.push(run);
             }

@@ -82,7 +82,7 @@ impl Harness {
     }
 
     fn decide(&self, input: &ProgramInput<'_>) -> Option<Box<Transition>> {
-        let context = Context { key: &self.key, version: self.version + 1, now: self.now };
+        let context = Context { key: &self.key, version: self.version + 1, now: self.now, pending_work: &[] };
         match self.program.apply(self.state.as_deref(), input, &context).unwrap() {
             ProgramOutput::Applied(transition) => Some(transition),
             ProgramOutput::Ignored(_) | ProgramOutput::Rejected(_) => None,
@@ -333,7 +333,7 @@ fn invalid_specification_lists_all_errors() {
 fn state_of_a_newer_release_is_rejected() {
     let s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
     let newer = rmp_serde::to_vec_named(&ScheduleState { format: 2, ..s.state() }).unwrap();
-    let context = Context { key: &s.key, version: 2, now: s.now };
+    let context = Context { key: &s.key, version: 2, now: s.now, pending_work: &[] };
     let error = s.program.apply(Some(&newer), &ProgramInput::Timer { name: "next" }, &context).unwrap_err();
     assert!(error.to_string().contains("format 2 is newer"), "{error}");
 }

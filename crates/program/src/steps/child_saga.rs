@@ -1,6 +1,8 @@
 //! Child sagas: a step that starts another saga and completes with its end.
 
-use orlog_model::{CancelChild, CorrelationId, EventType, SagaName, StartChild, WaitKind, Work};
+use orlog_model::{
+    CancelChild, CorrelationId, EventType, ParentEndPolicy, SagaName, StartChild, WaitKind, Work,
+};
 use serde_json::Value;
 
 use super::kind::{
@@ -11,7 +13,7 @@ use super::values::{eval_error, identifier, payload};
 use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::EvalError;
-use crate::language::{Decoder, FieldSchema, Fields, Id, Template as Any, language_map};
+use crate::language::{Choice, Decoder, FieldSchema, Fields, Id, Template as Any, language_map};
 use crate::template::Template;
 
 language_map! {
@@ -24,6 +26,10 @@ language_map! {
             "Event that starts the child saga. Default: its first start event.";
         #[serde(default)]
         may_or_default "data" data: Value = Any, "Data of the start event.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "on_parent_end" on_parent_end: Option<ParentEndPolicy> = Choice<ParentEndPolicy>,
+            "Policy for a child saga that this saga no longer awaits: cancel it, let it continue and ignore its result, or wait for its end. Default: `stop`.";
     }
 }
 
@@ -49,6 +55,7 @@ impl ActionForm for ChildSagaAction {
             correlation: compiler.optional_field(site, "correlation", self.correlation.as_ref()),
             event: self.event.clone(),
             data: compiler.field(site, "data", &self.data),
+            on_parent_end: self.on_parent_end.unwrap_or_default(),
         }
     }
 }
@@ -70,6 +77,7 @@ pub(crate) struct CompiledChildSaga {
     correlation: Option<Template>,
     event: Option<EventType>,
     data: Template,
+    on_parent_end: ParentEndPolicy,
 }
 
 impl CompiledChildSaga {
@@ -77,6 +85,8 @@ impl CompiledChildSaga {
     /// restarted after an operator decision requires another id.
     fn correlation(&self, context: &RequestContext<'_>) -> Result<CorrelationId, EvalError> {
         let (parent, tag) = (&context.key.correlation, context.tag);
+        // A later run of the parent has other children.
+        let tag = if context.run == 1 { tag.to_string() } else { format!("{tag}:run-{}", context.run) };
         let id = match (&self.correlation, context.retries) {
             (Some(template), _) => CorrelationId::for_path(identifier(
                 "a correlation id",
@@ -99,13 +109,21 @@ impl CompiledKind for CompiledChildSaga {
             correlation: self.correlation(context)?,
             event: self.event.clone(),
             data: payload(&self.data, context.tag, context.bindings)?,
+            on_parent_end: self.on_parent_end,
         }))))
     }
 
     fn cancellation(&self, outstanding: &Outstanding<'_>) -> Option<Cancellation> {
+        if self.on_parent_end != ParentEndPolicy::Stop {
+            return None;
+        }
         let Outstanding { saga, step, child } = outstanding;
         let reason = format!("{step} of {saga} is abandoned");
         let cancel = CancelChild { saga: self.saga.clone(), correlation: child.clone()?, reason };
         Some(Cancellation::Work(Work::CancelChild(cancel)))
+    }
+
+    fn on_parent_end(&self) -> ParentEndPolicy {
+        self.on_parent_end
     }
 }

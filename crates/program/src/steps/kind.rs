@@ -1,8 +1,8 @@
 //! What the compiler, the lints and the step machine require of a kind of action.
 
 use orlog_model::{
-    CorrelationId, EffectName, EventType, InDoubtPolicy, InstanceKey, Name, RetryPolicy, SagaName, TaskSpec,
-    Timestamp, WaitKind, Work,
+    CorrelationId, EffectName, EventType, InDoubtPolicy, InstanceKey, Name, ParentEndPolicy, RetryPolicy,
+    SagaName, TaskSpec, Timestamp, WaitKind, Work,
 };
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -155,6 +155,11 @@ pub(crate) trait CompiledKind {
         None
     }
 
+    /// Returns the policy for its child saga if the step is abandoned.
+    fn on_parent_end(&self) -> ParentEndPolicy {
+        ParentEndPolicy::Stop
+    }
+
     /// Returns the effect that it requests and its arguments.
     fn effect(&self) -> Option<(&EffectName, &Template)> {
         None
@@ -185,6 +190,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) step: &'a Name,
     pub(crate) tag: &'a Name,
     pub(crate) round: u64,
+    /// Number of the run of the instance, from 1.
+    pub(crate) run: u32,
     /// Attempts after the first.
     pub(crate) retries: u32,
     pub(crate) options: &'a ActionOptions,

@@ -111,6 +111,7 @@ pub(super) fn parse_migration(bytes: &[u8], context: &Context<'_>) -> Result<Mig
     };
     let tasks: Result<_, _> = output.tasks.into_iter().map(requests::task).collect();
     let transition = Transition {
+        run: orlog_model::RunChange::default(),
         state,
         status,
         work: Vec::new(),
@@ -203,6 +204,7 @@ fn transition(
     let work = output.work.into_iter().map(|request| requests::work(request, declared, context));
     let failure = output.failure.map(|FailureOutput { code, message }| Failure { code, message });
     Ok(Transition {
+        run: orlog_model::RunChange::default(),
         state,
         status: output.status.unwrap_or(Status::Running),
         work: work.collect::<Result<_, _>>()?,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use compact_str::CompactString;
 use orlog_model::{
     CancelChild, Command, Confirmation, CorrelationId, Effect, EffectName, EventType, ExcludedUser, Fact,
-    Name, RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange, Timestamp, Wait, WaitKind,
-    Work,
+    Name, ParentEndPolicy, RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange, Timestamp,
+    Wait, WaitKind, Work,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -200,7 +200,8 @@ pub(super) fn work(
         WorkRequest::Fact(FactRequest { kind, data, key }) => Work::Fact(Fact { kind, data, key }),
         WorkRequest::StartChild(StartChildRequest { tag, round, saga, correlation, event, data }) => {
             known_saga(&saga, declared)?;
-            Work::StartChild(StartChild { tag, round, saga, correlation, event, data })
+            let on_parent_end = ParentEndPolicy::default();
+            Work::StartChild(StartChild { tag, round, saga, correlation, event, data, on_parent_end })
         }
         WorkRequest::CancelChild(CancelChildRequest { saga, correlation, reason }) => {
             known_saga(&saga, declared)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use orlog_engine::Decision;
 use orlog_model::{InDoubtPolicy, Input};
-use orlog_program::{Action, Definition, HandlerSpec, Step};
+use orlog_program::{Action, Definition, HandlerSpec, OnMaxRounds, Step};
 
 use crate::invariants::StepStates;
 use crate::responses::{ResponseSource, WorkTag, response_spec};
@@ -46,7 +46,10 @@ impl DecisionObserver for Coverage {
         let before = StepStates::of(program, seen.context.instance);
         let step_states = StepStates::of(program, Some(after));
         for (tag, state) in step_states.iter().filter(|(tag, state)| before.get(tag) != *state) {
-            let step = WorkTag::parse(tag).step;
+            let WorkTag { step, index, .. } = WorkTag::parse(tag);
+            if index.is_some_and(|round| round > 0) {
+                self.reached.insert(format!("{step} repeated"));
+            }
             self.reached.insert(format!("{step} {}", term(state)));
             if let Input::Event(event) = seen.input {
                 self.reached.insert(format!("{step} {} by {}", term(state), event.kind));
@@ -65,12 +68,27 @@ impl DecisionObserver for Coverage {
             | Input::Workflow(_)
             | Input::Early(_) => {}
         }
+        if seen.context.instance.is_some_and(|before| before.run_id != after.run_id) {
+            self.reached.insert(RESTARTED.to_owned());
+        }
         self.reached.insert(format!("status {}", after.status));
     }
 }
 
+/// Part that is covered when an instance begins a new run.
+const RESTARTED: &str = "restarted as new";
+
+fn restarts(definition: &Definition, id: &orlog_model::Name) -> bool {
+    let mut steps = definition.steps.iter().filter(|step| step.id == *id);
+    steps.any(|step| matches!(step.action, Action::Restart(_)))
+}
+
 fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
     let id = step.id.as_str();
+    if let Action::Restart(_) = step.action {
+        // The state of the step ends with its run.
+        return vec![RESTARTED.to_owned()];
+    }
     let mut parts = vec![format!("{id} completed")];
     let response = response_spec(definition, id);
     if let Some(how) = response.filter(|how| how.source == ResponseSource::Event) {
@@ -80,7 +98,12 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
         parts.extend(how.ok.iter().copied().map(by("completed")));
         parts.extend(how.fail.iter().copied().map(by("failed")));
     }
-    let fails = !matches!(step.action, Action::Wait(_) | Action::Switch(_) | Action::Event(_));
+    let fails = match &step.action {
+        Action::Repeat(repeat) => repeat.on_max == OnMaxRounds::Fail,
+        action => {
+            !matches!(action, Action::Wait(_) | Action::Switch(_) | Action::Event(_) | Action::Restart(_))
+        }
+    };
     parts.extend((fails || !step.fail.is_empty()).then(|| format!("{id} failed")));
     parts.extend(step.when.as_ref().map(|_| format!("{id} skipped")));
     parts.extend((step.in_doubt == Some(InDoubtPolicy::Ask)).then(|| format!("{id} in doubt")));
@@ -96,8 +119,11 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
         parts.extend(human.escalate.as_ref().map(|_| format!("timer escalate:{id}")));
     }
     if let Action::Switch(cases) = &step.action {
-        let targets = cases.iter().flat_map(|case| &case.then);
+        let targets = cases.iter().flat_map(|case| &case.then).filter(|target| !restarts(definition, target));
         parts.extend(targets.map(|target| format!("{target} started")));
+    }
+    if let Action::Repeat(repeat) = &step.action {
+        parts.extend(repeat.from.iter().map(|first| format!("{first} repeated")));
     }
     parts
 }

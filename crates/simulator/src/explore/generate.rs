@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::samples::PayloadSamples;
 use crate::invariants::{StepStates, is_compensation, is_in_doubt, is_in_progress};
-use crate::responses::{ResponseSource, opens_in_doubt_task, response_spec};
+use crate::responses::{ResponseSource, WorkTag, opens_in_doubt_task, response_spec};
 use crate::runner::ScenarioRunner;
 use crate::step::{EventStep, OperatorAction, SimulationStep};
 
@@ -222,6 +222,7 @@ impl StepGenerator<'_> {
 
 /// Returns whether a tag waits only for a timer.
 pub(super) fn waits_for_time(definition: Option<&Definition>, tag: &str) -> bool {
-    let step = definition.and_then(|definition| crate::responses::step_of(definition, tag));
+    let tag = WorkTag::parse(tag);
+    let step = definition.and_then(|definition| crate::responses::step_of(definition, tag.step));
     step.is_some_and(|step| matches!(step.action, Action::Wait(_)))
 }

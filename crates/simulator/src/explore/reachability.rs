@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use orlog_model::{Instance, Status, WaitKind};
-use orlog_program::{CompiledDefinition, Program};
+use orlog_program::{Action, CompiledDefinition, Program};
 
 use super::generate::{StepGenerator, waits_for_time};
 use super::samples::PayloadSamples;
@@ -46,7 +46,21 @@ pub(super) fn can_reach_end(
             break;
         }
     }
+    if idle == 0 && repeats(program) {
+        // Each response led further; many rounds of a loop, or runs, take longer than this check.
+        return Ok(());
+    }
     check_end(&runner)
+}
+
+/// Returns whether a result is awaited.
+fn is_requested(state: &str) -> bool {
+    matches!(state, "running" | "child_awaited")
+}
+
+fn repeats(program: &dyn Program) -> bool {
+    let steps = program.as_compiled().into_iter().flat_map(|compiled| &compiled.definition().steps);
+    steps.into_iter().any(|step| matches!(step.action, Action::Repeat(_) | Action::Restart(_)))
 }
 
 fn focus(runner: &ScenarioRunner) -> Option<&Instance> {
@@ -85,7 +99,7 @@ fn next(
         .find(|(_, state)| *state == "compensating")
         .map(|(tag, _)| format!("compensate:{tag}"));
     let running =
-        pending.iter().filter(|(tag, state)| *state == "running" && !waits_for_time(definition, tag));
+        pending.iter().filter(|(tag, state)| is_requested(state) && !waits_for_time(definition, tag));
     let running: Vec<_> = running.map(|(tag, _)| (*tag).to_owned()).collect();
     let waits = pending.iter().any(|(tag, state)| {
         matches!(*state, "retrying" | "compensation_retrying")

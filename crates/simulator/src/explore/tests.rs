@@ -85,6 +85,99 @@ fn late_success_of_every_kind_of_work_is_compensated() {
     assert!(report.statuses.contains_key("cancelled"), "{:?}", report.statuses);
 }
 
+/// Saga with a child saga for each policy of `on_parent_end`.
+const CHILDREN: &str = "
+saga: hire
+version: 1
+start: Begun
+on: [{ event: Off, then: cancel }, { event: Enough, then: complete }]
+steps:
+  - { id: file, do: { effect: e.file }, undo: { effect: u.file } }
+  - { id: stop, after: [file], do: { saga: kit, data: {} }, timeout: 5m, undo: { effect: u.stop } }
+  - { id: leave, after: [file], do: { saga: kit, data: {}, on_parent_end: abandon }, timeout: 5m, undo: { effect: u.leave } }
+  - { id: wait, after: [file], do: { saga: kit, data: {}, on_parent_end: wait }, timeout: 5m, undo: { effect: u.wait } }
+  - { id: race, after: { count: 2, of: [stop, leave, wait] }, do: { effect: e.race } }
+";
+
+#[test]
+fn policies_of_child_sagas_are_explored() {
+    let program: Arc<dyn Program> = Arc::new(compiled(CHILDREN));
+    let report = run(&program, 900);
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert_eq!(report.not_covered, Vec::<String>::new());
+}
+
+/// Saga that restarts as new, with a discarded branch and handler actions whose results can arrive late.
+const SUBSCRIPTION: &str = "
+saga: subscription
+version: 1
+start: Begun
+timeout: 40d
+vars: { month: =event.month }
+on: [{ event: Noted, do: { effect: e.note } }]
+steps:
+  - { id: bill, do: { effect: e.bill }, save: { last: =event.last }, undo: { effect: u.bill } }
+  - { id: card, after: [bill], do: { effect: e.card }, undo: { effect: u.card } }
+  - { id: bank, after: [bill], do: { saga: debit, data: {} }, timeout: 5d, undo: { effect: u.bank } }
+  - { id: paid, after: { any: [card, bank] }, do: { event: Paid }, timeout: 5d }
+  - { id: route, do: { switch: [{ when: vars.last == 7, then: close }, { then: next }] } }
+  - { id: close, do: { effect: e.close } }
+  - { id: next, after: [route], do: { restart_as_new: Begun, data: { month: =vars.month } } }
+completed: { fact: Closed }
+failed: { fact: Broken }
+";
+
+#[test]
+fn restarts_are_explored() {
+    let program: Arc<dyn Program> = Arc::new(compiled(SUBSCRIPTION));
+    let report = run(&program, 900);
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert_eq!(report.not_covered, Vec::<String>::new());
+}
+
+/// Saga with a loop: parallel branches, a task, waits, and a step of which a late success is possible.
+const LOOP: &str = "
+saga: search
+version: 1
+start: Begun
+steps:
+  - { id: open, do: { effect: e.open }, undo: { effect: u.open } }
+  - { id: a, after: [open], do: { effect: e.a, data: =round }, timeout: 5m, undo: { effect: u.a, data: =round } }
+  - { id: b, after: [open], do: { command: x.B }, ok: Found, undo: { command: x.U, ok: Released } }
+  - { id: best, after: { any: [a, b] }, do: { effect: e.best }, in_doubt: ask, save: { fits: =event.fits }, undo: { effect: u.best } }
+  - { id: approve, do: { human: { title: ok } }, ok: Yes, fail: No, timeout: 1d }
+  - { id: pause, do: { wait: 1m } }
+  - { id: rounds, do: { repeat: [a, b], while: vars.fits == 7, max: 3 } }
+  - { id: book, do: { effect: e.book } }
+completed: { fact: Booked }
+failed: { fact: NotBooked }
+";
+
+#[test]
+fn loops_are_explored() {
+    let program: Arc<dyn Program> = Arc::new(compiled(LOOP));
+    let report = explore(&program, ExploreOptions { seed: 7, max_runs: 900, steps: 60 });
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert_eq!(report.not_covered, Vec::<String>::new());
+    assert!(report.covered.iter().any(|part| part == "a repeated"), "{:?}", report.covered);
+}
+
+#[test]
+fn long_loop_is_no_dead_end() {
+    let poll = "
+saga: poll
+version: 1
+start: Begun
+steps:
+  - { id: go, pivot: true, do: { effect: e.go } }
+  - { id: ask, do: { effect: e.ask } }
+  - { id: polled, do: { repeat: ask, while: round < 999, max: 1000 } }
+";
+    let program: Arc<dyn Program> = Arc::new(compiled(poll));
+    let report = run(&program, 20);
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+}
+
 #[test]
 fn same_seed_is_reproducible() {
     let program: Arc<dyn Program> = Arc::new(compiled(TRIP));

@@ -1,6 +1,6 @@
 //! Conversion of a definition to nodes and edges.
 
-use orlog_program::{Action, Definition, Join, Step, TimeSpec};
+use orlog_program::{Action, Definition, Join, RepeatAction, Step, TimeSpec};
 use serde_json::Value;
 
 use super::icons::Icon;
@@ -10,6 +10,8 @@ use crate::step::duration;
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
+    /// Edges from the ends of loops to their first steps, and from restarts to the start.
+    pub(super) back_edges: Vec<Edge>,
 }
 
 /// Node of the graph.
@@ -69,10 +71,14 @@ impl Graph {
                 label,
             }));
         }
-        let last = (0..end).filter(|node| edges.iter().all(|edge| edge.from != *node));
+        let restarts = |node: usize| {
+            let step = node.checked_sub(1).map(|step| &definition.steps[step].action);
+            matches!(step, Some(Action::Restart(_)))
+        };
+        let last = (0..end).filter(|node| !restarts(*node) && edges.iter().all(|edge| edge.from != *node));
         let end_edges: Vec<_> = last.map(|from| Edge { from, to: end, label: None }).collect();
         edges.extend(end_edges);
-        Self { nodes, edges }
+        Self { nodes, edges, back_edges: back_edges(definition) }
     }
 }
 
@@ -88,6 +94,26 @@ fn pill(title: String) -> Node {
         pivot: false,
         step: None,
     }
+}
+
+/// Returns the edges from the end of each loop to its first steps, and from restarts to the start.
+fn back_edges(definition: &Definition) -> Vec<Edge> {
+    let position = |id: &str| definition.steps.iter().position(|step| step.id.as_str() == id);
+    let mut edges = Vec::new();
+    for (end, step) in definition.steps.iter().enumerate() {
+        if let Action::Restart(_) = step.action {
+            edges.push(Edge { from: end + 1, to: 0, label: None });
+        }
+        let Action::Repeat(repeat) = &step.action else { continue };
+        let firsts = repeat.from.iter().filter_map(|first| position(first.as_str()));
+        edges.extend(firsts.map(|first| Edge { from: end + 1, to: first + 1, label: condition(repeat) }));
+    }
+    edges
+}
+
+/// Returns the condition of another round.
+fn condition(repeat: &RepeatAction) -> Option<String> {
+    repeat.condition().map(|(keyword, condition)| format!("{keyword} {}", expression_text(condition)))
 }
 
 /// Returns the positions of the predecessors of a step, each with the condition of the case if it is a
@@ -142,6 +168,10 @@ fn step(step: &Step) -> Node {
             .map(|each| format!("for each {} in {}", each.name, expression_text(&each.list))),
     );
     notes.extend(step.when.as_ref().map(|when| format!("if {}", expression_text(when))));
+    if let Action::Repeat(repeat) = &step.action {
+        notes.extend(condition(repeat));
+        notes.push(format!("at most {} rounds", repeat.max));
+    }
     notes.extend(step.timeout.map(|timeout| format!("within {}", duration(timeout))));
     let join = step.after.as_ref().and_then(|after| match after.join {
         Join::All => None,
@@ -151,7 +181,7 @@ fn step(step: &Step) -> Node {
     let is_switch = matches!(step.action, Action::Switch(_));
     Node {
         shape: if is_switch { Shape::Diamond } else { Shape::Box },
-        icon: (!is_switch).then_some(icon),
+        icon: icon.filter(|_| !is_switch),
         title: step.id.to_string(),
         label,
         notes,
@@ -162,8 +192,8 @@ fn step(step: &Step) -> Node {
     }
 }
 
-fn action(action: &Action) -> (Icon, String) {
-    match action {
+fn action(action: &Action) -> (Option<Icon>, String) {
+    let (icon, label) = match action {
         Action::Command(command) => (Icon::Command, format!("{}.{}", command.aggregate_type, command.name)),
         Action::Effect(effect) => (Icon::Effect, effect.name.to_string()),
         Action::Wait(TimeSpec::For(time)) => (Icon::Wait, format!("for {}", text(time))),
@@ -176,7 +206,10 @@ fn action(action: &Action) -> (Icon, String) {
         Action::Saga(child) => (Icon::Saga, child.saga.to_string()),
         Action::Job(job) => (Icon::Job, format!("{} script", job.kind)),
         Action::Switch(_) => (Icon::Command, String::new()),
-    }
+        Action::Repeat(_) => return (None, "loop".to_owned()),
+        Action::Restart(restart) => return (None, format!("restart as new by {}", restart.event)),
+    };
+    (Some(icon), label)
 }
 
 fn text(template: &Value) -> String {

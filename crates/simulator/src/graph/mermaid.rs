@@ -29,6 +29,10 @@ pub fn mermaid(definition: &Definition, overlay: Option<&InstanceOverlay>) -> St
         let label = edge.label.as_ref().map_or_else(String::new, |label| format!("|\"{}\"|", escape(label)));
         line(&mut text, format_args!("  n{} -->{label} n{}", edge.from, edge.to));
     }
+    for edge in &graph.back_edges {
+        let label = edge.label.as_ref().map_or_else(String::new, |label| format!("|\"{}\"|", escape(label)));
+        line(&mut text, format_args!("  n{} -.->{label} n{}", edge.from, edge.to));
+    }
     for (index, _) in graph.nodes.iter().enumerate().filter(|(_, node)| node.pivot) {
         line(&mut text, format_args!("  style n{index} stroke-width:4px"));
     }
@@ -37,8 +41,8 @@ pub fn mermaid(definition: &Definition, overlay: Option<&InstanceOverlay>) -> St
             line(&mut text, format_args!("  classDef {} {style}", node_style.class()));
         }
         for (index, node) in graph.nodes.iter().enumerate() {
-            if let Some(state) = node.step.as_ref().and_then(|step| overlay.state(step)) {
-                line(&mut text, format_args!("  class n{index} {}", NodeStyle::of(state).class()));
+            if let Some(style) = node.step.as_ref().and_then(|step| overlay.style(step)) {
+                line(&mut text, format_args!("  class n{index} {}", style.class()));
             }
         }
     }
@@ -57,7 +61,7 @@ fn shaped(node: &Node, overlay: Option<&InstanceOverlay>) -> String {
     lines.extend(node.notes.iter().map(|note| escape(note)));
     lines.extend(node.compensation.iter().map(|compensation| format!("↩ {}", escape(compensation))));
     lines.extend(node.pivot.then(|| "pivot".to_owned()));
-    let state = node.step.as_ref().zip(overlay).and_then(|(step, overlay)| overlay.state(step));
+    let state = node.step.as_ref().zip(overlay).and_then(|(step, overlay)| overlay.label(step));
     lines.extend(state.map(|state| format!("({})", escape(state))));
     let label = lines.join("<br/>");
     match node.shape {

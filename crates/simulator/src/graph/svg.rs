@@ -18,6 +18,8 @@ const PAD: f64 = 10.0;
 /// Approximate width of a character; bold characters are wider.
 const CHARACTER: f64 = 6.6;
 const BOLD: f64 = 7.6;
+/// Horizontal distance between the edges of loops.
+const LOOP_GAP: f64 = 14.0;
 /// Maximum text length; longer texts are cut and complete in the tooltip.
 const LONGEST: usize = 40;
 
@@ -46,7 +48,8 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
     let label_widths: Vec<_> =
         graph.edges.iter().map(|edge| edge.label.as_deref().map_or(0.0, label_width)).collect();
     let layout = Layout::of(&graph, &sizes, &label_widths);
-    let (width, height) = (layout.width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN + LINE);
+    let loops_width = graph.back_edges.iter().fold(0.0, |width, _| width + LOOP_GAP);
+    let (width, height) = (layout.width + loops_width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN + LINE);
     let mut text = String::new();
     let name = escape(&format!("{} version {}", definition.saga, definition.version));
     line(
@@ -66,6 +69,11 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
         let layout_nodes: Vec<_> = elements.iter().map(|index| &layout.nodes[*index]).collect();
         draw_label(&mut text, edge, &layout_nodes);
     }
+    let mut right = layout.width;
+    for edge in &graph.back_edges {
+        right += LOOP_GAP;
+        draw_back_edge(&mut text, &layout.nodes[edge.from], &layout.nodes[edge.to], right);
+    }
     for (node, layout_node) in graph.nodes.iter().zip(&layout.nodes) {
         draw_node(&mut text, node, layout_node, current);
     }
@@ -78,7 +86,7 @@ fn line(text: &mut String, args: std::fmt::Arguments<'_>) {
 }
 
 fn state<'p>(node: &Node, current: Option<&'p InstanceOverlay>) -> Option<&'p str> {
-    node.step.as_ref().zip(current).and_then(|(step, current)| current.state(step))
+    node.step.as_ref().zip(current).and_then(|(step, current)| current.label(step))
 }
 
 /// Returns the lines below the title, each with its class.
@@ -149,6 +157,18 @@ fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode])
     );
 }
 
+/// Draws a line from the end of a loop to its first step, right of all nodes, with an arrowhead.
+fn draw_back_edge(text: &mut String, from: &LayoutNode, to: &LayoutNode, right: f64) {
+    let side = |node: &LayoutNode| (node.x + node.width / 2.0, node.y + node.height / 2.0);
+    let ((from_x, from_y), (to_x, to_y)) = (side(from), side(to));
+    let end = to_x + 7.0;
+    line(
+        text,
+        format_args!("<path class=\"a\" d=\"M{from_x:.1} {from_y:.1}H{right:.1}V{to_y:.1}H{end:.1}\"/>"),
+    );
+    line(text, format_args!("<path class=\"h\" d=\"M{end:.1} {:.1}v9l-8 -4.500z\"/>", to_y - 4.5));
+}
+
 /// Returns the width of an edge label.
 fn label_width(label: &str) -> f64 {
     wide(label, 6.4) + 10.0
@@ -174,7 +194,8 @@ fn draw_label(text: &mut String, edge: &Edge, layout_nodes: &[&LayoutNode]) {
 
 fn draw_node(text: &mut String, node: &Node, layout_node: &LayoutNode, current: Option<&InstanceOverlay>) {
     let state = state(node, current);
-    let class = state.map_or("plain", |state| NodeStyle::of(state).class());
+    let style = node.step.as_ref().zip(current).and_then(|(step, current)| current.style(step));
+    let class = style.map_or("plain", NodeStyle::class);
     let (left, middle) = (layout_node.x - layout_node.width / 2.0, layout_node.y + layout_node.height / 2.0);
     line(text, format_args!("<g class=\"{class}\"><title>{}</title>", tooltip(node, state)));
     match node.shape {

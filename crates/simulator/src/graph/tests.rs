@@ -42,6 +42,18 @@ fn renders_svg() {
 }
 
 #[test]
+fn loop_has_an_edge_to_its_first_step_and_shows_its_round() {
+    let text = "saga: review\nversion: 1\nstart: Go\nsteps:\n  - { id: draft, do: { effect: e.draft }, save: { again: =event.again } }\n  - { id: review, do: { repeat: draft, while: vars.again, max: 5 } }\n  - { id: print, do: { effect: e.print } }\n";
+    let overlay = InstanceOverlay::of(&json!({ "phase": "running", "steps": [
+        { "id": "draft", "state": "running", "rounds": [{ "round": 1, "state": "completed" }, { "round": 2, "state": "running" }] },
+        { "id": "review", "state": "pending", "round": 2 },
+        { "id": "print", "state": "pending" },
+    ] }));
+    insta::assert_snapshot!("mermaid_loop", mermaid(&definition(text), Some(&overlay)));
+    insta::assert_snapshot!("svg_loop", svg(&definition(text), Some(&overlay)));
+}
+
+#[test]
 fn user_text_is_escaped() {
     let nasty = "saga: '<script>'\nversion: 1\nstart: 'A\"><script>alert(1)</script>'\nsteps:\n  - { id: 'a\"-->x<b>&', do: { effect: 'e<&>\"`#' } }\n";
     let drawn = svg(&definition(nasty), None);

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Input, Instance, Status, Work, WorkItem, WorkOutcome,
-    WorkflowAction, WorkflowCommand,
+    Commit, ControlAction, ControlRequest, Input, Instance, ParentEndPolicy, Status, Work, WorkItem,
+    WorkOutcome, WorkflowAction, WorkflowCommand,
 };
-use orlog_program::{Action, CompiledDefinition};
+use orlog_program::{Action, CompiledDefinition, Step};
 use uuid::Uuid;
 
 use super::in_doubt::check_in_doubt;
@@ -47,10 +47,15 @@ impl WorkLedger {
         violations: &mut Vec<Violation>,
     ) {
         let program = seen.context.program;
+        let same_run = seen.context.instance.filter(|before| before.run_id == after.run_id);
+        if same_run.is_none() {
+            // The steps of an earlier run are final.
+            *self = Self::default();
+        }
         let view = DecisionView {
             seen,
             definition: program.as_compiled().map(CompiledDefinition::definition),
-            before: StepStates::of(program, seen.context.instance),
+            before: StepStates::of(program, same_run),
             after: StepStates::of(program, Some(after)),
             status: after.status,
         };
@@ -90,7 +95,11 @@ impl WorkLedger {
             .as_compiled()
             .and_then(|c| step_of(c.definition(), WorkTag::parse(&tag).step));
         if step.is_some_and(|step| step.compensate.is_some())
-            && matches!(step_states.get(&tag), "running" | "retrying" | "blocked" | "failed" | "abandoned")
+            && matches!(
+                step_states.get(&tag),
+                "running" | "retrying" | "blocked" | "failed" | "abandoned" | "child_awaited"
+            )
+            && !step.is_some_and(ignores_late_result)
             && !self.forced
         {
             let message =
@@ -143,7 +152,9 @@ impl WorkLedger {
                 && !view.after.has_elements(tag)
                 && view.has_compensation(tag)
         });
-        let newly_completed: Vec<_> = newly_completed.map(|(tag, _)| tag.to_owned()).collect();
+        let mut newly_completed: Vec<_> = newly_completed.map(|(tag, _)| tag.to_owned()).collect();
+        // Early events can complete several steps in one transition, in their order.
+        newly_completed.sort_by_key(|tag| view.position(tag));
         self.completed.extend(newly_completed);
         let pivots = view.definition.into_iter().flat_map(|d| &d.steps).filter(|step| step.pivot);
         let mut passed_pivots = pivots.filter(|step| {
@@ -300,6 +311,11 @@ impl WorkLedger {
     }
 }
 
+/// Returns whether the step ignores the result of a child saga that it has abandoned.
+fn ignores_late_result(step: &Step) -> bool {
+    matches!(&step.action, Action::Saga(child) if child.on_parent_end == Some(ParentEndPolicy::Abandon))
+}
+
 fn is_action(input: &Input, label: &str) -> bool {
     matches!(input, Input::Control(ControlRequest { action, .. }) if action.label() == label)
 }
@@ -312,8 +328,10 @@ fn check_success_recorded(view: &DecisionView<'_>, success: Option<&str>, violat
     let Some(tag) = success else { return };
     let (before, after) = (view.before.get(tag), view.after.get(tag));
     // A success whose values cannot be saved fails its step with a message.
-    let was_awaited = matches!(before, "running" | "retrying" | "failed" | "abandoned");
-    if was_awaited && view.has_compensation(tag) && matches!(after, "running" | "pending" | "abandoned") {
+    let was_awaited = matches!(before, "running" | "retrying" | "failed" | "abandoned" | "child_awaited");
+    let is_lost = matches!(after, "running" | "pending" | "abandoned" | "child_awaited");
+    let ignored = before == "abandoned" && view.step(tag).is_some_and(ignores_late_result);
+    if was_awaited && view.has_compensation(tag) && is_lost && !ignored {
         let message = format!("{tag} succeeded, but its state is {after}");
         violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
     }
@@ -321,7 +339,7 @@ fn check_success_recorded(view: &DecisionView<'_>, success: Option<&str>, violat
 
 fn check_unknown_compensated(view: &DecisionView<'_>, tag: Option<&str>, violations: &mut Vec<Violation>) {
     let Some(tag) = tag.filter(|tag| view.has_compensation(tag)) else { return };
-    if view.after.get(tag) == "abandoned" {
+    if view.after.get(tag) == "abandoned" && !view.step(tag).is_some_and(ignores_late_result) {
         let message = format!("{tag} may have been executed and is not compensated");
         violations.push(Violation { rule: Invariant::UnknownOutcomeHandled, message });
     }

@@ -6,7 +6,7 @@ use orlog_model::Instance;
 use orlog_program::Program;
 use serde_json::Value;
 
-/// States by tag: a step, or an element of a step with `foreach`.
+/// States by tag: a step, an element of a step with `foreach`, or a round of a step in a loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepStates {
     phase: String,
@@ -24,6 +24,10 @@ impl StepStates {
             for (index, element) in step["elements"].as_array().into_iter().flatten().enumerate() {
                 let state = element["state"].as_str().unwrap_or_default();
                 by_tag.insert(format!("{id}[{index}]"), state.to_owned());
+            }
+            for unit in step["rounds"].as_array().into_iter().flatten() {
+                let state = unit["state"].as_str().unwrap_or_default();
+                by_tag.insert(format!("{id}[{}]", unit["round"]), state.to_owned());
             }
         }
         Self { phase: view["phase"].as_str().unwrap_or_default().to_owned(), by_tag }
@@ -45,10 +49,10 @@ impl StepStates {
         format!("{} {}", self.phase, states.join(" "))
     }
 
-    /// Returns whether the `foreach` step of this tag has elements. If so, the elements count instead of
-    /// the step.
+    /// Returns whether the step of this tag has elements or rounds. If so, these count instead of the step.
     pub(crate) fn has_elements(&self, tag: &str) -> bool {
-        self.by_tag.contains_key(&format!("{tag}[0]"))
+        let first = format!("{tag}[");
+        self.by_tag.range(first.clone()..).next().is_some_and(|(next, _)| next.starts_with(&first))
     }
 }
 
@@ -77,5 +81,5 @@ pub(crate) fn is_compensation(state: &str) -> bool {
 
 /// Returns whether it is requested or will be requested again.
 pub(crate) fn is_in_progress(state: &str) -> bool {
-    matches!(state, "running" | "retrying")
+    matches!(state, "running" | "retrying" | "child_awaited")
 }

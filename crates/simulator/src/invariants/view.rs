@@ -1,7 +1,7 @@
 //! View of one decision for the invariants.
 
 use orlog_model::Status;
-use orlog_program::{Action, Definition};
+use orlog_program::{Action, Definition, Step};
 
 use super::step_states::StepStates;
 use crate::responses::{WorkTag, step_of};
@@ -21,9 +21,20 @@ impl DecisionView<'_> {
         self.seen.context.instance.map(|instance| instance.status)
     }
 
-    pub(super) fn has_compensation(&self, tag: &str) -> bool {
+    /// Returns the position of a tag in the definition: its step, then its element or round.
+    pub(super) fn position(&self, tag: &str) -> (Option<usize>, Option<usize>) {
         let tag = WorkTag::parse(tag);
-        let step = self.definition.and_then(|definition| step_of(definition, tag.step));
+        let steps = self.definition.map_or(&[][..], |definition| &definition.steps);
+        (steps.iter().position(|step| step.id.as_str() == tag.step), tag.index)
+    }
+
+    /// Returns the step of a tag.
+    pub(super) fn step(&self, tag: &str) -> Option<&Step> {
+        self.definition.and_then(|definition| step_of(definition, WorkTag::parse(tag).step))
+    }
+
+    pub(super) fn has_compensation(&self, tag: &str) -> bool {
+        let (tag, step) = (WorkTag::parse(tag), self.step(tag));
         // A `foreach` step is compensated by element.
         let step = step.filter(|step| step.foreach.is_none() || tag.index.is_some());
         step.and_then(|step| step.compensate.as_ref())

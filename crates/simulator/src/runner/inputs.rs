@@ -11,7 +11,7 @@ use orlog_program::{Action, Definition, Program};
 use serde_json::Value;
 
 use super::names::{FailureName, correlation_field, set_if_absent};
-use crate::responses::{ResponseSource, response_spec, step_of};
+use crate::responses::{ResponseSource, WorkTag, response_spec, step_of};
 use crate::simulator::Simulator;
 use crate::step::EventStep;
 
@@ -271,7 +271,7 @@ impl InputFactory<'_> {
     fn only_awaits_event(&self, key: &InstanceKey, tag: &str) -> bool {
         let program = self.program(key);
         let definition = program.as_deref().and_then(definition);
-        let step = definition.and_then(|definition| step_of(definition, tag));
+        let step = definition.and_then(|definition| step_of(definition, WorkTag::parse(tag).step));
         step.is_some_and(|step| matches!(step.action, Action::Event(_)))
     }
 

@@ -71,7 +71,9 @@ impl<'a> PendingTag<'a> {
             | Action::Human(_)
             | Action::Saga(_)
             | Action::Job(_)
-            | Action::Switch(_) => false,
+            | Action::Switch(_)
+            | Action::Repeat(_)
+            | Action::Restart(_) => false,
         }
     }
 }
@@ -84,10 +86,14 @@ pub fn pending_tags(run: &InstanceDriver<'_>, definition: &Definition) -> Vec<St
     let mut tags = Vec::new();
     for (form, step) in definition.steps.iter().zip(view["steps"].as_array().into_iter().flatten()) {
         let id = form.id.as_str();
-        match (&form.foreach, step["elements"].as_array()) {
-            (None, _) => tags.extend(tag(id, &step["state"])),
-            (Some(_), elements) => {
-                let each = elements.into_iter().flatten().enumerate();
+        match (&form.foreach, step["rounds"].as_array()) {
+            (None, None) => tags.extend(tag(id, &step["state"])),
+            (None, Some(rounds)) => {
+                let each = rounds.iter();
+                tags.extend(each.filter_map(|unit| tag(&format!("{id}[{}]", unit["round"]), &unit["state"])));
+            }
+            (Some(_), _) => {
+                let each = step["elements"].as_array().into_iter().flatten().enumerate();
                 tags.extend(each.filter_map(|(n, element)| tag(&format!("{id}[{n}]"), &element["state"])));
             }
         }
@@ -97,7 +103,9 @@ pub fn pending_tags(run: &InstanceDriver<'_>, definition: &Definition) -> Vec<St
 
 fn tag(id: &str, state: &Value) -> Option<String> {
     match state.as_str() {
-        Some("running" | "retrying" | "in_doubt" | "in_doubt_abandoned") => Some(id.to_owned()),
+        Some("running" | "retrying" | "in_doubt" | "in_doubt_abandoned" | "child_awaited") => {
+            Some(id.to_owned())
+        }
         Some("compensating" | "compensation_retrying") => Some(format!("compensate:{id}")),
         Some(_) | None => None,
     }
@@ -143,7 +151,13 @@ pub fn is_in_doubt(run: &InstanceDriver<'_>, tag: &str) -> bool {
     let view = run.state_view();
     let steps = view["steps"].as_array().cloned().unwrap_or_default();
     let step = steps.iter().find(|step| step["id"] == id);
-    let state = step.map(|step| element.map_or(&step["state"], |n| &step["elements"][n]["state"]));
+    let state = step.map(|step| match (element, step["rounds"].as_array()) {
+        (None, _) => &step["state"],
+        (Some(n), None) => &step["elements"][n]["state"],
+        (Some(n), Some(rounds)) => {
+            rounds.iter().find(|unit| unit["round"] == n).map_or(&Value::Null, |unit| &unit["state"])
+        }
+    });
     matches!(state.and_then(Value::as_str), Some("in_doubt" | "in_doubt_abandoned"))
 }
 
@@ -188,7 +202,9 @@ pub fn respond_fail(
         | Action::Event(_)
         | Action::Saga(_)
         | Action::Job(_)
-        | Action::Switch(_) => run.outcome(tag, &failed("rejected")),
+        | Action::Switch(_)
+        | Action::Repeat(_)
+        | Action::Restart(_) => run.outcome(tag, &failed("rejected")),
     }
 }
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Event, EventId, EventType, Fact, InstanceKey, Name, SagaName, StartChild,
-    Status, TaskChange, TaskSpec, TenantId, TimerChange, Timestamp, Transition, Work, WorkOutcome,
+    CorrelationId, DefinitionRef, Event, EventId, EventType, Fact, InstanceKey, Name, ParentEndPolicy,
+    SagaName, StartChild, Status, TaskChange, TaskSpec, TenantId, TimerChange, Timestamp, Transition, Work,
+    WorkOutcome,
 };
 use orlog_program::{
     Context, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
@@ -143,6 +144,7 @@ fn composite(
                 correlation: context.key.correlation.clone(),
                 event: None,
                 data: json!({ "for": context.key.correlation.as_str() }),
+                on_parent_end: ParentEndPolicy::default(),
             }));
         }
         ProgramInput::WorkResult { tag: "approve", outcome: WorkOutcome::Succeeded { event, .. } } => {
@@ -217,6 +219,7 @@ fn task_spec() -> TaskSpec {
 
 fn step() -> Transition {
     Transition {
+        run: orlog_model::RunChange::default(),
         state: Vec::new(),
         status: Status::Running,
         work: Vec::new(),

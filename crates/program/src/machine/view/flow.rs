@@ -51,6 +51,7 @@ fn job(step_state: StepState) -> &'static str {
         | StepState::CompensationPending
         | StepState::CompensationRetrying
         | StepState::Blocked
-        | StepState::InDoubtAbandoned => "error",
+        | StepState::InDoubtAbandoned
+        | StepState::ChildAwaited => "error",
     }
 }

@@ -1,0 +1,76 @@
+//! Restart: replaces the state by that of a new run of the instance.
+//!
+//! The transition contains the end of the old run and the begin of the new one. The completed steps of the old
+//! run are final. Events that are kept for their step pass to the new run. While work, a task, a compensation
+//! or a child saga of the old run is open, the restart waits and is tried again, because its result would be
+//! lost.
+
+use orlog_model::{Name, TimerChange};
+use serde_json::Value;
+
+use super::compensate::schedule_retry;
+use super::compiled::ON;
+use super::execution::{Execution, saga_timer};
+use super::in_doubt::has_late_wait;
+use super::state::{State, StepIndex};
+use super::step_state::StepState;
+use crate::contract::ProgramError;
+use crate::steps::CompiledRestart;
+use crate::steps::kind::{EXPRESSION_ERROR, StartError};
+
+/// Code of a restart that waits for open work.
+const BLOCKED: &str = "restart_blocked";
+
+/// Begins a new run, or schedules the next attempt. One transition begins at most one run.
+pub(super) fn restart(
+    run: &mut Execution<'_>,
+    at: StepIndex,
+    restart: &CompiledRestart,
+) -> Result<(), StartError> {
+    if run.begins_run || !is_settled(run, at) {
+        schedule_retry(run, at, BLOCKED, StepState::Retrying);
+        return Ok(());
+    }
+    let data = restart.data(&run.step(at).id, &run.bindings(at))?;
+    let new = State::new(run.saga.steps.len());
+    let mut old = std::mem::replace(&mut run.state, new);
+    if let Err(error) = init_run(run, &data) {
+        run.state = old;
+        let message = format!("cannot begin a new run: {error}");
+        return Err(StartError { code: EXPRESSION_ERROR.to_owned(), message });
+    }
+    run.begins_run = true;
+    run.new_run = Some(run.work.len());
+    run.state.run.begin_run(&old.run, run.context.version);
+    if let Some(extra) = old.extra.as_mut().filter(|extra| !extra.early.is_empty()) {
+        run.state.extra_mut().early = std::mem::take(&mut extra.early);
+    }
+    if old.until.is_some() && run.state.until.is_none() {
+        run.cancel_timer(saga_timer());
+    }
+    let id = &run.saga.steps[at.step].id;
+    run.add_note(&format!("{id}: run {}", run.state.run.run_number()));
+    Ok(())
+}
+
+/// Sets the variables and the timeout of a run from the data of its start event.
+pub(super) fn init_run(run: &mut Execution<'_>, data: &Value) -> Result<(), ProgramError> {
+    run.state.vars.extend(run.saga.saved().map(|name| (name.clone(), Value::Null)));
+    run.save_vars(&run.saga.vars, data)?;
+    run.state.until = run.saga.timeout.map(|timeout| run.context.now.saturating_add(timeout));
+    if let Some(due) = run.state.until {
+        run.timers.push(TimerChange::Arm { name: saga_timer(), due });
+    }
+    Ok(())
+}
+
+/// Returns whether nothing of the run is open. Results of handler actions are not awaited.
+fn is_settled(run: &Execution<'_>, restart: StepIndex) -> bool {
+    let is_open = |tag: &Name| !tag.as_str().starts_with(ON) && run.settles.as_deref() != Some(tag.as_str());
+    let pending = run.context.pending_work.iter().any(|work| work.survives_end && is_open(&work.tag));
+    let mut units = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
+    // A pending step is on a branch that was not selected, because no step follows a restart or runs beside it.
+    let is_active = |state: StepState| state != StepState::Pending && !state.is_finished();
+    let unfinished = units.any(|at| at != restart && is_active(run.state.entry(at).state));
+    !pending && !unfinished && run.state.compensating_step.is_none() && !has_late_wait(run)
+}
