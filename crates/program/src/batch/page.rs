@@ -201,6 +201,7 @@ fn transition(
 ) -> Result<ProgramOutput, ProgramError> {
     let wait = Wait { kind: WaitKind::WorkResult, name: tag(), until: None };
     Ok(ProgramOutput::Applied(Box::new(Transition {
+        run: orlog_model::RunChange::default(),
         state: encode(state)?,
         status,
         work,

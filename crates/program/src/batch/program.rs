@@ -218,6 +218,7 @@ fn output(
         | BatchStatus::Stopping => Status::Running,
     };
     Ok(ProgramOutput::Applied(Box::new(Transition {
+        run: orlog_model::RunChange::default(),
         state: encode(state)?,
         status,
         work,

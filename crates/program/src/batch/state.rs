@@ -15,7 +15,9 @@
 
 use std::time::Duration;
 
-use orlog_model::{CorrelationId, InstanceKey, SagaName, SlotAssigner, StartChild, Timestamp, Work};
+use orlog_model::{
+    CorrelationId, InstanceKey, ParentEndPolicy, SagaName, SlotAssigner, StartChild, Timestamp, Work,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -319,6 +321,7 @@ fn start_page(round: u64, correlation: CorrelationId, data: Value) -> Work {
         correlation,
         event: None,
         data,
+        on_parent_end: ParentEndPolicy::default(),
     })
 }
 
