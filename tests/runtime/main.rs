@@ -16,6 +16,7 @@ mod late_results;
 mod migration;
 mod oracle;
 mod passivation;
+mod priorities;
 mod program_crash;
 mod relay;
 mod simulation;

@@ -36,8 +36,8 @@
 //! program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Event, EventId, Fact, Input, InstanceKey, PendingWork, Status,
-    TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
+    Commit, ControlAction, ControlRequest, Event, EventId, Fact, Input, InstanceKey, PendingWork, Priority,
+    Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
 };
 use orlog_program::{Program, ProgramInput};
 
@@ -264,5 +264,6 @@ fn item(
         causation: causation.clone(),
         trace: trace.cloned(),
         created_at: context.now,
+        priority: Priority::Normal,
     }
 }

@@ -12,6 +12,7 @@ mod foreach;
 mod human;
 mod job;
 pub(crate) mod kind;
+mod priority;
 mod switch;
 mod values;
 mod wait;
@@ -35,6 +36,7 @@ pub use wait::TimeSpec;
 #[cfg(feature = "wasm")]
 pub(crate) use command::split_command;
 pub(crate) use foreach::{CompiledForeach, element_tag, set_element};
+pub(crate) use priority::{CompiledPriority, PriorityTemplate};
 pub(crate) use switch::{CompiledCase, is_never, never_matches, select};
 pub(crate) use values::checked;
 

@@ -18,6 +18,8 @@ mod foreach;
 mod in_doubt;
 #[path = "language/migration.rs"]
 mod migration;
+#[path = "language/priorities.rs"]
+mod priorities;
 #[path = "language/races.rs"]
 mod races;
 #[path = "language/stuck.rs"]

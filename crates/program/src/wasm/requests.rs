@@ -5,8 +5,8 @@ use std::time::Duration;
 use compact_str::CompactString;
 use orlog_model::{
     CancelChild, Command, Confirmation, CorrelationId, Effect, EffectName, EventType, ExcludedUser, Fact,
-    Name, RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange, Timestamp, Wait, WaitKind,
-    Work,
+    Name, Priority, RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange, Timestamp, Wait,
+    WaitKind, Work,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -253,6 +253,7 @@ fn command(
         payload: request.payload,
         confirmation: if request.confirm { Confirmation::Acceptance } else { Confirmation::RejectionOnly },
         timeout: request.timeout_ms.map(Duration::from_millis),
+        priority: Priority::Normal,
     }))
 }
 
@@ -275,6 +276,7 @@ fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, Str
         timeout: request.timeout_ms.map(Duration::from_millis),
         retry,
         in_doubt: None,
+        priority: Priority::Normal,
     }))
 }
 
