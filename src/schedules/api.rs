@@ -4,7 +4,7 @@ mod view;
 
 use axum::extract::Path;
 use axum::{Extension, Json};
-use orlog_model::{ControlAction, EventType, InstanceKey, SagaName, TenantId};
+use orlog_model::{ControlAction, EventId, EventType, InstanceKey, SagaName, TenantId};
 use orlog_program::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
 use orlog_store::InstanceQuery;
 use serde::Deserialize;
@@ -47,6 +47,20 @@ pub(crate) struct ScheduleListQuery {
 pub(crate) struct ScheduleQuery {
     /// Number of the next start times, at most 100. Default: 10.
     next: Option<usize>,
+}
+
+/// Options of a deletion.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DeleteQuery {
+    /// Idempotency key of the request. Default: a new id.
+    #[param(value_type = Option<String>)]
+    id: Option<EventId>,
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Reason recorded in the history.
+    reason: Option<String>,
 }
 
 /// Path of a schedule.
@@ -154,7 +168,8 @@ pub(crate) async fn put(
         return Err(invalid(&errors));
     }
     let data = json!(PutSchedule { spec, file: None });
-    send(&api, &caller, &key, schedule::PUT, data).await?;
+    let provided = ControlCaller { id: None, user: None, reason: None, expected_version: None };
+    drop(send_control(&api, &caller, &key, provided, signal(schedule::PUT, data)).await?);
     view(&api, key, NEXT).await
 }
 
@@ -165,7 +180,7 @@ pub(crate) async fn put(
     delete,
     path = "/v1/schedules/{name}",
     tag = "schedules",
-    params(SchedulePath),
+    params(SchedulePath, DeleteQuery),
     responses((status = 204, description = "Durable"))
 )]
 pub(crate) async fn delete(
@@ -173,10 +188,13 @@ pub(crate) async fn delete(
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<SchedulePath>,
+    QueryParams(query): QueryParams<DeleteQuery>,
 ) -> Result<axum::http::StatusCode, Problem> {
     let key = key(tenant, &path)?;
     drop(view(&api, key.clone(), 0).await?);
-    send(&api, &caller, &key, schedule::DELETE, Value::Null).await?;
+    let DeleteQuery { id, user, reason } = query;
+    let provided = ControlCaller { id, user, reason, expected_version: None };
+    drop(send_control(&api, &caller, &key, provided, signal(schedule::DELETE, Value::Null)).await?);
     Ok(axum::http::StatusCode::NO_CONTENT)
 }
 
@@ -217,17 +235,6 @@ verbs! {
 
 fn signal(kind: &str, data: Value) -> ControlAction {
     ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data }
-}
-
-async fn send(
-    api: &ApiState,
-    caller: &Caller,
-    key: &InstanceKey,
-    kind: &str,
-    data: Value,
-) -> Result<(), Problem> {
-    let provided = ControlCaller { id: None, user: None, reason: None, expected_version: None };
-    send_control(api, caller, key, provided, signal(kind, data)).await.map(drop)
 }
 
 fn key(tenant: TenantId, path: &SchedulePath) -> Result<InstanceKey, Problem> {
