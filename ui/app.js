@@ -22,6 +22,7 @@ const VIEWS = {
   schedules: 'schedules',
   'schedules/': 'schedule',
   definitions: 'definitions',
+  deploy: 'deploy',
   'definitions/': 'definition',
   node: 'node',
 };

@@ -2,6 +2,7 @@
 
 mod access;
 mod dead_letters;
+mod deploy;
 mod keyboard;
 mod operators;
 mod rights;

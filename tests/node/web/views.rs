@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::web::site::Site;
 
 /// Views and the expected content of each.
-const VIEWS: [(&str, &str, &str); 11] = [
+const VIEWS: [(&str, &str, &str); 12] = [
     ("overview", "/", "Outbox by destination"),
     ("instances", "/instances", "Scanned"),
     ("instance", "/instances/onboarding/e1", "History"),
@@ -16,6 +16,7 @@ const VIEWS: [(&str, &str, &str); 11] = [
     ("schedules", "/schedules", "All schedules"),
     ("schedule", "/schedules/nightly", "Next starts"),
     ("definition", "/definitions/onboarding", "Dependencies"),
+    ("deploy", "/deploy", "No files yet."),
     ("node", "/node", "Deepest mailboxes"),
 ];
 
