@@ -15,6 +15,7 @@ mod json;
 mod names;
 mod output;
 mod pattern;
+mod reads;
 mod rewrite;
 mod root;
 mod search;
@@ -38,6 +39,7 @@ use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
 use json::{wrap, wrap_map};
+pub(crate) use reads::event_fields;
 pub(crate) use root::{INDEX, Root};
 
 /// A compiled expression.

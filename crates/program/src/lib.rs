@@ -48,7 +48,7 @@ pub use limits::{
     MAX_FUEL, MAX_INDEXES, MAX_JSON_DEPTH, MAX_MEMORY_PAGES, MAX_MODULE_BYTES, MAX_PATTERN_BYTES,
     MAX_PAYLOAD_BYTES, MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge, check_payload,
 };
-pub use lint::{DefinitionGroup, GroupMember, LintWarning};
+pub use lint::{DataSamples, DefinitionGroup, GroupMember, LintWarning};
 pub use machine::stored_variables;
 pub use message_template::{MessageTemplate, TemplateError};
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};

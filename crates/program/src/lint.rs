@@ -6,6 +6,7 @@
 
 mod context;
 mod failure;
+mod fields;
 mod flow;
 mod group;
 mod names;
@@ -16,6 +17,7 @@ mod texts;
 mod vars;
 
 pub use context::LintWarning;
+pub use fields::DataSamples;
 pub use group::{DefinitionGroup, GroupMember};
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ type LintRule = (&'static str, fn(&LintContext<'_>) -> Vec<RawDiagnostic>);
 /// Codes of the lints of a group.
 pub(super) const UNKNOWN_CHILD: &str = "OL15";
 pub(super) const SIMILAR_EVENT: &str = "OL16";
+pub(super) const UNKNOWN_FIELD: &str = "OL17";
 
 const RULES: [LintRule; 13] = [
     ("OL01", flow::unreachable_step),
@@ -50,5 +51,5 @@ pub(super) fn warnings(
 }
 
 fn codes_of_all() -> Vec<&'static str> {
-    RULES.iter().map(|(code, _)| *code).chain([UNKNOWN_CHILD, SIMILAR_EVENT]).collect()
+    RULES.iter().map(|(code, _)| *code).chain([UNKNOWN_CHILD, SIMILAR_EVENT, UNKNOWN_FIELD]).collect()
 }
