@@ -295,7 +295,7 @@ async fn deployment_keeps_other_definitions_and_schedules_on_request() {
     let file = |name: &str, text: &str| json!({ "name": name, "text": text });
     let weekly = file("weekly.schedule.yaml", "schedule: weekly\nsaga: bill\ncron: 0 2 * * 1\n");
     let daily = file("daily.schedule.yaml", "schedule: daily\nsaga: bill\ncron: 0 2 * * *\n");
-    let note = file("note.saga.yaml", &BILL.replace("bill", "note"));
+    let memo = file("note.saga.yaml", &BILL.replace("bill", "note"));
     let deploy = async |query: &str, files: Value| {
         node.post(&format!("/admin/deploy?{query}"), &json!({ "files": files })).await.ok()
     };
@@ -303,7 +303,7 @@ async fn deployment_keeps_other_definitions_and_schedules_on_request() {
         list.as_array().map_or_else(Vec::new, |list| list.iter().map(|one| one[name].to_string()).collect())
     };
     deploy("keep_others=true", json!([weekly])).await;
-    let plan = deploy("keep_others=true", json!([daily, note])).await;
+    let plan = deploy("keep_others=true", json!([daily, memo])).await;
     assert_eq!(names(&plan["added"], "saga"), ["\"note\""], "{plan:#}");
     assert!(names(&plan["unchanged"], "saga").contains(&"\"bill\"".to_owned()), "{plan:#}");
     assert_eq!(names(&plan["retired"], "saga"), Vec::<String>::new());
@@ -311,7 +311,7 @@ async fn deployment_keeps_other_definitions_and_schedules_on_request() {
     for schedule in ["daily", "weekly"] {
         node.until("", &format!("/v1/schedules/{schedule}"), |_| true).await;
     }
-    let plan = deploy("dry_run=true", json!([note])).await;
+    let plan = deploy("dry_run=true", json!([memo])).await;
     assert!(names(&plan["retired"], "saga").contains(&"\"bill\"".to_owned()), "{plan:#}");
     node.stop().await;
 }
