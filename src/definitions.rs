@@ -166,6 +166,19 @@ impl DefinitionSet {
         }
     }
 
+    /// Returns the sources of the active definitions whose saga none of these files defines.
+    #[must_use]
+    pub fn others(&self, files: &[SourceFile]) -> Vec<SourceFile> {
+        let compiled = files.iter().filter(|file| is_definition(&file.name())).map(files::compile);
+        let new: Vec<_> = compiled.flatten().map(|new| new.program.definition_ref().saga.clone()).collect();
+        let active = self.active();
+        let others = active.iter().filter(|old| !new.contains(&old.program.definition_ref().saga));
+        let source = |other: &LoadedDefinition| {
+            Some(SourceFile { path: other.file.clone()?, bytes: Arc::clone(other.source.as_ref()?) })
+        };
+        others.filter_map(source).collect()
+    }
+
     /// Validates the active definitions against other upstreams.
     ///
     /// # Errors

@@ -29,7 +29,10 @@ export function path(...segments) {
 export const get = (url, query, signal) => request('GET', withQuery(url, query), { signal });
 
 export const post = (url, body, { query, headers } = {}) => request('POST', withQuery(url, query), { body: body ?? {}, headers });
-export const remove = (url) => request('DELETE', url);
+export const remove = (url, query) => request('DELETE', withQuery(url, query));
+
+/** Returns a random idempotency key. `crypto.randomUUID` requires HTTPS. */
+export const idempotencyKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 /** Returns a full page of a list. Sends requests until the page is full, because a request scans a bounded number of entries. */
 export async function page(url, query, cursor, size, signal) {

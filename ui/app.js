@@ -24,6 +24,7 @@ const VIEWS = {
   batches: 'batches',
   'batches/': 'batch',
   definitions: 'definitions',
+  deploy: 'deploy',
   'definitions/': 'definition',
   node: 'node',
 };

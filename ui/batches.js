@@ -4,7 +4,6 @@ import * as api from './api.js';
 import * as format from './format.js';
 import * as router from './router.js';
 import { openDialog, userFields, userValues } from './dialog.js';
-import { idempotencyKey } from './start.js';
 
 /** Instructions, and their effect on an instance. */
 export const ACTIONS = {
@@ -54,7 +53,7 @@ function count(label, text) {
 /** Shows the result of the dry run, and creates the batch. */
 function confirm(body, preview) {
   // A repeated request does not create another batch.
-  const id = idempotencyKey();
+  const id = api.idempotencyKey();
   const { matched, exact, not_applicable: skipped, items, filter_errors: errors, first_filter_error: firstError } = preview;
   const first = items.slice(0, 5).map((item) => item.correlation).join(', ');
   const texts = [

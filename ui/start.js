@@ -9,7 +9,7 @@ import { openDialog } from './dialog.js';
 export function openStart(saga, { type, example }) {
   const names = Object.keys(example?.data ?? {});
   // A repeated request does not start another instance.
-  const key = idempotencyKey();
+  const key = api.idempotencyKey();
   openDialog({
     title: `Start ${saga}`,
     text: names.length ? `Fields of ${type}. Enter text, a number or JSON; a number in quotes is text.` : `Data of ${type}.`,
@@ -52,6 +52,3 @@ function object(data) {
   if (data !== undefined && (data === null || typeof data !== 'object' || Array.isArray(data))) throw new Error('The data is not a JSON object: enter, for example, {"orderId": "o-1"}');
   return data;
 }
-
-/** Returns a random key. `crypto.randomUUID` requires HTTPS. */
-export const idempotencyKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::str::FromStr as _;
+use std::sync::{Arc, OnceLock};
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, Uri};
@@ -32,20 +33,26 @@ pub(crate) struct AuditGuard {
     api: ApiState,
     /// `None` once the record is written or abandoned.
     record: Option<Box<AuditRecord>>,
+    /// User that the request names, once the handler has read it.
+    named_user: Arc<OnceLock<String>>,
     is_change: bool,
     is_login: bool,
 }
 
 impl AuditGuard {
     /// Creates the record of a request; `None` if the request is not recorded.
-    pub(crate) fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> Option<Self> {
+    pub(crate) fn of(api: &ApiState, route: &str, id: &HeaderValue, request: &mut Request) -> Option<Self> {
         // A worker completes jobs in the stream that it opens.
         let is_change = !request.method().is_safe() || route == STREAM_ROUTE;
         let is_login = route == LOGIN_ROUTE;
         let is_recorded = route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
         is_recorded.then(|| {
             let record = Some(Box::new(record(api, route, id, request)));
-            Self { api: api.clone(), record, is_change, is_login }
+            let named_user = Arc::<OnceLock<String>>::default();
+            if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
+                caller.named_user = Some(Arc::clone(&named_user));
+            }
+            Self { api: api.clone(), record, named_user, is_change, is_login }
         })
     }
 
@@ -83,6 +90,7 @@ impl AuditGuard {
             record.user = user.name.as_deref().map(shortened);
             record.role = Some(user.roles.clone());
         }
+        record.named_user = self.named_user.get().map(|named| shortened(named));
         record.status = response.status().as_u16();
         record.outcome = AuditOutcome::of(record.status);
         record.code = response.extensions().get::<Code>().map(|code| code.as_str());
@@ -96,7 +104,8 @@ impl AuditGuard {
 
 impl Drop for AuditGuard {
     fn drop(&mut self) {
-        if let Some(record) = self.record.take().filter(|_| !self.is_login) {
+        if let Some(mut record) = self.record.take().filter(|_| !self.is_login) {
+            record.named_user = self.named_user.get().map(|named| shortened(named));
             self.api.app.audit.record(&record);
         }
     }
@@ -122,6 +131,7 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         id: uuid::Uuid::now_v7(),
         at: crate::clock::SystemClock.now().to_string(),
         user: user.map(shortened),
+        named_user: None,
         role: user.and(caller).map(|caller| caller.roles.clone()),
         tenant: route.starts_with("/v1/").then(|| tenant(api, request)).flatten(),
         route: route_of(route, request),

@@ -70,13 +70,13 @@ where
 pub(crate) async fn audit<F>(
     api: &ApiState,
     (route, id): (&str, &HeaderValue),
-    request: Request,
+    mut request: Request,
     handler: impl FnOnce(Request) -> F,
 ) -> Response
 where
     F: Future<Output = Response>,
 {
-    let Some(entry) = AuditGuard::of(api, route, id, &request) else { return handler(request).await };
+    let Some(entry) = AuditGuard::of(api, route, id, &mut request) else { return handler(request).await };
     match entry.begin().await {
         Ok(entry) => {
             let response = handler(request).await;

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt as _;
-use orlog_model::TraceParent;
+use orlog_model::{TraceParent, format_duration};
 use tracing::{Instrument, field};
 use uuid::Uuid;
 
@@ -113,7 +113,8 @@ async fn respond(api: &ApiState, route: &str, request: Request, next: Next) -> R
             Problem::new(Code::Internal, detail).into_response()
         }
         Err(_) => {
-            let detail = format!("no response within {:?}; the outcome is unknown", deadline_after * 2);
+            let limit = format_duration(deadline_after * 2);
+            let detail = format!("no response within {limit}; the outcome is unknown");
             Problem::new(Code::Unavailable, detail).into_response()
         }
     }

@@ -57,6 +57,9 @@ pub struct AuditRecord {
     pub at: String,
     /// User name; `None` if authentication is off.
     pub user: Option<String>,
+    /// User that the request names (`--user`), in whose name an admin acts; `None` if it names none. Without
+    /// authentication, any name is accepted.
+    pub named_user: Option<String>,
     /// Roles of the user.
     pub role: Option<Roles>,
     /// Tenant for which the request acts; `None` if it affects the node, or if its tenant is invalid.
@@ -92,6 +95,7 @@ impl AuditRecord {
             id,
             at: SystemClock.now().to_string(),
             user: None,
+            named_user: None,
             role: None,
             tenant: None,
             route: signal.to_owned(),

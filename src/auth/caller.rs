@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 
 use orlog_model::TenantId;
 
@@ -59,6 +60,8 @@ pub struct Caller {
     pub tenants: TenantScope,
     /// Roles for human tasks.
     pub task_roles: BTreeSet<String>,
+    /// Receives the user that the request names, for its audit record; `None` if the request is not recorded.
+    pub(crate) named_user: Option<Arc<OnceLock<String>>>,
 }
 
 impl Caller {
@@ -70,6 +73,7 @@ impl Caller {
             roles: Roles::from_iter([Role::Admin]),
             tenants: TenantScope::All,
             task_roles: BTreeSet::new(),
+            named_user: None,
         }
     }
 
@@ -80,16 +84,21 @@ impl Caller {
             roles: Roles::of([]),
             tenants: TenantScope::Only(BTreeSet::from([tenant.clone()])),
             task_roles: BTreeSet::new(),
+            named_user: None,
         }
     }
 
     /// Returns the user in whose name a request acts. That is the caller; an admin may act for another
-    /// user, as a service does for its users. If authentication is off, it is the named user.
+    /// user, as a service does for its users. If authentication is off, it is the named user. The audit record of
+    /// the request contains the first user that it names.
     ///
     /// # Errors
     /// If the request names another user and the caller is not an admin.
     pub fn check_user(&self, named: Option<String>) -> Result<Option<String>, ImpersonationError> {
         let named = named.filter(|named| !named.is_empty());
+        if let (Some(recorded), Some(named)) = (&self.named_user, &named) {
+            recorded.get_or_init(|| named.clone());
+        }
         match (&self.name, named) {
             (Some(name), Some(named)) if *name != named && !self.roles.allow(Right::Admin) => {
                 Err(ImpersonationError(format!(
@@ -202,6 +211,7 @@ mod tests {
             roles: Roles::from_iter([role]),
             tenants: TenantScope::All,
             task_roles: groups.clone(),
+            named_user: None,
         };
         let (operator, admin, anybody) =
             (caller(Role::Operator), caller(Role::Admin), Caller::unauthenticated());

@@ -132,7 +132,7 @@ async fn fetch(args: &Args, to: &Path) -> Result<Manifest, CommandError> {
     let created = client.post_with_timeout(&route, None, CREATE_TIMEOUT).await?;
     let id = created["id"].as_str().unwrap_or_default().to_owned();
     let fetched = fetch_all(&client, &id, &created["manifest"], to).await;
-    let removed = client.delete(&path(&["admin", "backup", &id])).await;
+    let removed = client.delete(&path(&["admin", "backup", &id]), &[]).await;
     if fetched.is_err() {
         note(&format!("{} contains a partial backup; remove it before the next attempt", to.display()));
     }

@@ -96,6 +96,7 @@ pub(crate) struct ApiClient {
     url: String,
     tenant: Option<String>,
     token: Option<HeaderValue>,
+    idempotency_key: Option<HeaderValue>,
 }
 
 /// Unsuccessful response or missing response.
@@ -122,7 +123,13 @@ impl ApiClient {
             )));
         }
         let tenant = server.tenant.clone().filter(|tenant| !tenant.is_empty());
-        Ok(Self { http, url, tenant, token: server.token()? })
+        Ok(Self { http, url, tenant, token: server.token()?, idempotency_key: None })
+    }
+
+    /// Sends this idempotency key with each change.
+    pub(crate) fn with_idempotency_key(self, key: Option<&str>) -> Result<Self, CommandError> {
+        let invalid = |_| CommandError::usage("--idempotency-key: a key is printable ASCII".to_owned());
+        Ok(Self { idempotency_key: key.map(HeaderValue::try_from).transpose().map_err(invalid)?, ..self })
     }
 
     pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
@@ -172,8 +179,8 @@ impl ApiClient {
         response.map_err(|trouble| self.failure(trouble))
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Result<Value, CommandError> {
-        let response = self.call(Method::DELETE, path, &[], None, REQUEST_TIMEOUT).await;
+    pub(crate) async fn delete(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
+        let response = self.call(Method::DELETE, path, query, None, REQUEST_TIMEOUT).await;
         response.map_err(|trouble| self.failure(trouble))
     }
 
@@ -254,6 +261,9 @@ impl ApiClient {
         }
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
+        }
+        if let Some(key) = self.idempotency_key.as_ref().filter(|_| changes) {
+            request = request.header("idempotency-key", key.clone());
         }
         if let Some(body) = body {
             request = request.json(body);

@@ -147,7 +147,7 @@ async fn redrive_kind(args: &Redrive, client: &ApiClient, console: &Console) -> 
 async fn discard(args: DeadLetterArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     for id in &args.ids {
-        client.delete(&path(&["v1", "dead-letters", id])).await?;
+        client.delete(&path(&["v1", "dead-letters", id]), &[]).await?;
         if !console.is_json() {
             console.line(&format!("{id}: discarded"))?;
         }

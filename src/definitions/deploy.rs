@@ -27,8 +27,10 @@ use crate::upstreams::UpstreamSources;
 /// Request to deploy definitions.
 #[derive(Clone, Debug)]
 pub struct DeployRequest {
-    /// Files of all definitions.
+    /// Files of all definitions, or of those that change.
     pub files: Vec<SourceFile>,
+    /// Whether active definitions and schedules that no file contains stay active.
+    pub keep_others: bool,
     /// User for the deployment record.
     pub user: String,
     /// Whether to report the changes only.
@@ -40,7 +42,10 @@ pub struct DeployRequest {
 enum DeployOrigin {
     /// The directories of definitions and upstreams, or the one that exists.
     Dirs,
-    Files(Vec<SourceFile>),
+    Files {
+        files: Vec<SourceFile>,
+        keep_others: bool,
+    },
 }
 
 /// Target set of active definitions.
@@ -81,8 +86,8 @@ impl Deployments {
     /// # Errors
     /// See [`DeployError`].
     pub async fn deploy(self: &Arc<Self>, order: DeployRequest) -> Result<DeploymentPlan, DeployError> {
-        let DeployRequest { files, user: by, dry_run, policy } = order;
-        self.deploy_whole(DeployOrigin::Files(files), by, policy, dry_run).await
+        let DeployRequest { files, keep_others, user: by, dry_run, policy } = order;
+        self.deploy_whole(DeployOrigin::Files { files, keep_others }, by, policy, dry_run).await
     }
 
     /// Deploys the definitions directory and activates the upstreams of their files, atomically. Without a
@@ -147,7 +152,7 @@ impl Deployments {
         &self,
         origin: &DeployOrigin,
     ) -> Result<(TargetDefinitions, Option<Arc<Catalog>>), DeployError> {
-        if matches!(origin, DeployOrigin::Files(_)) {
+        if matches!(origin, DeployOrigin::Files { .. }) {
             match self.next(origin, &self.catalog) {
                 Err(DeployError::Rejected(_)) if self.upstreams.has_dir() => {}
                 result => return Ok((result?, None)),
@@ -169,8 +174,13 @@ impl Deployments {
 
     /// Returns the target definitions. `catalog` must have an upstream for each of their effects.
     fn next(&self, origin: &DeployOrigin, catalog: &Catalog) -> Result<TargetDefinitions, DeployError> {
+        let mut others = None;
         let (files, dir) = match origin {
-            DeployOrigin::Files(files) => (files.clone(), None),
+            DeployOrigin::Files { files, keep_others: true } => {
+                others = self.definitions.deployment();
+                ([self.definitions.others(files), files.clone()].concat(), None)
+            }
+            DeployOrigin::Files { files, keep_others: false } => (files.clone(), None),
             DeployOrigin::Dirs => match self.definitions.dir() {
                 Some(dir) => {
                     let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
@@ -184,7 +194,10 @@ impl Deployments {
                 None => return Err(DeployError::NoDir),
             },
         };
-        let checked = self.definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+        let mut checked = self.definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+        if let Some(others) = others {
+            checked.schedules = plan::kept_schedules(&others, &checked.schedules);
+        }
         let deployment = self.definitions.deployment();
         initial::check_references(&checked.definitions, deployment.as_deref())?;
         Ok(TargetDefinitions::Validated(ValidatedDefinitions { digest: dir, ..checked }))

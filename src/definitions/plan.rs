@@ -82,6 +82,15 @@ impl ScheduleChange {
     }
 }
 
+/// Returns the schedules of files, and the current ones of other files.
+pub(super) fn kept_schedules(current: &Deployment, new: &[DeployedSchedule]) -> Vec<DeployedSchedule> {
+    let others = current.schedules.iter().filter(|old| !old.removed);
+    let others = others.filter(|old| !new.iter().any(|new| is_same(old, new))).cloned();
+    let mut all: Vec<_> = others.chain(new.iter().cloned()).collect();
+    all.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
+    all
+}
+
 fn is_same(one: &DeployedSchedule, other: &DeployedSchedule) -> bool {
     (&one.tenant, &one.name) == (&other.tenant, &other.name)
 }

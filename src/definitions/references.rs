@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use orlog_program::{DefinitionGroup, Diagnostic, GroupMember, LintWarning};
+use orlog_program::{DataSamples, DefinitionGroup, Diagnostic, GroupMember, LintWarning};
 
 use super::files::LoadedDefinition;
 
@@ -16,7 +16,12 @@ fn group(definitions: &[LoadedDefinition]) -> DefinitionGroup<'_> {
 
 /// Returns the warnings of each definition in a set that is deployed together.
 pub(crate) fn warnings(definitions: &[LoadedDefinition]) -> Vec<Vec<LintWarning>> {
-    let group = group(definitions);
+    warnings_with(definitions, DataSamples::default())
+}
+
+/// Returns the warnings of each definition, also about fields that no sample has.
+pub(crate) fn warnings_with(definitions: &[LoadedDefinition], samples: DataSamples) -> Vec<Vec<LintWarning>> {
+    let group = group(definitions).with_samples(samples);
     definitions.iter().map(|definition| group.warnings(&definition.program.definition_ref().saga)).collect()
 }
 

@@ -71,7 +71,7 @@ pub(crate) async fn log_level(args: LogLevel, console: &Console) -> Result<(), C
     let client = ApiClient::new(&args.server)?;
     let response = match (&args.filter, args.reset) {
         (Some(filter), _) => client.put(LOG_PATH, &json!({ "filter": filter, "for": args.duration })).await?,
-        (None, true) => client.delete(LOG_PATH).await?,
+        (None, true) => client.delete(LOG_PATH, &[]).await?,
         (None, false) => client.get(LOG_PATH, &[]).await?,
     };
     if console.is_json() {

@@ -1,6 +1,7 @@
 //! `orlog saga`: inspects and controls saga instances.
 
 mod control;
+mod data;
 mod history;
 mod list;
 mod show;

@@ -4,7 +4,7 @@ mod view;
 
 use axum::extract::Path;
 use axum::{Extension, Json};
-use orlog_model::{InstanceKey, TenantId};
+use orlog_model::{EventId, InstanceKey, TenantId};
 use orlog_program::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -33,6 +33,20 @@ const MAX_NEXT: usize = 100;
 pub(crate) struct ScheduleQuery {
     /// Number of the next start times, at most 100. Default: 10.
     next: Option<usize>,
+}
+
+/// Options of a deletion.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DeleteQuery {
+    /// Idempotency key of the request. Default: a new id.
+    #[param(value_type = Option<String>)]
+    id: Option<EventId>,
+    /// User name recorded in the history.
+    user: Option<String>,
+    /// Reason recorded in the history.
+    reason: Option<String>,
 }
 
 /// Path of a schedule.
@@ -119,7 +133,8 @@ pub(crate) async fn put(
         return Err(invalid(&errors));
     }
     let data = json!(PutSchedule { spec, file: None });
-    send(&api, &caller, &key, schedule::PUT, data).await?;
+    let provided = ControlCaller { id: None, user: None, reason: None, expected_version: None };
+    drop(send_control(&api, &caller, &key, provided, built_in::signal(schedule::PUT, data)).await?);
     view(&api, key, NEXT).await
 }
 
@@ -130,7 +145,7 @@ pub(crate) async fn put(
     delete,
     path = "/v1/schedules/{name}",
     tag = "schedules",
-    params(SchedulePath),
+    params(SchedulePath, DeleteQuery),
     responses((status = 204, description = "Durable"))
 )]
 pub(crate) async fn delete(
@@ -138,10 +153,13 @@ pub(crate) async fn delete(
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<SchedulePath>,
+    QueryParams(query): QueryParams<DeleteQuery>,
 ) -> Result<axum::http::StatusCode, Problem> {
     let key = key(tenant, &path)?;
     drop(view(&api, key.clone(), 0).await?);
-    send(&api, &caller, &key, schedule::DELETE, Value::Null).await?;
+    let DeleteQuery { id, user, reason } = query;
+    let provided = ControlCaller { id, user, reason, expected_version: None };
+    drop(send_control(&api, &caller, &key, provided, built_in::signal(schedule::DELETE, Value::Null)).await?);
     Ok(axum::http::StatusCode::NO_CONTENT)
 }
 
@@ -178,17 +196,6 @@ verbs! {
     resume "/v1/schedules/{name}/resume" => schedule::RESUME;
     /// Trigger a run now, under the overlap policy
     trigger "/v1/schedules/{name}/trigger" => schedule::TRIGGER;
-}
-
-async fn send(
-    api: &ApiState,
-    caller: &Caller,
-    key: &InstanceKey,
-    kind: &str,
-    data: Value,
-) -> Result<(), Problem> {
-    let provided = ControlCaller { id: None, user: None, reason: None, expected_version: None };
-    send_control(api, caller, key, provided, built_in::signal(kind, data)).await.map(drop)
 }
 
 fn key(tenant: TenantId, path: &SchedulePath) -> Result<InstanceKey, Problem> {

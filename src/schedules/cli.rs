@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Trigger a run now, under the overlap policy
     Trigger(ControlArgs),
     /// Delete a schedule; its runs in progress continue
-    Delete(NameArgs),
+    Delete(ControlArgs),
     /// Print the next due times of a cron expression, an interval or a date, without a node
     Next(NextArgs),
 }
@@ -62,7 +62,7 @@ pub(crate) struct ControlArgs {
     #[command(flatten)]
     which: NameArgs,
     /// Idempotency key of the request
-    #[arg(long)]
+    #[arg(long, visible_alias = "idempotency-key", value_name = "KEY")]
     id: Option<String>,
     /// User name recorded in the history
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
@@ -148,8 +148,11 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::Resume(args) => control("resume", &args, console).await,
         Command::Trigger(args) => control("trigger", &args, console).await,
         Command::Delete(args) => {
-            ApiClient::new(&args.server)?.delete(&args.path(None)).await?;
-            console.line(&format!("{}: deleted", args.name))
+            let ControlArgs { which, id, user, reason } = args;
+            let query = [("id", id), ("user", user), ("reason", reason)];
+            let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+            ApiClient::new(&which.server)?.delete(&which.path(None), &query).await?;
+            console.line(&format!("{}: deleted", which.name))
         }
         Command::Next(args) => next(args, console),
     }

@@ -117,6 +117,7 @@ mod tests {
             payload: json!({}),
             confirmation: Confirmation::RejectionOnly,
             timeout: None,
+            priority: orlog_model::Priority::Normal,
         };
         let instance = InstanceKey {
             tenant: TenantId::new("acme").unwrap(),
@@ -131,6 +132,7 @@ mod tests {
             causation: EventId::new("e-1").unwrap(),
             trace: None,
             created_at: Timestamp::from_millis(0),
+            priority: orlog_model::Priority::Normal,
         }
     }
 

@@ -123,8 +123,11 @@ async fn schedule_is_paused_resumed_triggered_and_deleted() {
         .map(|entry| entry["note"].to_string())
         .collect();
     assert!(notes.iter().any(|note| note.contains("by ada: holiday")), "{notes:?}");
-    let deleted = node.ask(Method::DELETE, "", "/v1/schedules/s", Body::empty()).await;
-    assert_eq!(deleted.status, 204);
+    let path = "/v1/schedules/s?user=bob&reason=closed&id=d-1";
+    assert_eq!(node.ask(Method::DELETE, "", path, Body::empty()).await.status, 204);
+    let history = node.get("/v1/sagas/orlog.schedule/s").await.ok();
+    let last = history["history"]["items"].as_array().unwrap().last().unwrap();
+    assert!(last["note"].as_str().unwrap().contains("by bob: closed"), "{last}");
     node.get("/v1/schedules/s").await.problem("OR0034");
     node.post("/v1/schedules/s/trigger", &json!({})).await.problem("OR0034");
     assert_eq!(node.get("/v1/schedules").await.ok()["items"], json!([]));
@@ -287,6 +290,33 @@ async fn files_are_deployed_and_removed_schedules_are_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn deployment_keeps_other_definitions_and_schedules_on_request() {
+    let node = NodeBuilder::new().definition("bill", BILL).start().await;
+    let file = |name: &str, text: &str| json!({ "name": name, "text": text });
+    let weekly = file("weekly.schedule.yaml", "schedule: weekly\nsaga: bill\ncron: 0 2 * * 1\n");
+    let daily = file("daily.schedule.yaml", "schedule: daily\nsaga: bill\ncron: 0 2 * * *\n");
+    let memo = file("note.saga.yaml", &BILL.replace("bill", "note"));
+    let deploy = async |query: &str, files: Value| {
+        node.post(&format!("/admin/deploy?{query}"), &json!({ "files": files })).await.ok()
+    };
+    let names = |list: &Value, name: &str| -> Vec<String> {
+        list.as_array().map_or_else(Vec::new, |list| list.iter().map(|one| one[name].to_string()).collect())
+    };
+    deploy("keep_others=true", json!([weekly])).await;
+    let plan = deploy("keep_others=true", json!([daily, memo])).await;
+    assert_eq!(names(&plan["added"], "saga"), ["\"note\""], "{plan:#}");
+    assert!(names(&plan["unchanged"], "saga").contains(&"\"bill\"".to_owned()), "{plan:#}");
+    assert_eq!(names(&plan["retired"], "saga"), Vec::<String>::new());
+    assert_eq!(names(&plan["schedules"], "change"), ["\"added\"", "\"unchanged\""]);
+    for schedule in ["daily", "weekly"] {
+        node.until("", &format!("/v1/schedules/{schedule}"), |_| true).await;
+    }
+    let plan = deploy("dry_run=true", json!([memo])).await;
+    assert!(names(&plan["retired"], "saga").contains(&"\"bill\"".to_owned()), "{plan:#}");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn command_line_manages_schedules() {
     let node = NodeBuilder::new().definition("bill", BILL).start().await;
     let url = node.serve().await;
@@ -317,9 +347,11 @@ async fn command_line_manages_schedules() {
     assert!(out.contains("nightly: paused"), "{out}");
     let (_, out, _) = command(&["resume", "nightly"]).await;
     assert!(out.contains("nightly: active"), "{out}");
-    let (_, out, _) = command(&["trigger", "nightly"]).await;
+    let (_, out, _) = command(&["trigger", "nightly", "--idempotency-key", "t-1"]).await;
     assert!(out.contains("bill nightly-") && out.contains("running"), "{out}");
-    let (code, out, _) = command(&["delete", "nightly"]).await;
+    let (_, out, _) = command(&["trigger", "nightly", "--idempotency-key", "t-1"]).await;
+    assert!(out.contains("started 1,"), "the second request is a duplicate: {out}");
+    let (code, out, _) = command(&["delete", "nightly", "--user", "bob", "--reason", "closed"]).await;
     assert!(code == 0 && out.contains("nightly: deleted"), "{out}");
     let (code, _, err) = command(&["show", "nightly"]).await;
     assert!(code != 0 && err.contains("no schedule \"nightly\""), "{err}");

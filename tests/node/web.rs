@@ -3,6 +3,7 @@
 mod access;
 mod batches;
 mod dead_letters;
+mod deploy;
 mod keyboard;
 mod operators;
 mod rights;

@@ -17,6 +17,7 @@ mod long_sagas;
 mod migration;
 mod oracle;
 mod passivation;
+mod priorities;
 mod program_crash;
 mod relay;
 mod simulation;

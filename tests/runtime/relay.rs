@@ -52,7 +52,12 @@ async fn place_for(
 
 /// Returns the number of charges of a tenant in the outbox.
 fn charges_in_outbox(runtime: &TestRuntime, tenant: TenantId) -> usize {
-    let destination = Destination { kind: WorkKind::Effect, tenant, name: "payments.charge".into() };
+    let destination = Destination {
+        kind: WorkKind::Effect,
+        tenant,
+        name: "payments.charge".into(),
+        priority: orlog_model::Priority::Normal,
+    };
     runtime.reader().outbox(&destination, 0, usize::MAX).expect("the store can be read").len()
 }
 

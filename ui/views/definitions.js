@@ -2,6 +2,7 @@
 
 import { h } from '../dom.js';
 import * as api from '../api.js';
+import * as caller from '../caller.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import { section, table, time } from '../components.js';
@@ -10,7 +11,7 @@ const INTERVAL_MS = 10_000;
 const FINAL_STATUSES = ['completed', 'failed', 'cancelled'];
 
 export function open(page) {
-  page.title('Definitions');
+  page.title('Definitions', caller.can('admin') && h('a', { class: 'button', href: router.to(['deploy']) }, 'Deploy'));
   page.poll(async (signal) => {
     const [{ items }, { counts }] = await Promise.all([api.get('/v1/definitions', {}, signal), api.get('/v1/overview', {}, signal)]);
     page.render(list(items, counts));

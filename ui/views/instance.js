@@ -297,6 +297,7 @@ function pendingWork(detail) {
   const columns = [
     { title: 'Work item', head: true, render: (item) => [item.label, h('div', { class: 'id' }, item.id)] },
     { title: 'Kind', render: (item) => item.kind },
+    { title: 'Priority', render: (item) => item.priority },
     { title: 'Created', render: (item) => time(item.created_at) },
     { title: 'Failed attempts', number: true, render: (item) => format.number(attempts(item.id)) },
     { title: 'Deadline', render: (item) => time(item.deadline) },

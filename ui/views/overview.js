@@ -109,7 +109,7 @@ function issues({ node, destinations, counts }, info) {
   }
   const delayed = destinations.filter((destination) => format.now() - Date.parse(destination.oldest) > DELAYED_MS);
   for (const destination of delayed.slice(0, 5)) {
-    add('warning', `Work for ${destination.name || 'the bus'} (${destination.kind}) is delayed.`, router.to(['node']), destination.oldest);
+    add('warning', `Work for ${destination.name || 'the bus'} (${destination.kind}${destination.priority === 'normal' ? '' : `, ${destination.priority}`}) is delayed.`, router.to(['node']), destination.oldest);
   }
   const rows = entries.map(({ severity, text, href, since }) => h('li', { class: severity, 'data-key': text.replaceAll(/\d+/g, '#') },
     icon(severity === 'error' ? 'stuck' : 'open'), h('a', { href }, text), since ? h('span', { class: 'muted' }, `for ${format.duration(format.now() - Date.parse(since))}`) : null));
@@ -160,8 +160,9 @@ function outbox({ destinations }) {
     columns: [
       { title: 'Destination', head: true, render: (destination) => destination.name || 'the bus' },
       { title: 'Kind', render: (destination) => destination.kind },
+      { title: 'Priority', render: (destination) => destination.priority },
       { title: 'Oldest item', render: (destination) => time(destination.oldest) },
     ],
-    rows: destinations.slice(0, 10), key: (destination) => `${destination.kind} ${destination.name}`, empty: 'The outbox is empty.',
+    rows: destinations.slice(0, 10), key: (destination) => `${destination.kind} ${destination.name} ${destination.priority}`, empty: 'The outbox is empty.',
   }));
 }

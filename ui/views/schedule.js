@@ -96,11 +96,13 @@ function triggerResult(before, after) {
 }
 
 function change(schedule, verb, { result, ...dialog }, { url, refresh }) {
+  // A repeated request has no further effect.
+  const id = api.idempotencyKey();
   openDialog({
     ...dialog,
     fields: userFields(),
     async run(values) {
-      const after = await api.post(`${url}/${verb}`, userValues(values));
+      const after = await api.post(`${url}/${verb}`, { id, ...userValues(values) });
       refresh();
       return result(after);
     },
@@ -115,8 +117,9 @@ function deleteSchedule({ name, file, running }) {
     text: `No further run starts, and a queued run is dropped.${runsContinue}${fromFile}`,
     action: 'Delete schedule',
     danger: true,
-    async run() {
-      await api.remove(api.path('v1', 'schedules', name));
+    fields: userFields(),
+    async run(values) {
+      await api.remove(api.path('v1', 'schedules', name), userValues(values));
       router.go(router.to(['schedules']));
       return `${name} was deleted.`;
     },

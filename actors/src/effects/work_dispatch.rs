@@ -1,4 +1,4 @@
-//! A dispatched work item, and its place in the window of its tenant at its upstream.
+//! A dispatched work item, and its place in the window of its tenant and its priority at its upstream.
 //!
 //! A dispatch ends by one call: [`WorkDispatch::complete`], [`WorkDispatch::dead_letter`],
 //! [`WorkDispatch::return_to_relay`] or [`WorkDispatch::abandon`]. It then leaves the window, which limits
@@ -76,6 +76,12 @@ impl Window {
         // Capacity that became free between the check and the flag would cause no message.
         let free = self.free(size);
         if free > 0 && self.starved.swap(false, Ordering::SeqCst) { free } else { 0 }
+    }
+
+    /// Sets the number of items in flight.
+    #[cfg(test)]
+    pub(crate) fn fill(&self, in_flight: usize) {
+        self.in_flight.store(in_flight, Ordering::SeqCst);
     }
 
     fn free(&self, size: usize) -> usize {

@@ -1,14 +1,16 @@
 //! Undispatched work items of a shard: the next ones of each destination in memory, the others in the
 //! store.
 //!
-//! Guarantees: the items of a destination are taken in the order of their sequences, each once. Windows
-//! with items and capacity take turns (deficit round robin with a cost of one), so that no tenant waits
-//! for the items of another tenant.
+//! Guarantees: the items of a destination are taken in the order of their sequences, each once. Tenants
+//! with items and capacity take turns at an upstream (deficit round robin with a cost of one), so that no
+//! tenant waits for the items of another tenant. Within its turn, the priorities of the tenant take turns
+//! ([`PriorityTurns`]), each with a window of its own: a backlog of a low priority takes no place of a
+//! higher one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use orlog_model::Destination;
+use orlog_model::{Destination, Priority, PriorityTurns};
 use orlog_store::{Error, Reader};
 
 use crate::effects::work_dispatch::{Window, WindowKey};
@@ -24,8 +26,8 @@ pub(crate) struct OutboxQueues {
     reader: Reader,
     window_size: usize,
     destinations: BTreeMap<Destination, DestinationQueue>,
-    windows: BTreeMap<WindowKey, WindowQueue>,
-    /// Windows with items and probably capacity, in the order of their turns.
+    shares: BTreeMap<WindowKey, Share>,
+    /// Shares with items and probably capacity, in the order of their turns.
     round: VecDeque<WindowKey>,
 }
 
@@ -38,18 +40,24 @@ struct DestinationQueue {
     items: VecDeque<StoredWork>,
     /// The store may have items behind those in memory.
     is_behind: bool,
-    /// The destination is in the queue of a window.
+    /// The destination is in the queue of its window.
     is_queued: bool,
+}
+
+/// Share of a tenant in the items of the relay for an upstream.
+struct Share {
+    weight: usize,
+    windows: BTreeMap<Priority, WindowQueue>,
+    turns: PriorityTurns,
+    /// Remaining items of the turn; 0 before it starts.
+    turn: usize,
+    is_in_round: bool,
 }
 
 /// Destinations of a window that may have items.
 struct WindowQueue {
     window: Arc<Window>,
-    weight: usize,
     destinations: VecDeque<Destination>,
-    /// Remaining items of the turn; 0 before it starts.
-    turn: usize,
-    is_in_round: bool,
 }
 
 /// Items of one destination to dispatch.
@@ -69,7 +77,7 @@ impl OutboxQueues {
             reader,
             window_size,
             destinations: BTreeMap::new(),
-            windows: BTreeMap::new(),
+            shares: BTreeMap::new(),
             round: VecDeque::new(),
         }
     }
@@ -97,25 +105,27 @@ impl OutboxQueues {
     /// Returns the window of a destination.
     pub(crate) fn window(&mut self, destination: &Destination, assign: AssignWindow<'_>) -> Arc<Window> {
         let (key, weight) = assign(destination);
-        Arc::clone(&self.window_queue(key, weight).window)
+        let share = share(&mut self.shares, &key, weight);
+        Arc::clone(&share.window_queue(&key, destination.priority).window)
     }
 
     /// Lets a window that has capacity again take its turn.
     pub(crate) fn resume(&mut self, window: &Window) {
-        if let Some(queue) = self.windows.get_mut(&window.key) {
-            queue.join_round(&mut self.round);
+        if let Some(share) = self.shares.get_mut(&window.key) {
+            share.join_round(&window.key, &mut self.round);
         }
     }
 
     /// Takes the next items; `None`: no window has items and capacity.
     pub(crate) fn next_turn(&mut self) -> Result<Option<Turn>, Error> {
         while let Some(key) = self.round.front() {
-            let queue = self.windows.get_mut(key).expect("a window in the round exists");
-            let capacity = queue.window.capacity(self.window_size);
-            let Some(destination) = queue.destinations.front().filter(|_| capacity > 0).cloned() else {
-                queue.leave_round(&mut self.round);
+            let share = self.shares.get_mut(key).expect("a share in the round exists");
+            let Some((priority, limit)) = share.next_priority(self.window_size) else {
+                share.leave_round(&mut self.round);
                 continue;
             };
+            let queue = share.windows.get_mut(&priority).expect("the priority has a window");
+            let destination = queue.destinations.front().expect("the window has a destination").clone();
             let source = self.destinations.get_mut(&destination).expect("a queued destination exists");
             source.fill(&destination, &self.reader)?;
             if source.items.is_empty() {
@@ -123,14 +133,12 @@ impl OutboxQueues {
                 queue.destinations.pop_front();
                 continue;
             }
-            if queue.turn == 0 {
-                queue.turn = queue.weight.saturating_mul(TURN);
-            }
-            let items = source.take(capacity.min(queue.turn));
-            queue.turn -= items.len();
-            queue.destinations.rotate_left(1);
             let window = Arc::clone(&queue.window);
-            if queue.turn == 0 {
+            queue.destinations.rotate_left(1);
+            let items = source.take(limit);
+            share.turn -= items.len();
+            share.turns.take(priority, items.len());
+            if share.turn == 0 {
                 self.round.rotate_left(1);
             }
             return Ok(Some(Turn { window, destination, items }));
@@ -145,31 +153,50 @@ impl OutboxQueues {
             return;
         }
         let (key, weight) = assign(destination);
-        let queue = self.window_queue(key, weight);
-        queue.destinations.push_back(destination.clone());
-        let key = queue.window.key.clone();
-        if let Some(queue) = self.windows.get_mut(&key) {
-            queue.join_round(&mut self.round);
-        }
-    }
-
-    fn window_queue(&mut self, key: WindowKey, weight: usize) -> &mut WindowQueue {
-        let queue = self.windows.entry(key).or_insert_with_key(|key| WindowQueue {
-            window: Window::new(key.clone()),
-            weight,
-            destinations: VecDeque::new(),
-            turn: 0,
-            is_in_round: false,
-        });
-        queue.weight = weight;
-        queue
+        let share = share(&mut self.shares, &key, weight);
+        share.window_queue(&key, destination.priority).destinations.push_back(destination.clone());
+        share.join_round(&key, &mut self.round);
     }
 }
 
-impl WindowQueue {
-    fn join_round(&mut self, round: &mut VecDeque<WindowKey>) {
+/// Returns the share of this key with this weight; creates it if it is new.
+fn share<'a>(shares: &'a mut BTreeMap<WindowKey, Share>, key: &WindowKey, weight: usize) -> &'a mut Share {
+    let share = shares.entry(key.clone()).or_insert_with(|| Share {
+        weight,
+        windows: BTreeMap::new(),
+        turns: PriorityTurns::default(),
+        turn: 0,
+        is_in_round: false,
+    });
+    share.weight = weight;
+    share
+}
+
+impl Share {
+    fn window_queue(&mut self, key: &WindowKey, priority: Priority) -> &mut WindowQueue {
+        self.windows.entry(priority).or_insert_with(|| WindowQueue {
+            window: Window::new(key.clone()),
+            destinations: VecDeque::new(),
+        })
+    }
+
+    /// Returns the next priority with destinations and capacity, and the number of its items to take.
+    fn next_priority(&mut self, window_size: usize) -> Option<(Priority, usize)> {
+        let capacity = |priority| match self.windows.get(&priority) {
+            Some(queue) if !queue.destinations.is_empty() => queue.window.capacity(window_size),
+            _ => 0,
+        };
+        let capacities = Priority::ALL.map(capacity);
+        let (priority, limit) = self.turns.next(|priority| capacities[priority as usize] > 0)?;
+        if self.turn == 0 {
+            self.turn = self.weight.saturating_mul(TURN);
+        }
+        Some((priority, limit.min(self.turn).min(capacities[priority as usize])))
+    }
+
+    fn join_round(&mut self, key: &WindowKey, round: &mut VecDeque<WindowKey>) {
         if !std::mem::replace(&mut self.is_in_round, true) {
-            round.push_back(self.window.key.clone());
+            round.push_back(key.clone());
         }
     }
 
@@ -233,6 +260,10 @@ mod tests {
     use super::*;
 
     fn commit(writer: &mut Writer, tenant: &str, id: u128) -> StoredWork {
+        commit_with(writer, tenant, Priority::Normal, id)
+    }
+
+    fn commit_with(writer: &mut Writer, tenant: &str, priority: Priority, id: u128) -> StoredWork {
         let instance = InstanceKey {
             tenant: TenantId::new(tenant).unwrap(),
             saga: SagaName::new("s").unwrap(),
@@ -250,6 +281,7 @@ mod tests {
             causation: EventId::new("e").unwrap(),
             trace: None,
             created_at: Timestamp::from_millis(0),
+            priority,
         };
         let commit =
             Commit { work: vec![item.clone()], ..Commit::empty(instance, Timestamp::from_millis(0)) };
@@ -304,5 +336,53 @@ mod tests {
         }
         let ids: Vec<_> = taken.iter().map(|work| work.item.id.as_u128()).collect();
         assert_eq!(ids, (0..10 + 3 * PAGE as u128).collect::<Vec<_>>());
+    }
+
+    /// Takes all items with windows of this size; returns the priorities in order.
+    fn taken(queues: &mut OutboxQueues) -> Vec<Priority> {
+        let mut taken = Vec::new();
+        while let Some(turn) = queues.next_turn().unwrap() {
+            taken.extend(turn.items.iter().map(|work| work.item.priority));
+        }
+        taken
+    }
+
+    #[test]
+    fn high_items_pass_a_backlog_in_the_store_and_no_priority_starves() {
+        let (mut writer, reader) = open_in_memory(Options::default());
+        for id in 0..5 * PAGE as u128 {
+            commit_with(&mut writer, "a", Priority::Low, id);
+        }
+        for id in 0..40 {
+            commit_with(&mut writer, "a", Priority::High, 10_000 + id);
+        }
+        // After a restart, all items are in the store only.
+        let mut queues = OutboxQueues::new(reader, 100_000);
+        queues.rescan(&assign).unwrap();
+        let order = taken(&mut queues);
+        assert_eq!(order.len(), 5 * PAGE + 40);
+        let last_high = order.iter().rposition(|priority| *priority == Priority::High);
+        assert_eq!(last_high, Some(41), "two low items have their turns between 40 high ones");
+        assert_eq!(order[16], Priority::Low);
+    }
+
+    #[test]
+    fn full_window_of_low_items_leaves_room_for_high_ones() {
+        let (mut writer, reader) = open_in_memory(Options::default());
+        let mut queues = OutboxQueues::new(reader, TURN);
+        let low: Vec<_> =
+            (0..2 * TURN as u128).map(|id| commit_with(&mut writer, "a", Priority::Low, id)).collect();
+        for work in low {
+            queues.offer(work, &assign);
+        }
+        let Some(Turn { window, items, .. }) = queues.next_turn().unwrap() else { panic!("there is a turn") };
+        assert_eq!(items.len(), TURN);
+        window.fill(TURN);
+        assert!(queues.next_turn().unwrap().is_none(), "the window is full");
+        queues.offer(commit_with(&mut writer, "a", Priority::High, 1_000), &assign);
+        assert_eq!(taken(&mut queues), [Priority::High]);
+        window.fill(0);
+        queues.resume(&window);
+        assert_eq!(taken(&mut queues), [Priority::Low; TURN]);
     }
 }

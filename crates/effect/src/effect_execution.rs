@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use orlog_model::{
     AttemptLog, AttemptOutcome, Fact, Failure, IN_DOUBT, SteadyTime, TraceParent, WorkItem, WorkOutcome,
+    format_duration,
 };
 
 use crate::limits::breaker::{BreakerState, CallHealth};
@@ -215,7 +216,10 @@ pub(crate) fn not_started(upstream: &str, breaker: Option<(BreakerState, u64)>) 
 
 /// Returns the error of an attempt without a response in time.
 pub(crate) fn no_response(upstream: &str, timeout: Duration) -> ProviderError {
-    ProviderError::response_lost("timeout", format!("{upstream} did not respond within {timeout:?}"))
+    ProviderError::response_lost(
+        "timeout",
+        format!("{upstream} did not respond within {}", format_duration(timeout)),
+    )
 }
 
 /// Returns the failure of an item whose attempts are used up or whose deadline has passed:

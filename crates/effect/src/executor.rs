@@ -259,7 +259,7 @@ impl EffectExecutor {
         if deadline.is_some_and(|deadline| self.clock.steady() >= deadline) {
             return None;
         }
-        self.before(deadline, self.admission.admit(&item.instance.tenant)).await
+        self.before(deadline, self.admission.admit(&item.instance.tenant, item.priority)).await
     }
 
     async fn attempt(

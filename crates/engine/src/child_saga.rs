@@ -5,7 +5,7 @@
 
 use orlog_model::{
     ChildResult, Commit, Event, EventType, Failure, Input, InstanceKey, MAX_CHILD_DEPTH, NotifyParent,
-    ParentRef, Timestamp, Transition, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
+    ParentRef, Priority, Timestamp, Transition, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
     derive_child_id,
 };
 use orlog_program::{ProgramInput, ProgramOutput};
@@ -176,6 +176,7 @@ fn rejection_commit(
         causation: command.id.clone(),
         trace: command.trace.clone(),
         created_at: now,
+        priority: Priority::Normal,
     });
     commit
 }

@@ -191,6 +191,7 @@ fn item(context: &DecisionContext<'_>, cause: &TransitionCause<'_>, id: Uuid, wo
         id,
         instance: context.key.clone(),
         deadline: work.timeout().map(|timeout: Duration| context.now.saturating_add(timeout)),
+        priority: work.priority(),
         work,
         causation: cause.id.clone(),
         trace: cause.input.trace().cloned().or_else(|| context.instance.and_then(|i| i.trace.clone())),

@@ -37,7 +37,8 @@
 
 use orlog_model::{
     Commit, ControlAction, ControlRequest, Event, EventId, Fact, Input, Instance, InstanceKey, PendingWork,
-    Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult, derive_child_id,
+    Priority, Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult,
+    derive_child_id,
 };
 use orlog_program::{Program, ProgramInput};
 
@@ -279,5 +280,6 @@ fn item(
         causation: causation.clone(),
         trace: trace.cloned(),
         created_at: context.now,
+        priority: Priority::Normal,
     }
 }

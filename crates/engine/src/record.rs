@@ -84,7 +84,12 @@ mod tests {
 
     fn result(outcome: WorkOutcome, attempt_log: Option<AttemptLog>) -> Input {
         let tenant = TenantId::default_tenant();
-        let destination = Destination { kind: WorkKind::Effect, tenant, name: "hotel.book".into() };
+        let destination = Destination {
+            kind: WorkKind::Effect,
+            tenant,
+            name: "hotel.book".into(),
+            priority: orlog_model::Priority::Normal,
+        };
         Input::WorkResult(WorkResult {
             work_id: uuid::Uuid::nil(),
             outbox_key: OutboxKey { destination, sequence: 1 },

@@ -29,7 +29,9 @@ pub(crate) fn decide_task(
     let Some(task) = instance.tasks.iter().find(|task| task.id == id) else {
         return Decision::Reject(Rejection::TaskNotFound { id });
     };
-    let Some(by) = control.user.as_deref() else { return reject("the request names no user".to_owned()) };
+    let Some(by) = control.user.as_deref() else {
+        return reject("the request names no user; set `user`, or --user on the command line".to_owned());
+    };
     let permission = match order {
         TaskAction::Claim | TaskAction::Complete { .. } => {
             check_permission(task, by, roles).and_then(|()| excluded_users::check(instance, task, by))

@@ -137,6 +137,7 @@ fn charge_in_round(round: u64) -> Work {
         timeout: Some(MINUTE),
         retry: None,
         in_doubt: None,
+        priority: orlog_model::Priority::Normal,
     })
 }
 
@@ -154,6 +155,7 @@ fn reserve_with(confirmation: Confirmation) -> Work {
         payload: Value::Null,
         confirmation,
         timeout: None,
+        priority: orlog_model::Priority::Normal,
     })
 }
 
@@ -183,8 +185,12 @@ fn event(kind_of: &str, millis: i64) -> Input {
 }
 
 fn outcome(work_id: uuid::Uuid) -> Input {
-    let destination =
-        Destination { kind: WorkKind::Effect, tenant: key().tenant, name: "payments.charge".into() };
+    let destination = Destination {
+        kind: WorkKind::Effect,
+        tenant: key().tenant,
+        name: "payments.charge".into(),
+        priority: orlog_model::Priority::Normal,
+    };
     Input::WorkResult(WorkResult {
         work_id,
         requested_at: at(2_000),

@@ -17,11 +17,13 @@ mod ids;
 mod input;
 mod instance;
 mod payload;
+mod priority;
 mod slot;
 mod start;
 mod task;
 pub mod trace;
 mod work;
+mod work_result;
 mod workflow;
 
 pub use attempt::{AttemptLog, AttemptOutcome, AttemptRecord, beginning};
@@ -45,6 +47,7 @@ pub use instance::{
     ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, Status, StatusSnapshot, Wait, WaitKind,
 };
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
+pub use priority::{Priority, PriorityError, PriorityQueue, PriorityTurns};
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use start::{OnExisting, StartRequest, StartSignal};
 pub use task::{
@@ -54,8 +57,9 @@ pub use task::{
 pub use trace::{SpanId, TraceParent};
 pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
-    OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind, WorkOutcome, WorkResult,
+    OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind,
 };
+pub use work_result::{WorkOutcome, WorkResult};
 pub use workflow::{
     ChildResult, MAX_CHILD_DEPTH, ParentEndPolicy, ParentRef, WorkflowAction, WorkflowCommand,
 };

@@ -1,4 +1,4 @@
-//! Work items and work results.
+//! Work that programs request, and the work items of the outbox.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    AttemptLog, ChildResult, CorrelationId, EffectName, EventId, EventType, Failure, InstanceKey, Name,
-    ParentEndPolicy, SagaName, TenantId, Timestamp, TraceParent,
+    ChildResult, CorrelationId, EffectName, EventId, EventType, InstanceKey, Name, ParentEndPolicy, Priority,
+    SagaName, TenantId, Timestamp, TraceParent,
 };
 
 /// Work that a program requests. It is dispatched after the requesting transition is durable.
@@ -50,6 +50,9 @@ pub struct Command {
     /// Timeout from the time of the transition, after which the command is not sent; `None`: retried until
     /// accepted or rejected.
     pub timeout: Option<Duration>,
+    /// Priority class, stored in the work item.
+    #[serde(skip)]
+    pub priority: Priority,
 }
 
 /// Gateway responses that become inputs of the instance.
@@ -81,6 +84,9 @@ pub struct Effect {
     /// Policy of the definition for an attempt with an unknown outcome; `None`: the policy of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_doubt: Option<InDoubtPolicy>,
+    /// Priority class, stored in the work item.
+    #[serde(skip)]
+    pub priority: Priority,
 }
 
 /// Policy for an attempt with an unknown outcome, if a status query of the upstream does not determine
@@ -176,8 +182,8 @@ pub enum WorkKind {
     Saga,
 }
 
-/// Destination of work: kind, tenant and name. Work of one destination is dispatched in order and blocks
-/// no other destination.
+/// Destination of work: kind, tenant, name and priority. Work of one destination is dispatched in order and
+/// blocks no other destination.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Destination {
     /// Kind of the work.
@@ -186,6 +192,9 @@ pub struct Destination {
     pub tenant: TenantId,
     /// Aggregate type, effect name or saga name; empty for facts.
     pub name: CompactString,
+    /// Priority class. It is the last field and absent if it is normal, because rows are read by position.
+    #[serde(default, skip_serializing_if = "Priority::is_normal")]
+    pub priority: Priority,
 }
 
 /// Position of a work item in the outbox: its destination, then the order of commits.
@@ -218,6 +227,10 @@ pub struct WorkItem {
     pub trace: Option<TraceParent>,
     /// Time of the transition.
     pub created_at: Timestamp,
+    /// Priority class: the order in which work of a tenant that waits for an upstream is executed. It is the
+    /// last field and absent if it is normal, because rows are read by position.
+    #[serde(default, skip_serializing_if = "Priority::is_normal")]
+    pub priority: Priority,
 }
 
 impl WorkItem {
@@ -233,7 +246,7 @@ impl WorkItem {
             Work::NotifyParent(e) => e.to.saga.as_str(),
         };
         let (kind, tenant) = (self.work.kind(), self.instance.tenant.clone());
-        Destination { kind, tenant, name: CompactString::from(name) }
+        Destination { kind, tenant, name: CompactString::from(name), priority: self.priority }
     }
 }
 
@@ -300,6 +313,18 @@ impl Work {
         }
     }
 
+    /// Returns the priority class; only commands and effects can have another one than the default.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        match self {
+            Work::Command(c) => c.priority,
+            Work::Effect(e) => e.priority,
+            Work::Fact(_) | Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => {
+                Priority::Normal
+            }
+        }
+    }
+
     /// Returns the timeout, counted from the transition.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
@@ -307,91 +332,6 @@ impl Work {
             Work::Command(c) => c.timeout,
             Work::Effect(e) => e.timeout,
             Work::Fact(_) | Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => None,
-        }
-    }
-}
-
-/// Result of a work item.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WorkResult {
-    /// Id of the work item.
-    pub work_id: Uuid,
-    /// Position in the outbox. The commit that stores the result removes the row.
-    pub outbox_key: OutboxKey,
-    /// Outcome of the work.
-    pub outcome: WorkOutcome,
-    /// Time of the transition that requested the work.
-    pub requested_at: Timestamp,
-    /// Number of attempts since the last start of the process.
-    pub attempts: u32,
-    /// Time of the result.
-    pub at: Timestamp,
-    /// Facts that are published with the result.
-    #[serde(default)]
-    pub facts: Vec<Fact>,
-    /// Span of the last attempt, if it is traced.
-    #[serde(default)]
-    pub trace: Option<TraceParent>,
-    /// Attempts, if the first one did not succeed. It is the last field, because rows are read by position.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt_log: Option<Box<AttemptLog>>,
-}
-
-/// Outcome of work.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum WorkOutcome {
-    /// The gateway accepted the command; the result follows as an event.
-    Accepted,
-    /// The work succeeded.
-    Succeeded {
-        /// Success event of the handler, if any.
-        event: Option<EventType>,
-        /// Response of the upstream.
-        payload: Value,
-    },
-    /// The work was not executed: it was rejected, failed permanently, or its deadline passed.
-    Failed {
-        /// Failure event of the handler, if any.
-        event: Option<EventType>,
-        /// Failure.
-        failure: Failure,
-        /// Response of the upstream.
-        payload: Value,
-    },
-    /// The deadline passed or the attempts are used up, and the work may have been executed.
-    TimedOut {
-        /// Last reported failure.
-        failure: Failure,
-    },
-}
-
-impl WorkOutcome {
-    /// Returns the failure, if it is one.
-    #[must_use]
-    pub fn failure(&self) -> Option<&Failure> {
-        match self {
-            WorkOutcome::Accepted | WorkOutcome::Succeeded { .. } => None,
-            WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => Some(failure),
-        }
-    }
-
-    /// Returns the response of the upstream, if there is one.
-    #[must_use]
-    pub fn payload(&self) -> Option<&Value> {
-        match self {
-            WorkOutcome::Accepted | WorkOutcome::TimedOut { .. } => None,
-            WorkOutcome::Succeeded { payload, .. } | WorkOutcome::Failed { payload, .. } => Some(payload),
-        }
-    }
-
-    /// Returns `accepted`, `succeeded`, `failed` or `timed out`.
-    #[must_use]
-    pub fn label(&self) -> &'static str {
-        match self {
-            WorkOutcome::Accepted => "accepted",
-            WorkOutcome::Succeeded { .. } => "succeeded",
-            WorkOutcome::Failed { .. } => "failed",
-            WorkOutcome::TimedOut { .. } => "timed out",
         }
     }
 }

@@ -15,6 +15,7 @@ mod json;
 mod names;
 mod output;
 mod pattern;
+mod reads;
 mod rewrite;
 mod root;
 mod search;
@@ -39,6 +40,7 @@ use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
 use json::{wrap, wrap_map};
+pub(crate) use reads::event_fields;
 pub(crate) use root::{INDEX, ROUND, Root};
 
 /// A compiled expression.

@@ -52,7 +52,7 @@ pub use limits::{
     MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_ROUNDS, MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge,
     check_payload,
 };
-pub use lint::{DefinitionGroup, GroupMember, LintWarning};
+pub use lint::{DataSamples, DefinitionGroup, GroupMember, LintWarning};
 pub use machine::stored_variables;
 pub use message_template::{MessageTemplate, TemplateError};
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};

@@ -6,6 +6,7 @@
 
 mod context;
 mod failure;
+mod fields;
 mod flow;
 mod group;
 mod loops;
@@ -17,6 +18,7 @@ mod texts;
 mod vars;
 
 pub use context::LintWarning;
+pub use fields::DataSamples;
 pub use group::{DefinitionGroup, GroupMember};
 
 #[cfg(test)]

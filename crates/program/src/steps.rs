@@ -12,6 +12,7 @@ mod foreach;
 mod human;
 mod job;
 pub(crate) mod kind;
+mod priority;
 mod repeat;
 mod restart;
 mod switch;
@@ -39,6 +40,7 @@ pub use wait::TimeSpec;
 #[cfg(feature = "wasm")]
 pub(crate) use command::split_command;
 pub(crate) use foreach::{CompiledForeach, element_tag, set_element};
+pub(crate) use priority::{CompiledPriority, PriorityTemplate};
 pub(crate) use repeat::CompiledRepeat;
 pub(crate) use restart::CompiledRestart;
 pub(crate) use switch::{CompiledCase, is_never, never_matches, select};

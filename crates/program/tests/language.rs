@@ -22,6 +22,8 @@ mod in_doubt;
 mod loops;
 #[path = "language/migration.rs"]
 mod migration;
+#[path = "language/priorities.rs"]
+mod priorities;
 #[path = "language/races.rs"]
 mod races;
 #[path = "language/restart.rs"]

@@ -36,6 +36,7 @@ fn destination() -> Destination {
         kind: WorkKind::Effect,
         tenant: TenantId::new("acme").expect("valid"),
         name: "payments.charge".into(),
+        priority: orlog_model::Priority::Normal,
     }
 }
 
@@ -76,11 +77,13 @@ fn transition(number: u64) -> Commit {
             timeout: None,
             retry: None,
             in_doubt: None,
+            priority: orlog_model::Priority::Normal,
         }),
         deadline: None,
         causation: input.clone(),
         trace: None,
         created_at: at,
+        priority: orlog_model::Priority::Normal,
     };
     let history = HistoryEntry {
         version: number,

@@ -40,7 +40,12 @@ pub(crate) fn damage(dir: &Path, table: Table) -> Vec<u8> {
 
 pub(crate) fn destination() -> Destination {
     let tenant = TenantId::new("acme").unwrap();
-    Destination { kind: WorkKind::Effect, tenant, name: "payments.charge".into() }
+    Destination {
+        kind: WorkKind::Effect,
+        tenant,
+        name: "payments.charge".into(),
+        priority: orlog_model::Priority::Normal,
+    }
 }
 
 #[test]

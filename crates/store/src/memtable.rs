@@ -12,6 +12,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use orlog_model::count::{Operation, count};
 
+use crate::encoding::keys::{KINDS, class_numbers};
 use crate::encoding::record::{self, KeyPresence, RecordWriter, RowOp, StoreState};
 use crate::error::Error;
 use crate::replication::follower::{EntryId, RecordPosition};
@@ -105,7 +106,8 @@ impl Memtable {
     /// Updates the counters that no record contains. A written work item or timer did not exist before; a
     /// deleted one did.
     fn count(&mut self, op: RowOp<'_>, store_state: &mut StoreState) {
-        let kind = |key: &[u8]| key.first().map(|kind| usize::from(*kind)).filter(|kind| *kind < 4);
+        let kind =
+            |key: &[u8]| key.first().map(|class| class_numbers(*class).1).filter(|kind| *kind < KINDS.len());
         match op {
             RowOp::Insert(Table::Outbox, key, _) => {
                 if let Some(kind) = kind(key) {

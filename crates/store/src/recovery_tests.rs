@@ -54,6 +54,7 @@ fn destination() -> Destination {
         kind: WorkKind::Effect,
         tenant: TenantId::new("acme").expect("valid"),
         name: "payments.charge".into(),
+        priority: orlog_model::Priority::Normal,
     }
 }
 

@@ -75,11 +75,13 @@ pub(crate) fn work(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
             timeout: Some(Duration::from_secs(30)),
             retry: None,
             in_doubt: None,
+            priority: orlog_model::Priority::Normal,
         }),
         deadline: None,
         causation: EventId::new("cause").unwrap(),
         trace: None,
         created_at: at(5),
+        priority: orlog_model::Priority::Normal,
     }
 }
 

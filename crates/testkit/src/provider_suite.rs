@@ -3,6 +3,8 @@
 //! An implementation provides a [`ProviderFixture`]: the provider and an upstream that follows an [`UpstreamScript`].
 //! The macro [`provider_suite!`](crate::provider_suite!) creates one test per case. Time is simulated.
 
+mod item;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,18 +12,13 @@ use std::time::Duration;
 
 use orlog_effect::limits::breaker::{self, BreakerState};
 use orlog_effect::{EffectExecutor, ExecutionProgress, ExecutionResult, Policy, Provider, Upstream};
-use orlog_model::{
-    Clock, CorrelationId, Effect, EffectName, EventId, InDoubtPolicy, InstanceKey, Name, SagaName, TenantId,
-    Timestamp, Work, WorkItem, WorkOutcome,
-};
+use orlog_model::{Clock, EffectName, InDoubtPolicy, WorkOutcome};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use uuid::Uuid;
 
 use crate::SimClock;
 
-/// Start of simulated time: 2025-01-01.
-pub const START: Timestamp = Timestamp::from_millis(1_735_689_600_000);
+pub use item::{START, item};
 
 /// Timeout of an attempt in the suite; retry delays are much shorter.
 const ATTEMPT: Duration = Duration::from_mins(1);
@@ -146,34 +143,6 @@ macro_rules! provider_suite {
             $crate::provider_suite::$case($fixture.await).await;
         })*
     };
-}
-
-/// Returns a work item of an effect; items with the same number are deliveries of one item.
-#[must_use]
-pub fn item(effect: &EffectName, number: u128) -> WorkItem {
-    let instance = InstanceKey {
-        tenant: TenantId::new("acme").expect("valid"),
-        saga: SagaName::new("order").expect("valid"),
-        correlation: CorrelationId::new(format!("o-{number}")).expect("valid"),
-    };
-    let effect = Effect {
-        round: 0,
-        tag: Name::new("charge").expect("valid"),
-        name: effect.clone(),
-        payload: json!({"order": {"id": format!("o-{number}")}, "amount": 125}),
-        timeout: None,
-        retry: None,
-        in_doubt: None,
-    };
-    WorkItem {
-        id: Uuid::from_u128(number << 64 | number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-        instance,
-        work: Work::Effect(effect),
-        deadline: None,
-        causation: EventId::new("e-1").expect("valid"),
-        trace: None,
-        created_at: START,
-    }
 }
 
 /// Fixture with an effect executor.

@@ -66,6 +66,9 @@ pub(crate) struct DeployOptions {
     /// Activate definitions with a lower version than the active ones.
     #[serde(default)]
     allow_downgrade: bool,
+    /// Keep the active definitions and the schedules that no file contains.
+    #[serde(default)]
+    keep_others: bool,
 }
 
 /// Options of a reload.
@@ -125,7 +128,7 @@ impl From<DeployError> for Problem {
 
 /// Deploy definitions
 ///
-/// Replaces all active definitions: a saga without a file starts no new instances. The deployment is
+/// Replaces all active definitions: a saga without a file starts no new instances, except with `keep_others`. The deployment is
 /// atomic: one error rejects it, and the response lists every diagnostic. Running instances keep the
 /// definition with which they started. Maximum body size: 64 MiB.
 #[utoipa::path(
@@ -148,10 +151,11 @@ pub(crate) async fn deploy(
     let by = user_name(caller.check_user(bundle.user)?)?;
     let files = files(bundle.files)?;
     let policy = DeployPolicy { allow_downgrade: how.allow_downgrade, ..DeployPolicy::default() };
-    let request = DeployRequest { files, user: by, dry_run: how.dry_run, policy };
+    let request =
+        DeployRequest { files, keep_others: how.keep_others, user: by, dry_run: how.dry_run, policy };
     let mut plan = api.app.services.deployments.deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
-        plan.warnings.extend(deploy_to_other_pods(&api, &headers, body.bytes(), how.allow_downgrade).await);
+        plan.warnings.extend(deploy_to_other_pods(&api, &headers, body.bytes(), &how).await);
     }
     Ok(Json(plan))
 }
@@ -162,10 +166,12 @@ async fn deploy_to_other_pods(
     api: &ApiState,
     headers: &HeaderMap,
     bundle: Bytes,
-    allow_downgrade: bool,
+    how: &DeployOptions,
 ) -> Vec<String> {
     let mut errors = Vec::new();
-    let path = format!("/admin/deploy?allow_downgrade={allow_downgrade}");
+    // A pod of an earlier release rejects an unknown parameter.
+    let keep_others = if how.keep_others { "&keep_others=true" } else { "" };
+    let path = format!("/admin/deploy?allow_downgrade={}{keep_others}", how.allow_downgrade);
     for pod in api.app.routing.other_pods() {
         match forward::forward_post(api, (&pod, &path), headers, bundle.clone()).await {
             Ok(status) if status.is_success() => {}

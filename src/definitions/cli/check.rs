@@ -4,9 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use orlog_program::{Diagnostic, LintWarning};
+use orlog_model::{EventType, Name, SagaName};
+use orlog_program::{DataSamples, Diagnostic, LintWarning};
+use orlog_simulator::SimulationStep;
+use orlog_simulator::test_file::TestStepKind;
 use serde_json::{Value, json};
 
+use super::test::files::{SUFFIX, read};
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
 use crate::definitions::{self, LoadedDefinition, references};
@@ -123,7 +127,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
     set.sort_by(|a, b| a.program.definition_ref().saga.cmp(&b.program.definition_ref().saga));
     let contradictions = references::contradictions(&set, |_| false);
     let duplicates = definitions::duplicates(&set);
-    let warnings = references::warnings(&set);
+    let warnings = references::warnings_with(&set, test_samples(dir));
     for one in &mut checked {
         let name = one.file.display().to_string();
         let found = contradictions.iter().chain(&duplicates);
@@ -133,6 +137,44 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
         one.warnings.extend(found.flat_map(|(_, warnings)| warnings).cloned());
     }
     checked
+}
+
+/// Returns the data of the events and the results in the test files of a directory. `orlog test` reports invalid files.
+fn test_samples(dir: &Path) -> DataSamples {
+    let mut samples = DataSamples::default();
+    let files = definitions::files::list_matching(dir, |name| name.ends_with(SUFFIX));
+    for suite in files.into_iter().flatten().filter_map(|file| read(&file).ok()) {
+        for step in suite.test_file.cases.iter().flat_map(|case| &case.steps) {
+            let TestStepKind::Step { step: input, rejected: None } = &step.kind else { continue };
+            match input {
+                SimulationStep::Event(event) => samples.add_event(&event.kind, &event.data),
+                SimulationStep::Signal { kind, data } => samples.add_event(kind, data),
+                SimulationStep::Ok { tag, event, data } if step.instance.is_none() => {
+                    add_result(&mut samples, &suite.saga, tag, event.as_ref(), data);
+                }
+                SimulationStep::Fail { tag, event: Some(event), data, .. } if step.instance.is_none() => {
+                    add_result(&mut samples, &suite.saga, tag, Some(event), data);
+                }
+                SimulationStep::Task { tag, outcome, data, .. } if step.instance.is_none() => {
+                    add_result(&mut samples, &suite.saga, tag, outcome.as_ref(), data);
+                }
+                _ => {}
+            }
+        }
+    }
+    samples
+}
+
+fn add_result(
+    samples: &mut DataSamples,
+    saga: &SagaName,
+    tag: &str,
+    event: Option<&EventType>,
+    data: &Value,
+) {
+    if let Ok(step) = Name::new(tag) {
+        samples.add_result(saga, &step, event, data);
+    }
 }
 
 fn dir_of(file: &Path) -> PathBuf {

@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Activate definitions with a lower version than the active ones
     #[arg(long)]
     allow_downgrade: bool,
+    /// Keep the active definitions and the schedules that no file in the directory contains
+    #[arg(long)]
+    keep_others: bool,
     /// User name recorded in the deployment
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
     user: Option<String>,
@@ -42,7 +45,10 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         )));
     }
     let bundle = json!({ "user": args.user, "files": files.iter().map(packed).collect::<Vec<_>>() });
-    let path = format!("/admin/deploy?dry_run={}&allow_downgrade={}", args.dry_run, args.allow_downgrade);
+    let Args { dry_run, allow_downgrade, keep_others, .. } = args;
+    let path = format!(
+        "/admin/deploy?dry_run={dry_run}&allow_downgrade={allow_downgrade}&keep_others={keep_others}"
+    );
     match client.send(&path, &bundle).await {
         Ok(plan) if console.is_json() => console.json(&plan),
         Ok(plan) => report(&plan, console),

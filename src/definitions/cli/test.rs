@@ -1,6 +1,6 @@
 //! `orlog test`: runs the test files of definitions in virtual time, without a node.
 
-mod files;
+pub(super) mod files;
 mod watch;
 
 use std::path::PathBuf;

@@ -84,6 +84,8 @@ struct DestinationView {
     kind: &'static str,
     /// Aggregate type, effect or saga; empty for facts.
     name: String,
+    /// `high`, `normal` or `low`.
+    priority: &'static str,
     /// Creation time of the oldest item.
     oldest: String,
 }
@@ -218,7 +220,8 @@ impl Depths {
 
 impl DestinationView {
     fn of(destination: &Destination, oldest: String) -> Self {
-        Self { kind: kind(destination.kind), name: destination.name.to_string(), oldest }
+        let Destination { kind: of, name, priority, .. } = destination;
+        Self { kind: kind(*of), name: name.to_string(), priority: priority.as_str(), oldest }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::api::errors::invalid_parameter;
 use crate::api::extract::{InstanceParams, InstancePath, QueryParams, duration};
 use crate::api::problem::{Code, Problem};
 use crate::app::App;
+use crate::redact::Redaction;
 use crate::url_path::path;
 
 /// Maximum wait of a request for a result.
@@ -54,11 +55,17 @@ pub(crate) struct ResultView {
 
 /// Fact at the end of an instance.
 #[derive(Debug, Serialize, ToSchema)]
-struct SagaResultView {
+pub(super) struct SagaResultView {
     /// Event type.
     event: String,
     /// Data of the fact.
     data: Value,
+}
+
+impl SagaResultView {
+    pub(super) fn of(result: &SagaResult, redact: &Redaction) -> Self {
+        Self { event: result.event.to_string(), data: redact.redact(result.data.clone()) }
+    }
 }
 
 impl ResultView {
@@ -78,13 +85,9 @@ impl ResultView {
 
     fn of(app: &App, key: &InstanceKey, instance: &Instance) -> Self {
         let hidden = hidden_values(app, instance);
-        let shown = |result: &SagaResult| SagaResultView {
-            event: result.event.to_string(),
-            data: app.config.redact.redact(result.data.clone()),
-        };
         let failure = instance.last_error.as_ref().filter(|_| instance.status != Status::Completed);
         Self {
-            result: instance.result.as_deref().map(shown),
+            result: instance.result.as_deref().map(|result| SagaResultView::of(result, &app.config.redact)),
             failure: failure.map(|failure| FailureView::of(failure, &hidden)),
             ..Self::of_status(key, instance.status, instance.paused, instance.version)
         }

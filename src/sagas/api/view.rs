@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::context::{BreakerView, BufferedInputView};
 use super::history::HistoryPageView;
+use super::result::SagaResultView;
 use super::state::{displayed_state, task_data};
 use super::work::{AttemptView, FailureView, OutboxView, kind};
 use crate::app::App;
@@ -74,6 +75,8 @@ pub(crate) struct InstanceDetail {
     /// `until`), `vars`, `failure`. If the program cannot render it or is not loaded: the JSON state, else
     /// `{"base64": …}`.
     state: Value,
+    /// Result of an ended instance: the last fact that it emitted at its end; null before, and if it emitted none.
+    result: Option<SagaResultView>,
     timers: Vec<TimerView>,
     /// Work without a result.
     pending_work: Vec<PendingWorkView>,
@@ -194,6 +197,7 @@ impl InstanceDetail {
             tenant: key.tenant.to_string(),
             summary: InstanceSummary::of(key, instance, &hidden),
             state: redact.redact(state),
+            result: instance.result.as_deref().map(|result| SagaResultView::of(result, redact)),
             timers: timers.collect(),
             pending_work: open.collect(),
             tasks: instance.tasks.iter().map(|task| OpenTaskView::of(task, redact)).collect(),

@@ -63,6 +63,8 @@ struct OutboxItemView {
     kind: &'static str,
     /// Display name, for example `payments.charge`.
     label: String,
+    /// `high`, `normal` or `low`.
+    priority: &'static str,
     /// Sequence in its destination.
     sequence: u64,
     created_at: String,
@@ -76,6 +78,7 @@ impl OutboxView {
             id: item.id.to_string(),
             kind: kind(key.destination.kind),
             label: item.work.label().into(),
+            priority: key.destination.priority.as_str(),
             sequence: key.sequence,
             created_at: item.created_at.to_string(),
             deadline: item.deadline.map(|at| at.to_string()),

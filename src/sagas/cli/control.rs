@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::data::read_data;
 use crate::cli::client::{ApiClient, ServerArgs, fields, path};
 use crate::cli::console::{Console, text};
 use crate::cli::exit::CommandError;
@@ -32,7 +33,7 @@ pub(crate) struct ControlArgs {
     #[command(flatten)]
     which: InstanceArgs,
     /// Idempotency key of the request
-    #[arg(long)]
+    #[arg(long, visible_alias = "idempotency-key", value_name = "KEY")]
     id: Option<String>,
     /// Reject the request unless the instance has this version
     #[arg(long, value_name = "VERSION")]
@@ -52,9 +53,18 @@ pub(crate) struct SignalArgs {
     /// Event type
     #[arg(long = "type", value_name = "TYPE")]
     kind: String,
-    /// Event payload as JSON
+    /// Event payload as JSON; `@FILE` reads a file, `@-` standard input
     #[arg(long, value_name = "JSON", default_value = "null")]
     data: String,
+    /// Start the instance if it does not exist, with this data of its start event; `{}` without a value
+    #[arg(long, value_name = "JSON", num_args = 0..=1, default_missing_value = "{}")]
+    start: Option<String>,
+    /// Start event [default: the first one of the definition]
+    #[arg(long, value_name = "TYPE", requires = "start")]
+    start_event: Option<String>,
+    /// Policy if the instance has ended
+    #[arg(long, value_name = "POLICY", requires = "start", value_parser = ["return", "restart"])]
+    on_existing: Option<String>,
 }
 
 pub(crate) async fn send_action(
@@ -66,10 +76,17 @@ pub(crate) async fn send_action(
 }
 
 pub(crate) async fn signal(args: SignalArgs, console: &Console) -> Result<(), CommandError> {
-    let data: Value = serde_json::from_str(&args.data)
-        .map_err(|error| CommandError::usage(format!("--data is not JSON: {error}")))?;
-    let fields = [("type".to_owned(), json!(args.kind)), ("data".to_owned(), data)];
-    instruct("signal", &args.control, Map::from_iter(fields), console).await
+    let SignalArgs { control, kind, data, start, start_event, on_existing } = args;
+    let start = match start {
+        Some(data) => Value::Object(fields([
+            ("data", read_data("--start", &data)?),
+            ("event", json!(start_event)),
+            ("on_existing", json!(on_existing)),
+        ])),
+        None => Value::Null,
+    };
+    let body = fields([("type", json!(kind)), ("data", read_data("--data", &data)?), ("start", start)]);
+    instruct("signal", &control, body, console).await
 }
 
 async fn instruct(

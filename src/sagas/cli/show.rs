@@ -63,8 +63,12 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
         until if until.is_empty() => text(value, name),
         until => format!("{} until {until}", text(value, name)),
     };
-    let outbox =
-        items(&instance["outbox"], "items").iter().map(|item| text(item, "label")).collect::<Vec<_>>();
+    let outbox = items(&instance["outbox"], "items").iter().map(|item| match text(item, "priority") {
+        priority if priority == "normal" => text(item, "label"),
+        priority => format!("{} ({priority})", text(item, "label")),
+    });
+    let result = &instance["result"];
+    let result = format!("{} {}", text(result, "event"), text(result, "data")).trim().to_owned();
     let lines = [
         ("reference", text(instance, "reference")),
         ("definition", format!("version {}, {}", text(definition, "version"), text(definition, "hash"))),
@@ -74,7 +78,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
         ("updated", format!("{} by {}", text(instance, "updated_at"), text(instance, "node"))),
         ("waiting for", joined("waits", &|wait| until("name", "until", wait))),
         ("timers", joined("timers", &|timer| until("name", "due", timer))),
-        ("outbox", outbox.join(", ")),
+        ("outbox", outbox.collect::<Vec<_>>().join(", ")),
         (
             "buffered inputs",
             Some(text(instance, "buffered_inputs")).filter(|buffered| buffered != "0").unwrap_or_default(),
@@ -87,6 +91,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
                 format!("{} ({})", text(error, "message"), text(error, "code"))
             },
         ),
+        ("result", result),
         ("trace", text(instance, "trace_id")),
     ];
     let lines = lines.into_iter().chain(state(&instance["state"]));

@@ -10,6 +10,7 @@ use crate::cli::exit::{CommandError, CommandExit};
 use crate::sagas::api::result::MAX_WAIT;
 
 use super::control::InstanceArgs;
+use super::data::read_data;
 
 /// Time for the request itself, in addition to its wait.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
@@ -30,6 +31,9 @@ pub(crate) struct StartArgs {
     /// Policy if the instance exists
     #[arg(long, value_name = "POLICY", default_value = "return", value_parser = ["return", "fail", "restart"])]
     on_existing: String,
+    /// Idempotency key of the request: repeat a start whose outcome is unknown with the same key
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
     #[command(flatten)]
     wait: WaitArgs,
     #[command(flatten)]
@@ -57,8 +61,9 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
-    let StartArgs { saga, data, id, event, on_existing, wait, server } = args;
-    let (client, data) = (ApiClient::new(&server)?, read_data(&data)?);
+    let StartArgs { saga, data, id, event, on_existing, idempotency_key, wait, server } = args;
+    let (client, data) = (ApiClient::new(&server)?, read_data("--data", &data)?);
+    let client = client.with_idempotency_key(idempotency_key.as_deref())?;
     let end = Instant::now() + wait.wait.unwrap_or_default();
     let mut query = vec![("on_existing", on_existing)];
     query.extend(id.map(|id| ("correlation", id)));
@@ -140,17 +145,4 @@ fn show(result: &Value, console: &Console) -> Result<(), CommandError> {
         console.line(&format!("{}: {}", text(failure, "code"), text(failure, "message")))?;
     }
     Ok(())
-}
-
-fn read_data(text: &str) -> Result<Value, CommandError> {
-    let (content, origin) = match text.strip_prefix('@') {
-        Some("-") => (std::io::read_to_string(std::io::stdin())?, "standard input"),
-        Some(file) => {
-            let content = std::fs::read_to_string(file)
-                .map_err(|error| CommandError::usage(format!("--data @{file}: {error}")))?;
-            (content, file)
-        }
-        None => (text.to_owned(), "--data"),
-    };
-    serde_json::from_str(&content).map_err(|error| CommandError::usage(format!("{origin}: {error}")))
 }

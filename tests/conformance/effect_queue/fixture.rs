@@ -158,11 +158,13 @@ pub(crate) fn item_of(tenant: &str, effect: &str, number: u128) -> WorkItem {
             timeout: None,
             retry: None,
             in_doubt: None,
+            priority: orlog_model::Priority::Normal,
         }),
         deadline: None,
         causation: EventId::new("e-1").unwrap(),
         trace: None,
         created_at: clock().now(),
+        priority: orlog_model::Priority::Normal,
     }
 }
 

@@ -47,6 +47,7 @@ pub(crate) fn sized(number: u64, large: usize) -> Vec<Change> {
         timeout: None,
         retry: None,
         in_doubt: None,
+        priority: orlog_model::Priority::Normal,
     };
     let item = WorkItem {
         id: Uuid::from_u128(u128::from(number)),
@@ -56,6 +57,7 @@ pub(crate) fn sized(number: u64, large: usize) -> Vec<Change> {
         causation: id.clone(),
         trace: None,
         created_at: at(number),
+        priority: orlog_model::Priority::Normal,
     };
     let record = HistoryEntry {
         version: number,

@@ -147,14 +147,42 @@ fn start_and_result_exit_with_the_result_of_the_instance() {
     assert_eq!(code(&["saga", "start", "order", "--data", "{"]), Some(2));
     assert_eq!(code(&["saga", "result", "order", "none"]), Some(3));
     await_timers(&node, 2);
+    let again = ["saga", "start", "order", "--data", r#"{"orderId":"o-3"}"#, "--idempotency-key", "k-1"];
+    assert_eq!(node.query(&again)["existing"], false);
+    // A repetition of the request is accepted, although the instance exists.
+    assert_eq!(code(&[&again[..], &["--on-existing", "fail"]].concat()), Some(0));
+    assert_eq!(
+        code(&["saga", "start", "order", "--data", r#"{"orderId":"o-3"}"#, "--on-existing", "fail"]),
+        Some(4)
+    );
     node.query(&["saga", "signal", "order", "o-1", "--type", "PaymentReceived"]);
     let result = node.query(&["saga", "result", "order", "o-1", "--wait"]);
     assert_eq!(
         (&result["status"], &result["result"]["event"]),
         (&"completed".into(), &"OrderCompleted".into())
     );
+    assert_eq!(node.query(&["saga", "show", "order", "o-1"])["result"], result["result"]);
+    let shown = run(&["saga", "show", "order", "o-1", "--url", &node.url]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("result          OrderCompleted"), "{shown}");
     node.query(&["saga", "cancel", "order", "o-2"]);
     assert_eq!(code(&["saga", "result", "order", "o-2", "--wait", "90s"]), Some(1));
+}
+
+#[test]
+fn signal_starts_its_instance_with_the_given_data() {
+    let fixture = fixture();
+    let node = Node::start(&fixture.data, &fixture.definitions);
+    let code = |args: &[&str]| run(&[args, &["--url", &node.url]].concat()).status.code();
+    let signal = ["saga", "signal", "order", "o-9", "--type", "PaymentReceived"];
+    assert_eq!(code(&signal), Some(3), "the instance does not exist");
+    let start = ["--start", r#"{"orderId":"o-9"}"#, "--start-event", "OrderPlaced", "--id", "s-1"];
+    node.query(&[&signal[..], &start].concat());
+    let result = node.query(&["saga", "result", "order", "o-9", "--wait"]);
+    assert_eq!(result["status"], "completed", "{result}");
+    assert_eq!(code(&[&signal[..], &start].concat()), Some(0), "the request is a duplicate");
+    assert_eq!(code(&[&signal[..], &["--on-existing", "restart"]].concat()), Some(2), "it requires --start");
+    assert_eq!(code(&[&signal[..], &["--start", "{"]].concat()), Some(2));
 }
 
 #[test]

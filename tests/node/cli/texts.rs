@@ -123,6 +123,35 @@ fn check_deny_warnings_fails_on_warnings() {
 }
 
 #[test]
+fn check_compares_fields_with_the_data_of_tests() {
+    let definition = "saga: pay\nversion: 1\ncorrelate: orderId\nstart: Placed\nvars: { id: =event.orderId, total: =event.totl }\n\
+        steps:\n  - { id: charge, do: { effect: e.charge }, undo: { effect: e.refund }, save: { no: =event.receipt } }\n\
+        completed: { fact: Paid, data: { id: =vars.id, total: =vars.total, no: =vars.no } }\n";
+    let dir = saga_dir(definition);
+    let report = |expected: usize| {
+        let run = run(&["check", "--output", "json", dir.path().to_str().unwrap()]);
+        let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+        let warnings = report["warnings"].as_array().unwrap();
+        assert_eq!(warnings.len(), expected, "{report:#}");
+        warnings.iter().map(|warning| warning["message"].to_string()).collect::<String>()
+    };
+    report(0);
+    let file = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().file_name();
+    let test = format!(
+        "saga: {}\ntests:\n- name: t\n  given:\n  - {{ event: Placed, data: {{ orderId: o-1, total: 5 }} }}\n  - {{ ok: charge, \
+         data: {{ number: 7 }} }}\n  expect: {{ status: completed }}\n",
+        file.to_str().unwrap()
+    );
+    std::fs::write(dir.path().join("pay.saga.test.yaml"), test).unwrap();
+    let messages = report(2);
+    assert!(messages.contains("no sample of Placed has the field `totl`"), "{messages}");
+    assert!(
+        messages.contains("no sample of the result of step `charge` has the field `receipt`"),
+        "{messages}"
+    );
+}
+
+#[test]
 fn examples_have_no_warnings() {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let entries = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path());

@@ -154,7 +154,13 @@ impl Node {
         self.app
             .services
             .deployments
-            .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: false, policy })
+            .deploy(DeployRequest {
+                files: files.to_vec(),
+                keep_others: false,
+                user: "alice".to_owned(),
+                dry_run: false,
+                policy,
+            })
             .await
     }
 
@@ -163,7 +169,13 @@ impl Node {
         self.app
             .services
             .deployments
-            .deploy(DeployRequest { files: files.to_vec(), user: "alice".to_owned(), dry_run: true, policy })
+            .deploy(DeployRequest {
+                files: files.to_vec(),
+                keep_others: false,
+                user: "alice".to_owned(),
+                dry_run: true,
+                policy,
+            })
             .await
     }
 

@@ -92,6 +92,24 @@ async fn every_mutating_call_is_audited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn named_user_is_audited_beside_the_caller() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
+    let [ada, boss] = ["operator", "admin"].map(|role| key.token(role, role, &json!("acme")));
+    let for_bob = json!({ "user": "bob", "reason": "holiday" });
+    let path = "/v1/sagas/order/other/pause";
+    node.call(&boss, "acme", "POST", path, Some(&for_bob)).await.rejected(404, "OR0011");
+    node.call(&ada, "acme", "POST", path, Some(&for_bob)).await.rejected(403, "OR0042");
+    node.request(&ada, "acme", "POST", path).await.rejected(404, "OR0011");
+    let records = node.request(&boss, "", "GET", "/v1/audit").await.ok();
+    let users = records["items"].as_array().unwrap().iter();
+    let users: Vec<_> = users.map(|record| (&record["user"], &record["named_user"])).collect();
+    let (bob, operator, admin) = (json!("bob"), json!("operator"), json!("admin"));
+    assert_eq!(users, [(&operator, &Value::Null), (&operator, &bob), (&admin, &bob)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn audit_works_without_auth_and_can_exclude_routes() {
     let node = Node::start(|config| config.audit.exclude_routes = vec!["POST /v1/events".to_owned()]).await;
     node.send("POST", "/v1/events", &[("x-request-id", "r-1")], Some(&placed("o-1"))).await.ok();
@@ -102,6 +120,10 @@ async fn audit_works_without_auth_and_can_exclude_routes() {
     let records = records["items"].as_array().unwrap();
     assert_eq!(records.len(), 1, "{records:?}");
     assert_eq!((&records[0]["user"], &records[0]["request_id"]), (&Value::Null, &json!("r-2")));
+    let by_carol = json!({ "user": "carol" });
+    node.send("POST", "/v1/sagas/order/none/pause", &[], Some(&by_carol)).await.rejected(404, "OR0011");
+    let records = node.send("GET", "/v1/audit?limit=1", &[], None).await.ok();
+    assert_eq!(records["items"][0]["named_user"], "carol", "{records:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -132,6 +132,11 @@ async fn buttons_of_schedules_and_definitions_require_rights() {
         site.go("/definitions/order");
         site.browser.wait_for_text("Dependencies");
         assert_eq!(site.browser.eval(buttons), of_definition, "{role}");
+        site.go("/definitions");
+        site.browser.wait_for_text("Versions in use");
+        assert_eq!(site.browser.eval("document.querySelector('.head a')"), Value::Null, "{role}");
+        site.go("/deploy");
+        site.browser.wait_for_text("A deployment requires the right “admin”");
     }
     site.was_quiet();
 }

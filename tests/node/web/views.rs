@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::web::site::Site;
 
 /// Views and the expected content of each.
-const VIEWS: [(&str, &str, &str); 13] = [
+const VIEWS: [(&str, &str, &str); 14] = [
     ("overview", "/", "Outbox by destination"),
     ("instances", "/instances", "Scanned"),
     ("instance", "/instances/onboarding/e1", "History"),
@@ -18,6 +18,7 @@ const VIEWS: [(&str, &str, &str); 13] = [
     ("batches", "/batches", "All batches"),
     ("batch", "/batches/recall", "The canary is done"),
     ("definition", "/definitions/onboarding", "Dependencies"),
+    ("deploy", "/deploy", "No files yet."),
     ("node", "/node", "Deepest mailboxes"),
 ];
 

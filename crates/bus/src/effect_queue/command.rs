@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use orlog_model::{
-    CorrelationId, Effect, EffectName, EventId, InDoubtPolicy, InstanceKey, Name, RetryPolicy, SagaName,
-    TenantId, Timestamp, TraceParent, Work, WorkItem,
+    CorrelationId, Effect, EffectName, EventId, InDoubtPolicy, InstanceKey, Name, Priority, RetryPolicy,
+    SagaName, TenantId, Timestamp, TraceParent, Work, WorkItem,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -59,6 +59,8 @@ struct Metadata {
     retry: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     in_doubt: Option<InDoubtPolicy>,
+    #[serde(default, skip_serializing_if = "Priority::is_normal")]
+    priority: Priority,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,6 +87,7 @@ pub fn encode(item: &WorkItem, effect: &Effect, dispatch_count: u32) -> Message 
         initial_backoff_ms: effect.retry.and_then(|retry| retry.initial_backoff).map(millis),
         retry: effect.retry.is_some(),
         in_doubt: effect.in_doubt,
+        priority: item.priority,
         trace_id: item.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
         traceparent: item.trace.as_ref().map(|trace| trace.as_str().to_owned()),
     };
@@ -147,6 +150,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
         timeout: None,
         retry: hinted.then_some(retry),
         in_doubt: metadata.in_doubt,
+        priority: metadata.priority,
     };
     let instance =
         InstanceKey { tenant: tenant_id, saga: metadata.saga, correlation: metadata.correlation_id };
@@ -158,6 +162,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
         causation: metadata.causation_id,
         trace: metadata.traceparent.as_deref().and_then(TraceParent::new),
         created_at: time(&metadata.created_at)?,
+        priority: metadata.priority,
     };
     Ok(EffectCommand { item, dispatch_count: metadata.dispatch_count })
 }
@@ -195,11 +200,13 @@ pub(super) mod tests {
                     initial_backoff: Some(Duration::from_millis(250)),
                 }),
                 in_doubt: Some(InDoubtPolicy::Fail),
+                priority: Priority::High,
             }),
             deadline: Some(Timestamp::from_millis(90_000)),
             causation: EventId::new("e-1").unwrap(),
             trace: TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             created_at: Timestamp::from_millis(60_000),
+            priority: Priority::High,
         }
     }
 
@@ -234,6 +241,7 @@ pub(super) mod tests {
                 "idempotency_key": "00000000-0000-0000-0000-000000000007",
                 "created_at": "1970-01-01T00:01:00.000Z", "deadline": "1970-01-01T00:01:30.000Z",
                 "dispatch_count": 1, "max_attempts": 3, "initial_backoff_ms": 250, "retry": true, "in_doubt": "fail",
+                "priority": "high",
                 "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
                 "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             },

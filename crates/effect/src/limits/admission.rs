@@ -1,30 +1,30 @@
 //! Admission of an attempt: rate of the tenant, concurrency permit, rate of the upstream, breaker.
 //!
 //! The order ensures that an item that waits for its own tenant rate holds no permit that others could
-//! use. Tenants get permits, and thereby the rate of the upstream, in fair order. Every wait costs one
-//! timer for all waiting items, and is cancelled by dropping it.
+//! use. Tenants get permits, and thereby the rate of the upstream, in fair order; the items of one tenant
+//! take turns by priority. Every wait costs one timer for all waiting items, and is cancelled by dropping
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orlog_model::{Clock, SteadyTime, TenantId};
-use tokio::sync::Mutex as Queue;
+use orlog_model::{Clock, Priority, SteadyTime, TenantId};
 
 use crate::limits::breaker::{BreakerState, CallHealth};
 use crate::limits::breaker_gate::{BreakerGate, BreakerPermit};
 use crate::limits::concurrency::{ConcurrencyLimiter, ConcurrencyPermit};
 use crate::limits::rate::{RateLimit, RateLimiter};
 use crate::observer::EffectObserver;
-use crate::policy::Policy;
+use crate::policy::{Policy, TenantLimits};
 use crate::retry_budget::RetryBudget;
 
 pub(crate) struct Admission {
     clock: Arc<dyn Clock>,
     budget: Option<Mutex<RetryBudget>>,
     tenant_rate: Option<RateLimit>,
-    tenants: Mutex<BTreeMap<TenantId, Arc<RateLimitQueue>>>,
+    tenants: Mutex<BTreeMap<TenantId, Arc<TenantRate>>>,
     concurrency: Arc<ConcurrencyLimiter>,
-    rate: Option<RateLimitQueue>,
+    rate: Option<RateMeter>,
     breaker: Option<BreakerGate>,
 }
 
@@ -59,7 +59,7 @@ impl Admission {
                 policy.tenant_limits.clone(),
                 policy.rate.is_some(),
             ),
-            rate: policy.rate.map(RateLimitQueue::new),
+            rate: policy.rate.map(RateMeter::new),
             breaker: policy
                 .breaker
                 .map(|options| BreakerGate::new(upstream, options, Arc::clone(clock), observer)),
@@ -80,13 +80,15 @@ impl Admission {
     }
 
     /// Waits for all limits of an attempt, except the retry budget.
-    pub(crate) async fn admit(&self, tenant: &TenantId) -> AdmissionPermit<'_> {
+    pub(crate) async fn admit(&self, tenant: &TenantId, priority: Priority) -> AdmissionPermit<'_> {
         if let Some(rate) = self.tenant_rate {
-            self.tenant(tenant, rate).pass(self.clock.as_ref()).await;
+            let TenantRate { turns, meter } = &*self.tenant(tenant, rate);
+            let _turn = turns.acquire(tenant, priority).await;
+            meter.pass(self.clock.as_ref()).await;
         }
-        let mut permit = self.concurrency.acquire(tenant).await;
-        if let Some(metered) = &self.rate {
-            metered.pass(self.clock.as_ref()).await;
+        let mut permit = self.concurrency.acquire(tenant, priority).await;
+        if let Some(meter) = &self.rate {
+            meter.pass(self.clock.as_ref()).await;
             permit.end_turn();
         }
         let pass = match &self.breaker {
@@ -113,32 +115,87 @@ impl Admission {
         Some(act(&mut budget.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    fn tenant(&self, tenant: &TenantId, rate: RateLimit) -> Arc<RateLimitQueue> {
+    fn tenant(&self, tenant: &TenantId, rate: RateLimit) -> Arc<TenantRate> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(metered) = tenants.get(tenant) {
             return Arc::clone(metered);
         }
-        let metered = Arc::new(RateLimitQueue::new(rate));
+        let turns = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
+        let metered = Arc::new(TenantRate { turns, meter: RateMeter::new(rate) });
         tenants.insert(tenant.clone(), Arc::clone(&metered));
         metered
     }
 }
 
-/// Rate limiter with a queue before it.
-struct RateLimitQueue {
-    meter: Queue<RateLimiter>,
+/// Rate limiter of a tenant; one item at a time has its turn to wait for it.
+struct TenantRate {
+    turns: Arc<ConcurrencyLimiter>,
+    meter: RateMeter,
 }
 
-impl RateLimitQueue {
+/// Rate limiter that is shared. The callers take turns: one at a time waits.
+struct RateMeter(Mutex<RateLimiter>);
+
+impl RateMeter {
     fn new(rate: RateLimit) -> Self {
-        Self { meter: Queue::new(RateLimiter::new(rate)) }
+        Self(Mutex::new(RateLimiter::new(rate)))
     }
 
-    /// Waits until the rate limiter admits. The first waiter holds the limiter; the others wait for it.
+    /// Waits until the rate limiter admits.
     async fn pass(&self, clock: &dyn Clock) {
-        let mut meter = self.meter.lock().await;
-        while let Err(until) = meter.admit(clock.steady()) {
+        while let Err(until) = self.admit(clock.steady()) {
             clock.sleep_until(until).await;
         }
+    }
+
+    fn admit(&self, now: SteadyTime) -> Result<(), SteadyTime> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+    use orlog_model::Timestamp;
+    use orlog_testkit::SimClock;
+
+    use super::*;
+    use crate::observer::NoopObserver;
+
+    #[tokio::test]
+    async fn priorities_take_turns_at_the_rate_of_a_tenant() {
+        let clock = SimClock::new(Timestamp::from_millis(0));
+        let second = Duration::from_secs(1);
+        let rate = RateLimit { count: NonZeroU32::MIN, per: second, burst: NonZeroU32::MIN };
+        let tenant_limits = TenantLimits { rate: Some(rate), ..TenantLimits::default() };
+        let policy = Policy { tenant_limits, ..Policy::in_process() };
+        let time = Arc::clone(&clock) as Arc<dyn Clock>;
+        let admission = Admission::new("u", &policy, &time, Arc::new(NoopObserver));
+        let tenant = TenantId::new("acme").unwrap();
+        let mut waiting = Vec::new();
+        for priority in [Priority::Normal, Priority::Low, Priority::Low, Priority::High] {
+            let mut admitted = Box::pin(admission.admit(&tenant, priority));
+            if (&mut admitted).now_or_never().is_none() {
+                waiting.push((priority, admitted));
+            }
+        }
+        let mut order = Vec::new();
+        while !waiting.is_empty() {
+            clock.advance(second);
+            tokio::task::yield_now().await;
+            // A turn that ends wakes the next waiter, which may have been polled before.
+            for _ in 0..2 {
+                waiting.retain_mut(|(priority, admitted)| {
+                    let is_admitted = admitted.now_or_never().is_some();
+                    order.extend(is_admitted.then_some(*priority));
+                    !is_admitted
+                });
+            }
+        }
+        // The first low item waits for the rate already.
+        assert_eq!(order, [Priority::Low, Priority::High, Priority::Low]);
     }
 }

@@ -1,12 +1,12 @@
 //! Concurrency limits of an upstream: in total and per tenant; waiting requests are admitted in fair
-//! order. If the upstream has a rate, one request at a time has its turn to wait for it, so that the
+//! order between tenants, and by priority within a tenant. If the upstream has a rate, one request at a time has its turn to wait for it, so that the
 //! rate is also shared in fair order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use orlog_model::TenantId;
 use orlog_model::count::{Operation, count};
+use orlog_model::{Priority, TenantId};
 use tokio::sync::oneshot;
 
 use crate::limits::fair_queue::FairQueue;
@@ -50,7 +50,11 @@ impl ConcurrencyLimiter {
     }
 
     /// Waits for a permit. Dropping the future leaves the queue.
-    pub(crate) async fn acquire(self: &Arc<Self>, tenant: &TenantId) -> ConcurrencyPermit {
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        priority: Priority,
+    ) -> ConcurrencyPermit {
         let turn = {
             let mut state = self.lock();
             if state.free > 0 && !state.is_turn_taken && state.waiting.is_empty() && self.may(&state, tenant)
@@ -58,7 +62,7 @@ impl ConcurrencyLimiter {
                 return self.take(&mut state, tenant);
             }
             let (sender, turn) = oneshot::channel();
-            state.waiting.push(tenant, sender);
+            state.waiting.push(tenant, priority, sender);
             turn
         };
         self.admit();
@@ -163,6 +167,8 @@ impl Drop for ConcurrencyPermit {
 mod tests {
     use std::num::NonZeroU32;
 
+    use orlog_model::Priority;
+
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
 
@@ -177,7 +183,7 @@ mod tests {
         name: &'static str,
     ) -> BoxFuture<'static, ConcurrencyPermit> {
         let limiter = Arc::clone(limiter);
-        let mut permit = async move { limiter.acquire(&tenant(name)).await }.boxed();
+        let mut permit = async move { limiter.acquire(&tenant(name), Priority::Normal).await }.boxed();
         assert!((&mut permit).now_or_never().is_none(), "there is a place at once");
         permit
     }
@@ -185,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn idle_tenant_is_not_delayed_by_a_busy_one() {
         let limiter = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
-        let permit = limiter.acquire(&tenant("busy")).await;
+        let permit = limiter.acquire(&tenant("busy"), Priority::Normal).await;
         let busy = [(); 3].map(|()| waiting(&limiter, "busy"));
         let quiet = waiting(&limiter, "quiet");
         drop(permit);
@@ -199,9 +205,9 @@ mod tests {
     async fn tenant_limit_leaves_capacity_to_others() {
         let share = TenantLimits { max_concurrency: NonZeroU32::new(1), ..TenantLimits::default() };
         let limiter = ConcurrencyLimiter::new(3, share, false);
-        let permit = limiter.acquire(&tenant("a")).await;
+        let permit = limiter.acquire(&tenant("a"), Priority::Normal).await;
         let second = waiting(&limiter, "a");
-        let other = limiter.acquire(&tenant("b")).now_or_never();
+        let other = limiter.acquire(&tenant("b"), Priority::Normal).now_or_never();
         assert!(other.is_some(), "b waits behind a");
         assert_eq!(limiter.in_use(), 2);
         drop(permit);
@@ -211,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn dropped_waiter_releases_its_permit() {
         let limiter = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
-        let permit = limiter.acquire(&tenant("a")).await;
+        let permit = limiter.acquire(&tenant("a"), Priority::Normal).await;
         let (cancelled, granted, last) =
             (waiting(&limiter, "a"), waiting(&limiter, "a"), waiting(&limiter, "a"));
         drop(cancelled);
@@ -225,18 +231,18 @@ mod tests {
     #[tokio::test]
     async fn dropping_many_waiters_does_not_overflow_the_stack() {
         let limiter = ConcurrencyLimiter::new(1, TenantLimits::default(), false);
-        let permit = limiter.acquire(&tenant("a")).await;
+        let permit = limiter.acquire(&tenant("a"), Priority::Normal).await;
         let crowd: Vec<_> = (0..100_000).map(|_| waiting(&limiter, "a")).collect();
         drop(crowd);
         drop(permit);
-        drop(limiter.acquire(&tenant("b")).await);
+        drop(limiter.acquire(&tenant("b"), Priority::Normal).await);
         assert_eq!(limiter.in_use(), 0);
     }
 
     #[tokio::test]
     async fn turns_are_taken_in_fair_order() {
         let limiter = ConcurrencyLimiter::new(9, TenantLimits::default(), true);
-        let mut first = limiter.acquire(&tenant("busy")).await;
+        let mut first = limiter.acquire(&tenant("busy"), Priority::Normal).await;
         let busy = [(); 3].map(|()| waiting(&limiter, "busy"));
         let quiet = waiting(&limiter, "quiet");
         first.end_turn();

@@ -2,11 +2,12 @@
 //!
 //! Deficit round robin (M. Shreedhar, G. Varghese, 1996) with a cost of one: each tenant in turn
 //! receives as many permits as its weight. A tenant with ten thousand items therefore does not block
-//! one with a single item. The queue is plain data; [`crate::limits::concurrency`] grants the permits.
+//! one with a single item. Within the share of a tenant, the priorities take turns. The queue is plain
+//! data; [`crate::limits::concurrency`] grants the permits.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use orlog_model::TenantId;
+use orlog_model::{Priority, PriorityQueue, TenantId};
 
 #[derive(Debug)]
 pub(crate) struct FairQueue<W> {
@@ -16,7 +17,7 @@ pub(crate) struct FairQueue<W> {
 
 #[derive(Debug)]
 struct TenantQueue<W> {
-    waiting: VecDeque<W>,
+    waiting: PriorityQueue<W>,
     /// Remaining permits of the tenant's turn; 0 before it starts.
     turn: u32,
 }
@@ -32,12 +33,14 @@ impl<W> FairQueue<W> {
         self.round.is_empty()
     }
 
-    pub(crate) fn push(&mut self, tenant: &TenantId, waiter: W) {
+    pub(crate) fn push(&mut self, tenant: &TenantId, priority: Priority, waiter: W) {
         if let Some(queue) = self.queues.get_mut(tenant) {
-            queue.waiting.push_back(waiter);
+            queue.waiting.push(priority, waiter);
             return;
         }
-        self.queues.insert(tenant.clone(), TenantQueue { waiting: VecDeque::from([waiter]), turn: 0 });
+        let mut waiting = PriorityQueue::default();
+        waiting.push(priority, waiter);
+        self.queues.insert(tenant.clone(), TenantQueue { waiting, turn: 0 });
         self.round.push_back(tenant.clone());
     }
 
@@ -60,7 +63,7 @@ impl<W> FairQueue<W> {
                 queue.turn = weight(&tenant).max(1);
             }
             queue.turn -= 1;
-            let waiter = queue.waiting.pop_front().expect("an empty queue leaves the round");
+            let waiter = queue.waiting.pop().expect("an empty queue leaves the round");
             if queue.waiting.is_empty() {
                 self.queues.remove(&tenant);
                 self.round.pop_front();
@@ -90,7 +93,7 @@ mod tests {
     fn three() -> FairQueue<u32> {
         let mut fair = FairQueue::default();
         for (name, count) in [("a", 6), ("b", 2), ("c", 3)] {
-            (0..count).for_each(|n| fair.push(&tenant(name), n));
+            (0..count).for_each(|n| fair.push(&tenant(name), Priority::Normal, n));
         }
         fair
     }
@@ -112,6 +115,19 @@ mod tests {
         assert!(!fair.is_empty());
         assert_eq!(order(&mut fair, 11, 1, ""), "aaaaaa");
         assert!(fair.is_empty());
+    }
+
+    #[test]
+    fn priorities_order_the_requests_of_a_tenant_and_change_no_share() {
+        let mut fair = three();
+        fair.push(&tenant("a"), Priority::High, 100);
+        fair.push(&tenant("b"), Priority::Low, 100);
+        let popped: Vec<_> = std::iter::from_fn(|| fair.pop(|_| 1, |_| true)).collect();
+        let tenants: String = popped.iter().map(|(tenant, _)| tenant.to_string()).collect();
+        assert_eq!(tenants, "abcabcabcaaaa");
+        let of = |name| popped.iter().filter(move |(of, _)| *of == tenant(name)).map(|(_, n)| *n);
+        assert_eq!(of("a").next(), Some(100), "the high one is first");
+        assert_eq!(of("b").next_back(), Some(100), "the low one is last");
     }
 
     #[test]

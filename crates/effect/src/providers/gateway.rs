@@ -266,6 +266,7 @@ mod tests {
             payload: json!({"sku": "x"}),
             confirmation: Confirmation::RejectionOnly,
             timeout: None,
+            priority: orlog_model::Priority::Normal,
         };
         WorkItem {
             id: Uuid::from_u128(7),
@@ -279,6 +280,7 @@ mod tests {
             causation: EventId::new("e-1").unwrap(),
             trace: TraceParent::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             created_at: Timestamp::from_millis(0),
+            priority: orlog_model::Priority::Normal,
         }
     }
 

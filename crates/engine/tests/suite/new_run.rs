@@ -19,6 +19,7 @@ fn effect(tag: &str) -> Work {
         timeout: None,
         retry: None,
         in_doubt: None,
+        priority: orlog_model::Priority::Normal,
     })
 }
 

@@ -113,7 +113,10 @@ fn task_of_another_assignee_or_role_is_rejected() {
         "the task requires one of the roles clerk; bob has none of them"
     );
     let no_user = Input::Control(control(task_request(&fixture, TaskAction::Claim, &["clerk"])));
-    assert_eq!(fixture.expect_rejection(&no_user), "the request names no user");
+    assert_eq!(
+        fixture.expect_rejection(&no_user),
+        "the request names no user; set `user`, or --user on the command line"
+    );
     fixture.commit(&by("alice", task_request(&fixture, TaskAction::Claim, &["clerk"])));
     for case in [TaskAction::Claim, TaskAction::Release, complete(Some("Approved"))] {
         let input = by("bob", task_request(&fixture, case, &["clerk"]));

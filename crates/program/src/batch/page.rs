@@ -103,6 +103,7 @@ pub(super) fn effect(round: u64, request: Value) -> Work {
         timeout: None,
         retry: None,
         in_doubt: Some(InDoubtPolicy::Retry),
+        priority: orlog_model::Priority::Normal,
     })
 }
 

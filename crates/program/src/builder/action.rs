@@ -25,6 +25,7 @@ pub struct StepAction {
     pub(super) timeout: Option<Duration>,
     pub(super) retry: Option<RetryPolicy>,
     pub(super) in_doubt: Option<InDoubtPolicy>,
+    pub(super) priority: Option<String>,
     /// Diagnostics, located by the path within the action.
     pub(super) findings: Vec<RawDiagnostic>,
 }
@@ -149,6 +150,7 @@ impl StepAction {
             timeout: None,
             retry: None,
             in_doubt: None,
+            priority: None,
             findings,
         }
     }
@@ -340,6 +342,13 @@ impl StepAction {
     #[must_use]
     pub fn in_doubt(mut self, in_doubt: InDoubtPolicy) -> Self {
         self.in_doubt = Some(in_doubt);
+        self
+    }
+
+    /// Sets the priority: `high`, `normal`, `low`, or an expression that starts with `=`.
+    #[must_use]
+    pub fn priority(mut self, priority: &str) -> Self {
+        self.priority = Some(priority.to_owned());
         self
     }
 

@@ -21,13 +21,14 @@ impl DefinitionBuilder {
             let id = parse_name(Name::new(id), &format!("{path}.id"), findings);
             let (step_action, action) = action.placed(&format!("{path}.do"), findings);
             if let (Some(id), Some(step_action)) = (id, step_action) {
-                let StepAction { ok, fail, timeout, retry, in_doubt, .. } = action;
+                let StepAction { ok, fail, timeout, retry, in_doubt, priority, .. } = action;
                 definition.steps.push(Step {
                     ok,
                     fail,
                     timeout,
                     retry,
                     in_doubt,
+                    priority,
                     ..new_step(id, step_action)
                 });
             }
@@ -118,9 +119,16 @@ impl DefinitionBuilder {
     pub fn undo(self, action: StepAction) -> Self {
         self.on_step("undo", |step, path, findings| {
             let (step_action, action) = action.placed(path, findings);
-            let StepAction { ok, fail, timeout, retry, in_doubt, .. } = action;
-            step.compensate =
-                step_action.map(|action| CompensationSpec { action, ok, fail, timeout, retry, in_doubt });
+            let StepAction { ok, fail, timeout, retry, in_doubt, priority, .. } = action;
+            step.compensate = step_action.map(|action| CompensationSpec {
+                action,
+                ok,
+                fail,
+                timeout,
+                retry,
+                in_doubt,
+                priority,
+            });
         })
     }
 
@@ -154,6 +162,13 @@ impl DefinitionBuilder {
         self.on_step("in_doubt", |step, _, _| step.in_doubt = Some(in_doubt))
     }
 
+    /// Sets the priority of the command, effect or job: `high`, `normal`, `low`, or an expression that starts
+    /// with `=`.
+    #[must_use]
+    pub fn priority(self, priority: &str) -> Self {
+        self.on_step("priority", |step, _, _| step.priority = Some(priority.to_owned()))
+    }
+
     fn on_step(self, field: &str, change: impl FnOnce(&mut Step, &str, &mut Vec<RawDiagnostic>)) -> Self {
         self.change(|definition, findings| {
             let index = definition.steps.len().saturating_sub(1);
@@ -185,5 +200,6 @@ fn new_step(id: Name, action: Action) -> Step {
         retry: None,
         in_doubt: None,
         publish: None,
+        priority: None,
     }
 }

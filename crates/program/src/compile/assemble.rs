@@ -15,8 +15,8 @@ use crate::machine::{
     CompiledAction, CompiledFact, CompiledHandler, CompiledMigration, CompiledSaga, CompiledStep,
     EventVersions, compensation_tag, handler_tag,
 };
-use crate::steps::Action;
 use crate::steps::kind::{ActionOptions, CompiledMatcher};
+use crate::steps::{Action, CompiledPriority};
 use crate::template::Template;
 
 /// Returns the compiled saga, or all diagnostics.
@@ -150,6 +150,7 @@ fn step(
         fail: matchers(compiler, result, "fail", fail),
         retry: form.retry,
         in_doubt: form.in_doubt,
+        priority: CompiledPriority::compile(compiler, site, form.priority.as_ref()),
     };
     CompiledStep {
         id: form.id.clone(),
@@ -190,6 +191,7 @@ fn compile_compensation(
             fail: matchers(compiler, result, "fail", &compensation.fail),
             retry: compensation.retry,
             in_doubt: compensation.in_doubt,
+            priority: CompiledPriority::compile(compiler, site, compensation.priority.as_ref()),
         },
     }
 }

@@ -24,6 +24,7 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
         check_result_matchers(&path, step, findings);
         attempts(&format!("{path}.retry"), &step.action, step.retry, findings);
         check_in_doubt(&format!("{path}.in_doubt"), &step.action, step.in_doubt, findings);
+        check_priority(&format!("{path}.priority"), &step.action, step.priority.is_some(), findings);
         if let Some(foreach) = &step.foreach {
             foreach.check(&path, step.pivot, step.action.traits(), findings);
         }
@@ -138,6 +139,16 @@ fn check_in_doubt(
     }
 }
 
+/// Reports a priority of an action that no upstream and no gateway executes.
+fn check_priority(path: &str, action: &Action, has_priority: bool, findings: &mut RawDiagnostics) {
+    if has_priority && !action.traits().is_retried() {
+        let label = action.traits().label;
+        let message = format!("{label} does not wait for an upstream, so it has no `priority`");
+        let suggestion = "only commands, effects and jobs support it";
+        findings.push(RawDiagnostic::new(path, message).with_suggestion(suggestion));
+    }
+}
+
 fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawDiagnostics) {
     let path = format!("{path}.undo");
     check_duration(&format!("{path}.timeout"), compensation.timeout, findings);
@@ -152,6 +163,12 @@ fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawD
         );
         findings.push(finding.with_suggestion("remove it"));
     }
+    check_priority(
+        &format!("{path}.priority"),
+        &compensation.action,
+        compensation.priority.is_some(),
+        findings,
+    );
     let has_matchers = !compensation.ok.is_empty() || !compensation.fail.is_empty();
     let traits = compensation.action.traits();
     let label = traits.label;

@@ -12,7 +12,7 @@ use crate::language::{
     Bool, Choice, Codec, Condition, Count, Decoder, Id, MapSchema, OneOrList, Period, Templates, ValueSchema,
     language_map, may,
 };
-use crate::steps::{Action, Foreach};
+use crate::steps::{Action, Foreach, PriorityTemplate};
 use crate::yaml::tree::{Content, Node};
 
 language_map! {
@@ -53,6 +53,11 @@ language_map! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "publish" publish: Option<bool> = Bool,
             "Whether the named result of the effect, job or human task is published as an event. Default: the value of the saga.";
+        /// A name or an expression. Omitted from the canonical JSON if not set, so that existing definitions keep
+        /// their hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "priority" priority: Option<String> = PriorityTemplate,
+            "Priority of the command, the effect or the job: `high`, `normal`, `low`, or an expression. Work of a tenant that waits for an upstream is executed in this order. Default: `normal`.";
     }
 }
 
@@ -240,6 +245,9 @@ pub struct CompensationSpec {
     /// an operator decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_doubt: Option<InDoubtPolicy>,
+    /// Priority of commands, effects and jobs: a name or an expression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
 }
 
 impl CompensationSpec {
@@ -254,6 +262,10 @@ impl CompensationSpec {
             may::<Choice<InDoubtPolicy>>(
                 "in_doubt",
                 "Policy for an unknown outcome of an effect or a job: `retry` retries it; `fail` and `ask` require an operator decision.",
+            ),
+            may::<PriorityTemplate>(
+                "priority",
+                "Priority of the compensation: `high`, `normal`, `low`, or an expression. Default: `normal`.",
             ),
         ],
     };
@@ -272,6 +284,7 @@ impl Codec for CompensationSpec {
             timeout: decoder.optional::<Period>(&fields, "timeout"),
             retry: decoder.optional::<Retry>(&fields, "retry"),
             in_doubt: decoder.optional::<Choice<InDoubtPolicy>>(&fields, "in_doubt"),
+            priority: decoder.optional::<PriorityTemplate>(&fields, "priority"),
         })
     }
 }

@@ -1,4 +1,5 @@
-//! Checks of definitions that are deployed together: child sagas, and events with similar names.
+//! Checks of definitions that are deployed together: child sagas, events with similar names, and fields that no sample
+//! has.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +7,9 @@ use orlog_model::{EventType, SagaName};
 use serde_json::Value;
 
 use super::context::LintWarning;
+use super::fields::DataSamples;
 use super::names::actions;
-use super::rules::{SIMILAR_EVENT, UNKNOWN_CHILD, warnings};
+use super::rules::{SIMILAR_EVENT, UNKNOWN_CHILD, UNKNOWN_FIELD, warnings};
 use super::similar::is_misspelling;
 use crate::compile::CompiledDefinition;
 use crate::definition::{CorrelationSpec, Definition, ResultMatcher, Step};
@@ -30,6 +32,7 @@ pub struct GroupMember<'d> {
 pub struct DefinitionGroup<'d> {
     members: Vec<GroupMember<'d>>,
     events: BTreeMap<&'d EventType, EventUse<'d>>,
+    samples: DataSamples,
 }
 
 /// Use of an event type in a group.
@@ -65,7 +68,25 @@ impl<'d> DefinitionGroup<'d> {
                 }
             }
         }
-        Self { members, events }
+        Self { members, events, samples: DataSamples::default() }
+    }
+
+    /// Also compares the fields that expressions read with these samples, and with the facts of the group.
+    #[must_use]
+    pub fn with_samples(mut self, mut samples: DataSamples) -> Self {
+        let definitions = || {
+            self.members.iter().filter_map(|m| m.program.as_compiled()).map(CompiledDefinition::definition)
+        };
+        // The data of a published result is not in the definition.
+        let is_result =
+            |kind: &EventType| definitions().flat_map(published_results).any(|published| published == kind);
+        for fact in definitions().flat_map(|form| form.completed.iter().chain(&form.failed)) {
+            if !is_result(&fact.fact) {
+                samples.add_event(&fact.fact, &fact.data);
+            }
+        }
+        self.samples = samples;
+        self
     }
 
     /// Returns the warnings of one member, by all rules, in the order of its text.
@@ -82,6 +103,8 @@ impl<'d> DefinitionGroup<'d> {
         }
         let events = consumed(definition).into_iter();
         found.extend(events.filter_map(|(path, kind)| Some((SIMILAR_EVENT, self.similar(path, kind)?))));
+        let unknown = self.samples.unknown_fields(definition).into_iter();
+        found.extend(unknown.map(|finding| (UNKNOWN_FIELD, finding)));
         warnings(definition, compiled.source(), member.file, found)
     }
 
@@ -221,10 +244,15 @@ fn text_of(template: &Value) -> String {
 /// Returns the events that a definition publishes: its facts, and the named results of steps.
 fn published(definition: &Definition) -> impl Iterator<Item = &EventType> {
     let facts = definition.completed.iter().chain(&definition.failed).map(|fact| &fact.fact);
+    facts.chain(published_results(definition))
+}
+
+/// Returns the named results of steps that a definition publishes as events.
+fn published_results(definition: &Definition) -> impl Iterator<Item = &EventType> {
     let publishes = |step: &&Step| step.publish.or(definition.publish).unwrap_or(true);
     let reports = |step: &&Step| step.action.traits().reports_named_result();
     let reporting = definition.steps.iter().filter(publishes).filter(reports);
-    facts.chain(reporting.flat_map(|step| step.ok.iter().chain(&step.fail)).map(|matcher| &matcher.event))
+    reporting.flat_map(|step| step.ok.iter().chain(&step.fail)).map(|matcher| &matcher.event)
 }
 
 /// Returns the events that a definition consumes, with their paths.

@@ -12,6 +12,7 @@ type LintRule = (&'static str, fn(&LintContext<'_>) -> Vec<RawDiagnostic>);
 /// Codes of the lints of a group.
 pub(super) const UNKNOWN_CHILD: &str = "OL15";
 pub(super) const SIMILAR_EVENT: &str = "OL16";
+pub(super) const UNKNOWN_FIELD: &str = "OL17";
 
 const RULES: [LintRule; 14] = [
     ("OL01", flow::unreachable_step),
@@ -27,7 +28,7 @@ const RULES: [LintRule; 14] = [
     ("OL11", flow::pivot_without_effect),
     ("OL12", flow::needless_compensation),
     ("OL14", texts::missing_equals),
-    ("OL17", loops::constant_condition),
+    ("OL18", loops::constant_condition),
 ];
 
 /// Returns the warnings of all rules, and those that the group found, in the order of the text. `file` appears only in
@@ -51,5 +52,5 @@ pub(super) fn warnings(
 }
 
 fn codes_of_all() -> Vec<&'static str> {
-    RULES.iter().map(|(code, _)| *code).chain([UNKNOWN_CHILD, SIMILAR_EVENT]).collect()
+    RULES.iter().map(|(code, _)| *code).chain([UNKNOWN_CHILD, SIMILAR_EVENT, UNKNOWN_FIELD]).collect()
 }

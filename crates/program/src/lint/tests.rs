@@ -381,7 +381,45 @@ fn ol16_event_resembles_another_one() {
 }
 
 #[test]
-fn ol17_condition_of_a_loop_does_not_change() {
+fn ol17_field_that_no_sample_has() {
+    let order = "saga: order\nversion: 1\nstart: Placed\nvars: { id: =event.orderId, total: =event.totl }\nsteps:\n\
+        - { id: pay, do: { effect: e.pay }, save: { receipt: =event.receipt.numbr, note: '=event.?note.orValue(1)' } }\n\
+        - { id: ship, do: { command: x.Ship }, ok: [{ event: Sent, when: event.ok }], fail: Lost, save: { by: =event.carrier } }\n\
+        completed: { fact: Done, data: { orderId: =vars.id } }\n";
+    let report = "saga: report\nversion: 1\nstart: Done\nvars: { id: =event.orderId, total: =event.total }\n\
+        steps: [{ id: a, do: { effect: e.a } }]\n";
+    let compiled = [order, report].map(|text| compile_yaml(text, "t").unwrap());
+    let [order, report] = &compiled;
+    let kind = |name: &str| orlog_model::EventType::new(name).unwrap();
+    let step = orlog_model::Name::new("pay").unwrap();
+    let saga = &order.definition().saga;
+    let mut samples = DataSamples::default();
+    samples.add_event(&kind("Placed"), &serde_json::json!({ "orderId": "o-1", "total": 7 }));
+    samples.add_event(&kind("Placed"), &serde_json::json!({}));
+    samples.add_result(saga, &step, None, &serde_json::json!({ "receipt": { "number": 1 } }));
+    let lines = |samples: DataSamples, of: &CompiledDefinition| {
+        let members = compiled.iter().map(|program| GroupMember { program, file: "t" }).collect();
+        let group = DefinitionGroup::new(members).with_samples(samples);
+        let of_17 =
+            group.warnings(&of.definition().saga).into_iter().filter(|warning| warning.code == "OL17");
+        of_17.map(|warning| warning.diagnostic.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        lines(samples.clone(), order),
+        [
+            "t:4:36: vars.total: `event.totl` is never set: no sample of Placed has the field `totl`; did you mean `total`?",
+            "t:6:54: steps[0].save.receipt: `event.receipt.numbr` is never set: no sample of the result of step `pay` has \
+             the field `numbr`; did you mean `number`?",
+        ]
+    );
+    // The event of the command has no sample, so its fields are unknown. The fact of the other saga is a sample.
+    assert_eq!(lines(DataSamples::default(), order), Vec::<String>::new());
+    let [line] = &lines(DataSamples::default(), report)[..] else { panic!("one warning") };
+    assert!(line.contains("no sample of Done has the field `total`"), "{line}");
+}
+
+#[test]
+fn ol18_condition_of_a_loop_does_not_change() {
     let poll = |save: &str, condition: &str| {
         format!(
             "vars: {{ n: =event.n }}\nsteps:\n- {{ id: a, do: {{ event: E }}, timeout: 1h, save: {{ {save} }} }}\n- {{ id: l, do: {{ repeat: a, {condition}, max: 2 }} }}\n"
@@ -389,11 +427,11 @@ fn ol17_condition_of_a_loop_does_not_change() {
     };
     warns(
         &poll("", "while: vars.n > 1"),
-        "OL17 7:36 no step of the loop `l` saves a variable that its `while` reads",
+        "OL18 7:36 no step of the loop `l` saves a variable that its `while` reads",
     );
     warns(
         &poll("", "until: vars.n > 1"),
-        "OL17 7:36 no step of the loop `l` saves a variable that its `until` reads",
+        "OL18 7:36 no step of the loop `l` saves a variable that its `until` reads",
     );
     has_no_warnings(&poll("n: =event.m", "until: vars.n > 1"));
     has_no_warnings(&poll("", "while: vars.n > round"));

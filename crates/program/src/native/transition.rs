@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    Command, Confirmation, Effect, EffectName, EventType, Fact, Failure, IdError, Name, Status, TimerChange,
-    Wait, WaitKind, Work,
+    Command, Confirmation, Effect, EffectName, EventType, Fact, Failure, IdError, Name, Priority, Status,
+    TimerChange, Wait, WaitKind, Work,
 };
 use serde_json::Value;
 
@@ -62,6 +62,7 @@ impl<'a> TransitionBuilder<'a> {
             payload,
             confirmation: Confirmation::RejectionOnly,
             timeout: None,
+            priority: Priority::Normal,
         }));
     }
 
@@ -78,6 +79,7 @@ impl<'a> TransitionBuilder<'a> {
             timeout,
             retry: None,
             in_doubt: None,
+            priority: Priority::Normal,
         }));
     }
 

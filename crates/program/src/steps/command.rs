@@ -121,6 +121,7 @@ impl CompiledKind for CompiledCommand {
             timeout: context.options.timeout,
             tag: context.tag.clone(),
             round: context.round,
+            priority: context.options.priority.evaluate(context.bindings)?,
         }))))
     }
 }

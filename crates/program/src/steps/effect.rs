@@ -60,7 +60,7 @@ pub(crate) struct CompiledEffect {
 impl CompiledKind for CompiledEffect {
     fn request(&self, context: &RequestContext<'_>) -> Result<Request, EvalError> {
         let payload = payload(&self.data, context.tag, context.bindings)?;
-        Ok(Request::Work(Box::new(effect_work(&self.name, payload, context))))
+        Ok(Request::Work(Box::new(effect_work(&self.name, payload, context)?)))
     }
 
     fn effect(&self) -> Option<(&EffectName, &Template)> {
@@ -69,8 +69,12 @@ impl CompiledKind for CompiledEffect {
 }
 
 /// Creates the work of an effect.
-pub(super) fn effect_work(name: &EffectName, payload: Value, context: &RequestContext<'_>) -> Work {
-    Work::Effect(Effect {
+pub(super) fn effect_work(
+    name: &EffectName,
+    payload: Value,
+    context: &RequestContext<'_>,
+) -> Result<Work, EvalError> {
+    Ok(Work::Effect(Effect {
         name: name.clone(),
         payload,
         timeout: context.options.timeout,
@@ -78,5 +82,6 @@ pub(super) fn effect_work(name: &EffectName, payload: Value, context: &RequestCo
         in_doubt: context.options.in_doubt,
         tag: context.tag.clone(),
         round: context.round,
-    })
+        priority: context.options.priority.evaluate(context.bindings)?,
+    }))
 }

@@ -7,6 +7,7 @@ use orlog_model::{
 use serde_json::{Map, Value};
 use std::time::Duration;
 
+use super::priority::CompiledPriority;
 use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::expression::{Bindings, EvalError, Expression};
 use crate::language::{Decoder, FieldSchema, Fields};
@@ -174,6 +175,7 @@ pub(crate) struct ActionOptions {
     pub(crate) fail: Vec<CompiledMatcher>,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) in_doubt: Option<InDoubtPolicy>,
+    pub(crate) priority: CompiledPriority,
 }
 
 /// Named result and its condition.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use compact_str::CompactString;
 use orlog_model::{
     CancelChild, Command, Confirmation, CorrelationId, Effect, EffectName, EventType, ExcludedUser, Fact,
-    Name, ParentEndPolicy, RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange, Timestamp,
-    Wait, WaitKind, Work,
+    Name, ParentEndPolicy, Priority, RetryPolicy, SagaName, StartChild, TaskChange, TaskSpec, TimerChange,
+    Timestamp, Wait, WaitKind, Work,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -254,6 +254,7 @@ fn command(
         payload: request.payload,
         confirmation: if request.confirm { Confirmation::Acceptance } else { Confirmation::RejectionOnly },
         timeout: request.timeout_ms.map(Duration::from_millis),
+        priority: Priority::Normal,
     }))
 }
 
@@ -276,6 +277,7 @@ fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, Str
         timeout: request.timeout_ms.map(Duration::from_millis),
         retry,
         in_doubt: None,
+        priority: Priority::Normal,
     }))
 }
 

@@ -326,6 +326,7 @@ impl MutantProgram {
                         timeout,
                         retry,
                         in_doubt,
+                        priority: orlog_model::Priority::Normal,
                     })
                 });
                 transition.work.extend(repeated);

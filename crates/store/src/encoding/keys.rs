@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use compact_str::CompactString;
 use orlog_model::{
-    CheckpointKey, CorrelationId, DedupeKey, Destination, IdError, InstanceKey, Name, OutboxKey, SLOTS,
-    SagaName, Slot, SlotAssigner, TenantId, Timer, Timestamp, WorkKind, fnv1a,
+    CheckpointKey, CorrelationId, DedupeKey, Destination, IdError, InstanceKey, Name, OutboxKey, Priority,
+    SLOTS, SagaName, Slot, SlotAssigner, TenantId, Timer, Timestamp, WorkKind, fnv1a,
 };
 use uuid::Uuid;
 
@@ -25,6 +25,9 @@ pub(crate) const FEED: &[u8] = b"feed";
 
 /// Kinds of work by their number in keys.
 pub(crate) const KINDS: [WorkKind; 4] = [WorkKind::Command, WorkKind::Effect, WorkKind::Fact, WorkKind::Saga];
+
+/// Priorities by their number in keys. Releases without priorities wrote the number 0.
+pub(crate) const PRIORITIES: [Priority; 3] = [Priority::Normal, Priority::High, Priority::Low];
 
 /// First number of the spilled inputs of an instance. They are applied after its buffered inputs.
 pub(crate) const FIRST_SPILLED: u64 = 1 << 63;
@@ -188,9 +191,25 @@ pub(crate) fn outbox_destination(of: &Destination) -> KeyRange {
     KeyRange::of_prefix(destination(of).finish())
 }
 
-/// Returns the ranges of the work items of a tenant, one for each kind.
-pub(crate) fn tenant_destinations(tenant: &TenantId) -> [KeyRange; 4] {
-    KINDS.map(|kind| KeyRange::of_prefix(KeyWriter::new().u8(work_kind(kind)).text(tenant.as_str()).finish()))
+/// Returns the ranges of the work items of a tenant, one for each priority and kind.
+pub(crate) fn tenant_destinations(tenant: &TenantId) -> impl Iterator<Item = KeyRange> {
+    let classes = PRIORITIES.into_iter().flat_map(|priority| KINDS.map(|kind| work_class(kind, priority)));
+    classes.map(|class| KeyRange::of_prefix(KeyWriter::new().u8(class).text(tenant.as_str()).finish()))
+}
+
+/// Returns the first byte of an outbox key: the number of the priority, then that of the kind.
+fn work_class(kind: WorkKind, priority: Priority) -> u8 {
+    let priority = match priority {
+        Priority::Normal => 0,
+        Priority::High => 1,
+        Priority::Low => 2,
+    };
+    priority << 4 | work_kind(kind)
+}
+
+/// Returns the numbers of the priority and of the kind of an outbox key.
+pub(crate) fn class_numbers(class: u8) -> (usize, usize) {
+    (usize::from(class >> 4), usize::from(class & 0x0f))
 }
 
 fn work_kind(kind: WorkKind) -> u8 {
@@ -203,7 +222,8 @@ fn work_kind(kind: WorkKind) -> u8 {
 }
 
 fn destination(destination: &Destination) -> KeyWriter {
-    KeyWriter::new().u8(work_kind(destination.kind)).text(destination.tenant.as_str()).text(&destination.name)
+    let Destination { kind, tenant, name, priority } = destination;
+    KeyWriter::new().u8(work_class(*kind, *priority)).text(tenant.as_str()).text(name)
 }
 
 pub(crate) fn checkpoint(source: &CheckpointKey) -> Key {
@@ -271,12 +291,14 @@ pub(crate) fn read_timer(key: &[u8]) -> Result<(InstanceKey, Timer), Error> {
 
 pub(crate) fn read_outbox(key: &[u8]) -> Result<OutboxKey, Error> {
     let mut fields = KeyReader::of(key);
-    let number = fields.u8()?;
-    let unknown = || fields.corrupt(format!("{number} is not a kind of work"));
-    let kind = *KINDS.get(usize::from(number)).ok_or_else(unknown)?;
+    let class = fields.u8()?;
+    let (priority, kind) = class_numbers(class);
+    let unknown = || fields.corrupt(format!("{class} is not a priority and a kind of work"));
+    let kind = *KINDS.get(kind).ok_or_else(unknown)?;
+    let priority = *PRIORITIES.get(priority).ok_or_else(unknown)?;
     let tenant = read_tenant(&mut fields)?;
     let name = CompactString::from(fields.text()?);
-    Ok(OutboxKey { destination: Destination { kind, tenant, name }, sequence: fields.u64()? })
+    Ok(OutboxKey { destination: Destination { kind, tenant, name, priority }, sequence: fields.u64()? })
 }
 
 pub(crate) fn read_checkpoint(key: &[u8]) -> Result<CheckpointKey, Error> {
@@ -342,12 +364,28 @@ mod tests {
         );
         let id = DedupeKey::from_uuid(Uuid::from_u128(1));
         check(&keys().dedupe(-1, &key(), id), &format!("7fffffffffffffff {instance} {:032x}", 1));
-        let destination =
-            Destination { kind: WorkKind::Effect, tenant: key().tenant, name: CompactString::from("a.b") };
+        let destination = Destination {
+            kind: WorkKind::Effect,
+            tenant: key().tenant,
+            name: CompactString::from("a.b"),
+            priority: orlog_model::Priority::Normal,
+        };
         check(
             &outbox(&OutboxKey { destination, sequence: 9 }),
             "01 61636d650000 612e620000 0000000000000009",
         );
+        for (priority, class) in [(Priority::High, "11"), (Priority::Low, "21")] {
+            let destination = Destination {
+                kind: WorkKind::Effect,
+                tenant: key().tenant,
+                name: CompactString::from("a.b"),
+                priority,
+            };
+            let outbox_key = OutboxKey { destination, sequence: 9 };
+            check(&outbox(&outbox_key), &format!("{class} 61636d650000 612e620000 0000000000000009"));
+            assert_eq!(read_outbox(&outbox(&outbox_key)).unwrap(), outbox_key);
+        }
+        assert!(read_outbox(&KeyWriter::new().u8(0x31).text("acme").text("a.b").u64(9).finish()).is_err());
         check(
             &checkpoint(&CheckpointKey { stream: "s".to_owned(), consumer: "*".to_owned() }),
             "730000 2a0000",
@@ -376,6 +414,7 @@ mod tests {
                 kind: WorkKind::Fact,
                 tenant: key().tenant,
                 name: CompactString::from(""),
+                priority: orlog_model::Priority::Normal,
             },
             sequence: 9,
         };

@@ -92,7 +92,7 @@ mod tests {
 
     use orlog_model::{
         ArmedTimer, Destination, Effect, EffectName, HistoryEntry, InDoubtPolicy, InputKind, InputOrigin,
-        Name, OutboxKey, RetryPolicy, StreamPosition, TenantId, Timestamp, TraceParent, WorkKind,
+        Name, OutboxKey, Priority, RetryPolicy, StreamPosition, TenantId, Timestamp, TraceParent, WorkKind,
         WorkOutcome, WorkResult,
     };
     use serde_json::{Value, json};
@@ -111,6 +111,7 @@ mod tests {
             timeout: Some(Duration::from_secs(5)),
             retry,
             in_doubt: None,
+            priority: orlog_model::Priority::Normal,
         };
         let older: (&str, &str, Value, Option<Duration>, Option<RetryPolicy>) =
             ("charge", "payments.charge", effect.payload.clone(), effect.timeout, retry);
@@ -124,6 +125,38 @@ mod tests {
         let mut bytes = Vec::new();
         encode(&mut bytes, &with_in_doubt);
         assert_eq!(decode::<Effect>(Table::Outbox, &bytes).unwrap(), with_in_doubt);
+    }
+
+    #[test]
+    fn work_item_without_priority_is_readable_and_encoded_as_before() {
+        let item = crate::samples::work(&crate::samples::key("acme", "a"), "payments.charge", 7);
+        let older = (
+            item.id,
+            &item.instance,
+            &item.work,
+            item.deadline,
+            &item.causation,
+            &item.trace,
+            item.created_at,
+        );
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        encode(&mut before, &older);
+        encode(&mut after, &item);
+        assert_eq!(before, after);
+        let urgent = orlog_model::WorkItem { priority: Priority::High, ..item };
+        after.clear();
+        encode(&mut after, &urgent);
+        assert_eq!(decode::<orlog_model::WorkItem>(Table::Outbox, &after).unwrap(), urgent);
+
+        let destination = urgent.destination();
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        encode(&mut before, &(destination.kind, &destination.tenant, &destination.name));
+        let normal = Destination { priority: Priority::Normal, ..destination.clone() };
+        encode(&mut after, &normal);
+        assert_eq!((&before, decode::<Destination>(Table::Outbox, &before).unwrap()), (&after, normal));
+        after.clear();
+        encode(&mut after, &destination);
+        assert_eq!(decode::<Destination>(Table::Outbox, &after).unwrap(), destination);
     }
 
     #[test]
@@ -204,6 +237,7 @@ mod tests {
                 kind: WorkKind::Effect,
                 tenant: TenantId::new("acme").unwrap(),
                 name: "pay.charge".into(),
+                priority: orlog_model::Priority::Normal,
             },
             sequence: 3,
         };

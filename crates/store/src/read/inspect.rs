@@ -103,7 +103,7 @@ impl Reader {
                 self.keys().slots_of(tenant).map(|slot| keys::tasks(slot, tenant)).collect()
             }
             Table::DeadLetter => vec![keys::dead_letters(tenant)],
-            Table::Outbox => keys::tenant_destinations(tenant).into(),
+            Table::Outbox => keys::tenant_destinations(tenant).collect(),
             Table::Timer
             | Table::Dedupe
             | Table::DeadLetterOutbox

@@ -28,7 +28,7 @@ impl Reader {
     /// Returns the destinations of a tenant as [`Reader::outbox_destinations`].
     pub fn tenant_destinations(&self, tenant: &TenantId) -> Result<Vec<Destination>, Error> {
         let ranges = keys::tenant_destinations(tenant);
-        let found: Result<Vec<_>, _> = ranges.into_iter().map(|range| self.destinations_in(range)).collect();
+        let found: Result<Vec<_>, _> = ranges.map(|range| self.destinations_in(range)).collect();
         Ok(found?.concat())
     }
 
@@ -134,7 +134,7 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use orlog_model::{Change, Commit, EventType, Fact, OutboxKey, Work};
+    use orlog_model::{Change, Commit, EventType, Fact, OutboxKey, Priority, Work};
 
     use super::*;
     use crate::samples::{apply, at, key, small, work};
@@ -170,5 +170,29 @@ mod tests {
         check(&reader, 1, 1);
         assert!(reader.pages().unwrap().total > reader.pages().unwrap().free);
         drop(writer);
+    }
+
+    #[test]
+    fn destinations_include_the_priorities_of_one_effect() {
+        let (mut writer, reader) = crate::open_in_memory(crate::Options::default());
+        let of = key("acme", "a");
+        let item = |priority, id| WorkItem { priority, ..work(&of, "x.a", id) };
+        let items = vec![
+            item(Priority::Low, 1),
+            item(Priority::Normal, 2),
+            item(Priority::High, 3),
+            item(Priority::Low, 4),
+        ];
+        writer.commit(&[apply(Commit { work: items, ..Commit::empty(of.clone(), at(1)) })], at(1)).unwrap();
+        check(&reader, 4, 0);
+        let found = reader.outbox_destinations().unwrap();
+        assert_eq!(found, reader.tenant_destinations(&of.tenant).unwrap());
+        let ids = |destination| {
+            let items = reader.outbox(destination, 0, 9).unwrap();
+            items.iter().map(|(_, item)| (item.priority, item.id.as_u128())).collect::<Vec<_>>()
+        };
+        let found: Vec<_> = found.iter().map(ids).collect();
+        let (high, normal, low) = (Priority::High, Priority::Normal, Priority::Low);
+        assert_eq!(found, [vec![(normal, 2)], vec![(high, 3)], vec![(low, 1), (low, 4)]]);
     }
 }

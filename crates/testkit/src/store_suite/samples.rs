@@ -81,6 +81,7 @@ pub(super) fn effect(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
         timeout: Some(Duration::from_millis(1500)),
         retry: None,
         in_doubt: None,
+        priority: orlog_model::Priority::Normal,
     });
     item(key, work, id)
 }
@@ -94,11 +95,12 @@ pub(super) fn item(key: &InstanceKey, work: Work, id: u128) -> WorkItem {
         causation: event_id("cause"),
         trace: None,
         created_at: at(1),
+        priority: orlog_model::Priority::Normal,
     }
 }
 
 pub(super) fn destination(kind: WorkKind, name: &str) -> Destination {
-    Destination { kind, tenant: tenant("acme"), name: name.into() }
+    Destination { kind, tenant: tenant("acme"), name: name.into(), priority: orlog_model::Priority::Normal }
 }
 
 pub(super) fn dead_letter(of: &str, id: u128) -> DeadLetter {

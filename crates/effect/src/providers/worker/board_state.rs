@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use orlog_model::{Clock, EffectName, InDoubtPolicy, SteadyTime, TenantId, WorkItem};
+use orlog_model::{
+    Clock, EffectName, InDoubtPolicy, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem,
+};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -20,6 +22,8 @@ use crate::receipt::{ReceiptWatch, ResultReceipt};
 pub(super) struct BoardState {
     jobs: BTreeMap<Uuid, BoardJob>,
     queues: BTreeMap<(TenantId, EffectName), JobQueue>,
+    /// Turns of the priorities of each tenant.
+    turns: BTreeMap<TenantId, PriorityTurns>,
     /// Expiry times of the claims.
     expiries: BTreeSet<(SteadyTime, Uuid)>,
     next: u64,
@@ -29,8 +33,8 @@ pub(super) struct BoardState {
 /// Jobs of one effect of a tenant that no worker has claimed, and the requests that wait for them.
 #[derive(Default)]
 struct JobQueue {
-    /// In posting order.
-    jobs: BTreeMap<u64, Uuid>,
+    /// By priority, in posting order.
+    jobs: BTreeMap<(Priority, u64), Uuid>,
     /// In order of arrival.
     waiters: BTreeMap<u64, Arc<Notify>>,
 }
@@ -69,7 +73,7 @@ impl BoardState {
         }
     }
 
-    /// Claims available jobs, oldest first.
+    /// Claims available jobs. The priorities take turns; of one priority, the oldest job is first.
     pub(super) fn claim(
         &mut self,
         clock: &dyn Clock,
@@ -83,7 +87,7 @@ impl BoardState {
         let expires_at = clock.wall_at(until);
         let mut claimed = Vec::new();
         while claimed.len() < limit
-            && let Some(id) = self.oldest(request)
+            && let Some(id) = self.next(request)
         {
             self.unqueue(id);
             let job = self.jobs.get_mut(&id).expect("a queue contains jobs of the board");
@@ -98,11 +102,17 @@ impl BoardState {
         claimed
     }
 
-    /// Returns the oldest waiting job for a request.
-    fn oldest(&self, request: &ClaimRequest) -> Option<Uuid> {
+    /// Returns the next waiting job for a request, and uses the turn of its priority.
+    fn next(&mut self, request: &ClaimRequest) -> Option<Uuid> {
         let queues = request.effects.iter().filter_map(|effect| self.queues.get(&key(request, effect)));
-        let first = queues.filter_map(|queue| queue.jobs.first_key_value());
-        first.min().map(|(_, id)| *id)
+        let queues: Vec<_> = queues.collect();
+        let oldest = |priority| queues.iter().filter_map(|queue| queue.first(priority)).min();
+        let oldest = Priority::ALL.map(oldest);
+        oldest.iter().flatten().next()?;
+        let turns = self.turns.entry(request.tenant.clone()).or_default();
+        let (priority, _) = turns.next(|priority| oldest[priority as usize].is_some())?;
+        turns.take(priority, 1);
+        oldest[priority as usize].map(|(_, id)| id)
     }
 
     /// Returns the number of a new claim request that waits.
@@ -239,7 +249,7 @@ impl BoardState {
     fn enqueue(&mut self, id: Uuid) {
         let Some(job) = self.jobs.get(&id) else { return };
         let queue = self.queues.entry(job.queue()).or_default();
-        queue.jobs.insert(job.position, id);
+        queue.jobs.insert(job.place(), id);
         queue.notify();
     }
 
@@ -247,7 +257,7 @@ impl BoardState {
         let Some(job) = self.jobs.get(&id) else { return };
         let key = job.queue();
         if let Some(queue) = self.queues.get_mut(&key) {
-            queue.jobs.remove(&job.position);
+            queue.jobs.remove(&job.place());
             if queue.is_unused() {
                 self.queues.remove(&key);
             }
@@ -284,6 +294,12 @@ impl JobQueue {
         }
     }
 
+    /// Returns the position and the id of the oldest job of a priority.
+    fn first(&self, priority: Priority) -> Option<(u64, Uuid)> {
+        let (place, id) = self.jobs.range((priority, 0)..=(priority, u64::MAX)).next()?;
+        Some((place.1, *id))
+    }
+
     fn is_unused(&self) -> bool {
         self.jobs.is_empty() && self.waiters.is_empty()
     }
@@ -292,6 +308,11 @@ impl JobQueue {
 impl BoardJob {
     fn queue(&self) -> (TenantId, EffectName) {
         (self.item.instance.tenant.clone(), self.effect.clone())
+    }
+
+    /// Returns its place in its queue.
+    fn place(&self) -> (Priority, u64) {
+        (self.item.priority, self.position)
     }
 
     fn may_be_repeated(&self) -> bool {

@@ -60,8 +60,8 @@ impl JobBoard {
         })
     }
 
-    /// Claims up to `limit` jobs, oldest first, as soon as one is available; returns none after `wait`. Dropping the
-    /// future claims none.
+    /// Claims up to `limit` jobs as soon as one is available, oldest first within turns of the priorities; returns none
+    /// after `wait`. Dropping the future claims none.
     pub async fn claim(
         &self,
         clock: &dyn Clock,
@@ -206,7 +206,7 @@ impl Drop for Waiter<'_> {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
-    use orlog_model::{EffectName, InDoubtPolicy, Work};
+    use orlog_model::{EffectName, InDoubtPolicy, Priority, Work};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite::{START, item};
     use serde_json::{Value, json};
@@ -462,6 +462,29 @@ mod tests {
         for task in tasks.into_iter().take(1) {
             task.await.unwrap().unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn high_job_passes_the_backlog_and_no_job_starves() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let _backlog = post_all(&board, &clock, 1..=60).await;
+        let post = |number, priority| {
+            let (board, item) = (Arc::clone(&board), WorkItem { priority, ..item(&name(), number) });
+            tokio::spawn(async move { board.post(&item).await.result })
+        };
+        let mut tasks: Vec<_> = (101..=120).map(|number| post(number, Priority::High)).collect();
+        tasks.extend((201..=205).map(|number| post(number, Priority::Low)));
+        while board.list(&*clock, &acme()).len() < 85 {
+            tokio::task::yield_now().await;
+        }
+        let mut claimed = Vec::new();
+        for _ in 0..85 {
+            claimed.push(claim(&board, &clock).await.item.priority);
+        }
+        let count = |range: std::ops::Range<usize>, of| claimed[range].iter().filter(|it| **it == of).count();
+        assert_eq!([Priority::High, Priority::Normal, Priority::Low].map(|of| count(0..21, of)), [16, 4, 1]);
+        assert_eq!(count(0..25, Priority::High), 20, "a round has 5 jobs of the other priorities");
+        assert_eq!(count(0..46, Priority::Low), 5, "{claimed:?}");
     }
 
     #[tokio::test]
