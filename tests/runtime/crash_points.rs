@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_hours(1);
 
 /// Kind of a crash.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum CrashKind {
+pub(crate) enum CrashKind {
     /// The committer panics: the shard restarts and its store is recovered; the rest of the process
     /// continues.
     Shard,
@@ -30,23 +30,23 @@ enum CrashKind {
 }
 
 /// Commit observer that crashes after the n-th commit.
-struct CrashAfterCommit {
+pub(crate) struct CrashAfterCommit {
     commits: AtomicUsize,
     at: usize,
     crash: CrashKind,
-    frozen: Notify,
+    pub(crate) frozen: Notify,
     thaw: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl CrashAfterCommit {
-    fn new(at: usize, crash: CrashKind) -> (Arc<Self>, mpsc::Sender<()>) {
+    pub(crate) fn new(at: usize, crash: CrashKind) -> (Arc<Self>, mpsc::Sender<()>) {
         let (thaw, wait) = mpsc::channel();
         let thaw_when = Mutex::new(Some(wait));
         let commits = AtomicUsize::new(0);
         (Arc::new(Self { commits, at, crash, frozen: Notify::new(), thaw: thaw_when }), thaw)
     }
 
-    fn has_crashed(&self) -> bool {
+    pub(crate) fn has_crashed(&self) -> bool {
         self.commits.load(Ordering::SeqCst) >= self.at
     }
 }

@@ -13,6 +13,7 @@ mod gated;
 mod hot_instance;
 mod ingestion;
 mod late_results;
+mod long_sagas;
 mod migration;
 mod oracle;
 mod passivation;

@@ -37,11 +37,11 @@ pub(crate) fn build_commit(
     }
     let end = parent_notification(context, &transition);
     commit.work.reserve_exact(transition.work.len() + usize::from(end.is_some()));
+    let first_of_run = new_run.unwrap_or_default();
     for (index, work) in std::mem::take(&mut transition.work).into_iter().chain(end).enumerate() {
-        let is_old = new_run.is_some_and(|begins_at| index < begins_at);
-        let run_id = if is_old { run_id } else { run_id_after };
-        let item = item(context, &cause, work_id(run_id, &cause, index, &work), work);
-        if !is_old {
+        let of_run = if index < first_of_run { run_id } else { run_id_after };
+        let item = item(context, &cause, work_id(of_run, &cause, index, &work), work);
+        if index >= first_of_run {
             track_pending(&mut open, &item);
         }
         commit.work.push(item);
@@ -57,19 +57,7 @@ pub(crate) fn build_commit(
     let tasks = task_updates::updates_after(context, cause.input, tasks, run_id_after, status, &mut commit);
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
     commit.forgets = transition.run.forgets.or_else(|| forgotten_version(context, cause.version));
-    let (variables, limit) = (std::mem::take(&mut transition.variables), context.history_payload_bytes);
-    commit.history = Some(HistoryEntry {
-        version: cause.version,
-        at: context.now,
-        input_id: cause.id.clone(),
-        input_label: cause.input.label().into(),
-        note: with_user(cause.input, transition.note),
-        status: transition.status,
-        work: commit.work.iter().map(|item| (item.work.label(), item.id)).collect(),
-        origin: InputOrigin::new(cause.input, context.node, context.now),
-        payloads: record::payloads(cause.input, &variables, &commit.work, limit),
-        failure: record::failure(cause.input, transition.failure.as_ref()),
-    });
+    commit.history = Some(history_entry(context, &cause, &mut transition, &commit.work));
     commit.instance = Some(Arc::new(Instance {
         definition: context.program.definition_ref().clone(),
         run_id: run_id_after,
@@ -93,6 +81,27 @@ pub(crate) fn build_commit(
         result,
     }));
     commit
+}
+
+fn history_entry(
+    context: &DecisionContext<'_>,
+    cause: &TransitionCause<'_>,
+    transition: &mut Transition,
+    work: &[WorkItem],
+) -> HistoryEntry {
+    let (variables, limit) = (std::mem::take(&mut transition.variables), context.history_payload_bytes);
+    HistoryEntry {
+        version: cause.version,
+        at: context.now,
+        input_id: cause.id.clone(),
+        input_label: cause.input.label().into(),
+        note: with_user(cause.input, std::mem::take(&mut transition.note)),
+        status: transition.status,
+        work: work.iter().map(|item| (item.work.label(), item.id)).collect(),
+        origin: InputOrigin::new(cause.input, context.node, context.now),
+        payloads: record::payloads(cause.input, &variables, work, limit),
+        failure: record::failure(cause.input, transition.failure.as_ref()),
+    }
 }
 
 /// Removes a fired timer from the armed timers; [`cleanup_commit`] deletes its row.

@@ -54,6 +54,8 @@ pub use task::{
 pub use trace::{SpanId, TraceParent};
 pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
-    OutboxKey, ParentEndPolicy, RetryPolicy, StartChild, Work, WorkItem, WorkKind, WorkOutcome, WorkResult,
+    OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind, WorkOutcome, WorkResult,
 };
-pub use workflow::{ChildResult, MAX_CHILD_DEPTH, ParentRef, WorkflowAction, WorkflowCommand};
+pub use workflow::{
+    ChildResult, MAX_CHILD_DEPTH, ParentEndPolicy, ParentRef, WorkflowAction, WorkflowCommand,
+};

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     AttemptLog, ChildResult, CorrelationId, EffectName, EventId, EventType, Failure, InstanceKey, Name,
-    SagaName, TenantId, Timestamp, TraceParent,
+    ParentEndPolicy, SagaName, TenantId, Timestamp, TraceParent,
 };
 
 /// Work that a program requests. It is dispatched after the requesting transition is durable.
@@ -137,22 +137,9 @@ pub struct StartChild {
     pub event: Option<EventType>,
     /// Data of that event.
     pub data: Value,
-    /// What becomes of the child when it is no longer awaited. Only the commit of the start reads it.
+    /// Policy for the child if it is no longer awaited. Only the commit of the start reads it.
     #[serde(skip)]
     pub on_parent_end: ParentEndPolicy,
-}
-
-/// What becomes of a child saga that runs when its parent ends, is cancelled, or no longer awaits it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ParentEndPolicy {
-    /// The child is cancelled. A late success is compensated.
-    #[default]
-    Stop,
-    /// The child continues, and its result is ignored.
-    Abandon,
-    /// The parent waits for the end of the child before it compensates or ends.
-    Wait,
 }
 
 /// Cancellation of a saga that has not ended. It has no result.

@@ -64,6 +64,19 @@ pub struct ParentRef {
     pub depth: u16,
 }
 
+/// Policy for a child saga that runs when its parent ends, is cancelled, or no longer awaits it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParentEndPolicy {
+    /// The child is cancelled. A late success is compensated.
+    #[default]
+    Stop,
+    /// The child continues, and its result is ignored.
+    Abandon,
+    /// The parent waits for the end of the child before it compensates or ends.
+    Wait,
+}
+
 /// Result of a child saga.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChildResult {

@@ -128,14 +128,11 @@ impl<'a> Bindings<'a> {
 
     /// Replaces variables and results of jobs by their values in an earlier round of a loop.
     pub(crate) fn replaced(mut self, vars: &Map<String, Value>, results: &Map<String, Value>) -> Self {
-        let replace = |all: &mut Map<String, Value>, values: &Map<String, Value>| {
-            all.extend(values.iter().map(|(name, value)| (name.clone(), value.clone())));
-        };
         if let Some(all) = &mut self.vars {
-            replace(all.to_mut(), vars);
+            all.to_mut().extend(vars.clone());
         }
         if !results.is_empty() {
-            replace(self.results.to_mut(), results);
+            self.results.to_mut().extend(results.clone());
         }
         self
     }
@@ -236,13 +233,11 @@ struct Resolver<'a> {
 impl VariableResolver for Resolver<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
         let owned = |value: &'b Value| CowVal::Owned(wrap(value));
-        match self.element {
-            Some(element) if element.name == variable => return Some(owned(element.value)),
-            Some(element) if variable == INDEX => return Some(owned(&element.index)),
-            Some(_) | None => {}
-        }
-        if let Some(round) = self.round.filter(|_| variable == ROUND) {
-            return Some(owned(round));
+        match (self.element, self.round) {
+            (Some(element), _) if element.name == variable => return Some(owned(element.value)),
+            (Some(element), _) if variable == INDEX => return Some(owned(&element.index)),
+            (_, Some(round)) if variable == ROUND => return Some(owned(round)),
+            (_, _) => {}
         }
         if let Some(message) = self.message {
             return [(Root::Body, message.body), (Root::Headers, message.headers)]

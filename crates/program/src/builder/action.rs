@@ -204,7 +204,7 @@ impl StepAction {
         })
     }
 
-    /// Sets what becomes of the child saga when this saga no longer awaits it. Default: it is cancelled.
+    /// Sets the policy for the child saga if this saga no longer awaits it. Default: it is cancelled.
     #[must_use]
     pub fn on_parent_end(self, policy: ParentEndPolicy) -> Self {
         self.set("on_parent_end", |action, _| {

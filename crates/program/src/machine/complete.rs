@@ -14,7 +14,7 @@ pub(super) fn complete_step(run: &mut Execution<'_>, step: usize) {
     let done = std::mem::take(&mut run.state.done);
     run.state.done =
         done.into_iter().filter(|at| run.state.entry(*at).state == StepState::CompensationPending).collect();
-    run.state.drop_completed_rounds();
+    run.state.run.drop_completed_rounds();
     run.cancel_saga_timer();
     run.add_note("past the pivot");
 }
@@ -23,7 +23,7 @@ pub(super) fn complete_saga(run: &mut Execution<'_>) -> Result<(), ProgramError>
     run.state.phase = Phase::Completed;
     run.state.flags.set(Flags::COMPLETED);
     run.state.done.clear();
-    run.state.drop_completed_rounds();
+    run.state.run.drop_completed_rounds();
     run.cancel_saga_timer();
     if run.state.flags.has(Flags::FACT_EMITTED) {
         run.add_note("completed again");

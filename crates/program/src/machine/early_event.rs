@@ -103,7 +103,7 @@ fn may_start(run: &Execution<'_>, entry: EventBinding, data: &Value) -> bool {
 fn may_repeat(run: &Execution<'_>, step: usize) -> bool {
     let Some(end) = run.saga.steps[step].in_loop else { return false };
     let max = run.saga.steps[end].action.kind.repeat().map_or(0, |repeat| repeat.max);
-    run.state.step_state(end) == StepState::Pending && run.state.loop_round(end) + 1 < max
+    run.state.step_state(end) == StepState::Pending && run.state.run.loop_round(end) + 1 < max
 }
 
 fn has_started(run: &Execution<'_>, entry: EventBinding, data: &Value) -> bool {

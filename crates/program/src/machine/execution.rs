@@ -86,7 +86,7 @@ impl<'a> Execution<'a> {
             None => 0,
             Some(_) => self.state.elements(step).map_or(0, |elements| elements.entries.len()),
         };
-        let past = compiled.in_loop.map_or_else(Vec::new, |end| self.state.past_rounds_of(end, step));
+        let past = compiled.in_loop.map_or_else(Vec::new, |end| self.state.run.past_rounds_of(end, step));
         std::iter::once(StepIndex::step(step))
             .chain((0..elements).chain(past).map(move |element| StepIndex::element(step, element)))
     }
@@ -105,7 +105,7 @@ impl<'a> Execution<'a> {
 
     /// Returns the number of the element or of the round.
     fn number(&self, at: StepIndex) -> Option<usize> {
-        at.element.or_else(|| Some(self.state.loop_round(self.saga.steps[at.step].in_loop?)))
+        at.element.or_else(|| Some(self.state.run.loop_round(self.saga.steps[at.step].in_loop?)))
     }
 
     pub(super) fn step(&self, at: StepIndex) -> &'a CompiledStep {
@@ -134,7 +134,7 @@ impl<'a> Execution<'a> {
     pub(super) fn bindings(&self, at: StepIndex) -> Bindings<'_> {
         let (bindings, step) = (self.saga_bindings(), &self.saga.steps[at.step]);
         if let Some(round) = self.number(at).filter(|_| step.in_loop.is_some()) {
-            let past = at.element.and_then(|round| self.state.past_round(at.step, round));
+            let past = at.element.and_then(|round| self.state.run.past_round(at.step, round));
             let bindings = bindings.round(round);
             return match past {
                 Some(past) => bindings.replaced(&past.vars, &past.results),
@@ -146,7 +146,7 @@ impl<'a> Execution<'a> {
                 bindings.element(&foreach.name, &elements.list[element], element)
             }
             (_, _, _) if step.action.kind.repeat().is_some() => {
-                bindings.round(self.state.loop_round(at.step))
+                bindings.round(self.state.run.loop_round(at.step))
             }
             (_, _, _) => bindings,
         }
@@ -236,7 +236,7 @@ impl<'a> Execution<'a> {
         let step = self.saga.find(id)?;
         let element = match self.saga.steps[step].in_loop {
             // The entry of the current round is that of the step.
-            Some(end) => Some(element?).filter(|round| *round != self.state.loop_round(end)),
+            Some(end) => Some(element?).filter(|round| *round != self.state.run.loop_round(end)),
             None => element,
         };
         let at = StepIndex { step, element };

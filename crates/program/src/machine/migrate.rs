@@ -166,7 +166,7 @@ impl StateMigrator<'_> {
 
     /// Returns whether the step belongs to a loop that is not in its first round.
     fn is_repeated(&self, step: &CompiledStep) -> bool {
-        step.in_loop.is_some_and(|end| self.old.loop_round(end) > 0)
+        step.in_loop.is_some_and(|end| self.old.run.loop_round(end) > 0)
     }
 
     /// Returns the case of a new switch that selects the steps of the old case.
@@ -189,13 +189,13 @@ impl StateMigrator<'_> {
     fn entries(&self, step: usize) -> impl Iterator<Item = StepEntry> + '_ {
         let elements =
             self.old.elements(step).into_iter().flat_map(|elements| elements.entries.iter().copied());
-        let past = self.past_rounds(step).filter_map(move |round| self.old.past_entry(step, round));
+        let past = self.past_rounds(step).filter_map(move |round| self.old.run.past_entry(step, round));
         std::iter::once(self.old.steps[step]).chain(elements).chain(past)
     }
 
     fn past_rounds(&self, step: usize) -> impl Iterator<Item = usize> + use<> {
         let in_loop = self.from.steps[step].in_loop;
-        in_loop.map_or_else(Vec::new, |end| self.old.past_rounds_of(end, step)).into_iter()
+        in_loop.map_or_else(Vec::new, |end| self.old.run.past_rounds_of(end, step)).into_iter()
     }
 
     fn is_active(&self, step: usize) -> bool {
@@ -235,7 +235,7 @@ impl StateMigrator<'_> {
             self.migrate_extra(index, target, &mut new);
         }
         let renamed = |id: &str| Some(self.to.steps[self.targets[self.from.find(id)?]?].id.to_string());
-        new.migrate_run(old, |step| self.targets[step], renamed);
+        new.run.migrate_run(&old.run, |step| self.targets[step], renamed);
         let runs_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
         let timeout = self.to.timeout.filter(|_| runs_forward || old.until.is_some());
         new.until = timeout.map(|timeout| old.until.unwrap_or_else(|| context.now.saturating_add(timeout)));
@@ -310,7 +310,7 @@ impl StateMigrator<'_> {
                 continue;
             }
             let count = self.old.elements(index).map_or(0, |elements| elements.entries.len());
-            let round = from.in_loop.map(|end| self.old.loop_round(end));
+            let round = from.in_loop.map(|end| self.old.run.loop_round(end));
             let numbers = (0..count).chain(self.past_rounds(index)).chain(round);
             let places = std::iter::once(String::new()).chain(numbers.map(|n| format!("[{n}]")));
             for element in places {

@@ -62,75 +62,58 @@ pub(super) enum StepUpdate {
 /// | compensated | – | – | – | – | – | – | – |
 pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpdate {
     use StepOutcome::{Compensated, Failed, InDoubt, NotCompensated, NotExecuted, Ok, TimedOut};
+    use StepState as S;
     match (step_state, outcome) {
-        (StepState::Running | StepState::Retrying | StepState::Blocked | StepState::InDoubt, Ok) => {
-            StepUpdate::Complete
+        (S::Running | S::Retrying | S::Blocked | S::InDoubt, Ok) => StepUpdate::Complete,
+        (S::Running | S::InDoubt, Failed) => StepUpdate::Fail(S::Failed),
+        (S::Running, TimedOut) => StepUpdate::Fail(S::Abandoned),
+        (S::Running, InDoubt) => StepUpdate::OpenInDoubtTask(S::InDoubt),
+        (S::Abandoned, InDoubt) => StepUpdate::OpenInDoubtTask(S::InDoubtAbandoned),
+        (S::InDoubt, NotExecuted) => StepUpdate::RequestAgain,
+        (S::InDoubtAbandoned, Failed | NotExecuted) | (S::ChildAwaited, Failed) => StepUpdate::Discard,
+        (S::Failed | S::Abandoned | S::InDoubtAbandoned | S::ChildAwaited, Ok) => StepUpdate::CompleteLate,
+        (S::Compensating | S::CompensationRetrying | S::CompensationFailed, Compensated) => {
+            StepUpdate::ConfirmCompensation
         }
-        (StepState::Running | StepState::InDoubt, Failed) => StepUpdate::Fail(StepState::Failed),
-        (StepState::Running, TimedOut) => StepUpdate::Fail(StepState::Abandoned),
-        (StepState::Running, InDoubt) => StepUpdate::OpenInDoubtTask(StepState::InDoubt),
-        (StepState::Abandoned, InDoubt) => StepUpdate::OpenInDoubtTask(StepState::InDoubtAbandoned),
-        (StepState::InDoubt, NotExecuted) => StepUpdate::RequestAgain,
-        (StepState::InDoubtAbandoned, Failed | NotExecuted) | (StepState::ChildAwaited, Failed) => {
-            StepUpdate::Discard
-        }
-        (
-            StepState::Failed | StepState::Abandoned | StepState::InDoubtAbandoned | StepState::ChildAwaited,
-            Ok,
-        ) => StepUpdate::CompleteLate,
-        (
-            StepState::Compensating | StepState::CompensationRetrying | StepState::CompensationFailed,
-            Compensated,
-        ) => StepUpdate::ConfirmCompensation,
-        (StepState::Compensating, NotCompensated) => StepUpdate::MarkStuck,
-        (StepState::Pending, _) => StepUpdate::Ignore("the step has not started"),
-        (StepState::Skipped, _) => StepUpdate::Ignore("the step was skipped"),
-        (StepState::Bypassed, _) => StepUpdate::Ignore("the step is not on the selected branch"),
-        (StepState::Completed | StepState::CompensationPending, _) => {
-            StepUpdate::Ignore("the step is completed")
-        }
-        (StepState::Compensated, _) => StepUpdate::Ignore("the step is compensated"),
-        (StepState::Failed | StepState::Blocked, Failed | TimedOut | InDoubt) => {
+        (S::Compensating, NotCompensated) => StepUpdate::MarkStuck,
+        (S::Pending, _) => StepUpdate::Ignore("the step has not started"),
+        (S::Skipped, _) => StepUpdate::Ignore("the step was skipped"),
+        (S::Bypassed, _) => StepUpdate::Ignore("the step is not on the selected branch"),
+        (S::Completed | S::CompensationPending, _) => StepUpdate::Ignore("the step is completed"),
+        (S::Compensated, _) => StepUpdate::Ignore("the step is compensated"),
+        (S::Failed | S::Blocked, Failed | TimedOut | InDoubt) => {
             StepUpdate::Ignore("the step has already failed")
         }
-        (StepState::Retrying, Failed | TimedOut | InDoubt) => {
-            StepUpdate::Ignore("the step is waiting for a retry")
-        }
-        (StepState::Abandoned | StepState::ChildAwaited, TimedOut) => StepUpdate::CompensateUnknown,
-        (StepState::Abandoned, Failed) => StepUpdate::Ignore("the step was abandoned"),
-        (StepState::ChildAwaited, InDoubt | NotExecuted) => {
+        (S::Retrying, Failed | TimedOut | InDoubt) => StepUpdate::Ignore("the step is waiting for a retry"),
+        (S::Abandoned | S::ChildAwaited, TimedOut) => StepUpdate::CompensateUnknown,
+        (S::Abandoned, Failed) => StepUpdate::Ignore("the step was abandoned"),
+        (S::ChildAwaited, InDoubt | NotExecuted) => {
             StepUpdate::Ignore("the end of the child saga is awaited")
         }
-        (StepState::InDoubt | StepState::InDoubtAbandoned, TimedOut | InDoubt) => {
+        (S::InDoubt | S::InDoubtAbandoned, TimedOut | InDoubt) => {
             StepUpdate::Ignore("an operator decision is already pending")
         }
-        (
-            StepState::Running
-            | StepState::Retrying
-            | StepState::Blocked
-            | StepState::Failed
-            | StepState::Abandoned,
-            NotExecuted,
-        ) => StepUpdate::Ignore("no operator decision is pending"),
-        (StepState::Compensating, Ok | Failed | TimedOut | InDoubt | NotExecuted) => {
+        (S::Running | S::Retrying | S::Blocked | S::Failed | S::Abandoned, NotExecuted) => {
+            StepUpdate::Ignore("no operator decision is pending")
+        }
+        (S::Compensating, Ok | Failed | TimedOut | InDoubt | NotExecuted) => {
             StepUpdate::Ignore("the step is compensating")
         }
-        (
-            StepState::CompensationRetrying,
-            Ok | Failed | TimedOut | InDoubt | NotExecuted | NotCompensated,
-        ) => StepUpdate::Ignore("the compensation of the step is waiting for a retry"),
-        (StepState::CompensationFailed, Ok | Failed | TimedOut | InDoubt | NotExecuted | NotCompensated) => {
+        (S::CompensationRetrying, Ok | Failed | TimedOut | InDoubt | NotExecuted | NotCompensated) => {
+            StepUpdate::Ignore("the compensation of the step is waiting for a retry")
+        }
+        (S::CompensationFailed, Ok | Failed | TimedOut | InDoubt | NotExecuted | NotCompensated) => {
             StepUpdate::Ignore("the compensation of the step has already failed")
         }
         (
-            StepState::Running
-            | StepState::Retrying
-            | StepState::Blocked
-            | StepState::Failed
-            | StepState::Abandoned
-            | StepState::InDoubt
-            | StepState::InDoubtAbandoned
-            | StepState::ChildAwaited,
+            S::Running
+            | S::Retrying
+            | S::Blocked
+            | S::Failed
+            | S::Abandoned
+            | S::InDoubt
+            | S::InDoubtAbandoned
+            | S::ChildAwaited,
             Compensated | NotCompensated,
         ) => StepUpdate::Ignore("no compensation is in progress"),
     }

@@ -10,7 +10,7 @@ use crate::contract::ProgramError;
 
 /// Returns the transition of an execution.
 pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, ProgramError> {
-    let run_change = RunChange { begins_at: run.new_run, forgets: run.state.forget_next() };
+    let run_change = RunChange { begins_at: run.new_run, forgets: run.state.run.forget_next() };
     Ok(Transition {
         run: run_change,
         state: run.state.encode()?,

@@ -19,7 +19,7 @@ pub(super) fn end_loop_round(
     repeat: &CompiledRepeat,
 ) -> Result<(), StartError> {
     let at = StepIndex::step(end);
-    let next = run.state.loop_round(end) + 1;
+    let next = run.state.run.loop_round(end) + 1;
     if !repeat.continues(&run.bindings(at))? {
         run.add_step_note(at, &format!("ended after {}", rounds(next)));
     } else if next < repeat.max {
@@ -61,7 +61,7 @@ fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), S
     for at in run.state.done.iter_mut().chain(&mut run.state.compensating_step).filter(|at| current(at)) {
         at.element = Some(next - 1);
     }
-    run.state.begin_loop_round(end, next, past);
+    run.state.run.begin_loop_round(end, next, past);
     Ok(())
 }
 
@@ -110,7 +110,7 @@ fn copy(name: &str, from: &Map<String, Value>, to: &mut Map<String, Value>) {
 /// Checks the size of the values of all past rounds, so that the state never exceeds its limit.
 fn check_values(run: &Execution<'_>, end: usize, past: Option<&PastRound>) -> Result<(), StartError> {
     let mut left = MAX_LOOP_VALUES_BYTES;
-    let all = run.state.past_rounds(end).iter().chain(past);
+    let all = run.state.run.past_rounds(end).iter().chain(past);
     let mut values = all.flat_map(|past| past.vars.values().chain(past.results.values()));
     values.try_for_each(|value| check_payload_within(value, &mut left)).map_err(|_| {
         let id = &run.saga.steps[end].id;

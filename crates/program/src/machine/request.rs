@@ -72,7 +72,7 @@ pub(super) fn request_of(
         step: origin.step,
         tag: origin.tag,
         round: origin.round,
-        run: run.state.run_number(),
+        run: run.state.run.run_number(),
         retries: origin.retries,
         options: &action.options,
         env: &run.saga.env,

@@ -41,7 +41,7 @@ pub(super) fn restart(
     }
     run.begins_run = true;
     run.new_run = Some(run.work.len());
-    run.state.begin_run(&old, run.context.version);
+    run.state.run.begin_run(&old.run, run.context.version);
     if let Some(extra) = old.extra.as_mut().filter(|extra| !extra.early.is_empty()) {
         run.state.extra_mut().early = std::mem::take(&mut extra.early);
     }
@@ -49,7 +49,7 @@ pub(super) fn restart(
         run.cancel_timer(saga_timer());
     }
     let id = &run.saga.steps[at.step].id;
-    run.add_note(&format!("{id}: run {}", run.state.run_number()));
+    run.add_note(&format!("{id}: run {}", run.state.run.run_number()));
     Ok(())
 }
 

@@ -46,7 +46,7 @@ pub(super) struct State {
     pub(super) extra: Option<Box<OptionalState>>,
     /// State that most runs do not need. It is the last field, because values have no names.
     #[serde(default, skip_serializing_if = "RunState::is_empty")]
-    run: RunState,
+    pub(super) run: RunState,
 }
 
 /// Returns the values of variables in the stored state of a definition in YAML or of the builder; `None` for each
@@ -177,7 +177,7 @@ impl State {
             None => at.step < self.steps.len(),
             Some(element) => {
                 self.elements(at.step).is_some_and(|e| element < e.entries.len())
-                    || self.past_entry(at.step, element).is_some()
+                    || self.run.past_entry(at.step, element).is_some()
             }
         }
     }
@@ -229,7 +229,7 @@ impl State {
     pub(super) fn entry(&self, at: StepIndex) -> StepEntry {
         match at.element {
             None => self.steps[at.step],
-            Some(element) => match self.past_entry(at.step, element) {
+            Some(element) => match self.run.past_entry(at.step, element) {
                 Some(entry) => entry,
                 None => self.elements(at.step).expect("indices refer to existing elements").entries[element],
             },
@@ -238,7 +238,7 @@ impl State {
 
     pub(super) fn entry_mut(&mut self, at: StepIndex) -> &mut StepEntry {
         let Some(element) = at.element else { return &mut self.steps[at.step] };
-        if let Some(past) = run::past_entry_mut(&mut self.run.loops, at.step, element) {
+        if let Some(past) = self.run.past_entry_mut(at.step, element) {
             return past;
         }
         let elements = &mut self.extra.get_or_insert_default().elements;

@@ -25,8 +25,8 @@ pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
     if state.flags.has(Flags::PIVOTED) {
         fields.insert("pivoted".to_owned(), json!(true));
     }
-    if state.run_number() > 1 {
-        fields.insert("run".to_owned(), json!(state.run_number()));
+    if state.run.run_number() > 1 {
+        fields.insert("run".to_owned(), json!(state.run.run_number()));
     }
     if let Some(stuck) = stuck(saga, &state) {
         fields.insert("stuck".to_owned(), stuck);
@@ -60,7 +60,7 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
         fields.insert("rounds".to_owned(), Value::Array(rounds(state, end, index)));
     }
     if step.action.kind.repeat().is_some() {
-        fields.insert("round".to_owned(), json!(state.loop_round(index)));
+        fields.insert("round".to_owned(), json!(state.run.loop_round(index)));
     }
     if let Some(elements) = state.elements(index).filter(|_| step.foreach.is_some()) {
         let elements: Vec<_> = elements.entries.iter().map(|entry| element(*entry)).collect();
@@ -71,9 +71,9 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
 
 /// Returns the past rounds of a step that can be compensated, and the current round.
 fn rounds(state: &State, end: usize, step: usize) -> Vec<Value> {
-    let past = state.past_rounds_of(end, step).into_iter();
-    let past = past.filter_map(|round| Some((round, state.past_entry(step, round)?)));
-    let all = past.chain([(state.loop_round(end), state.steps[step])]);
+    let past = state.run.past_rounds_of(end, step).into_iter();
+    let past = past.filter_map(|round| Some((round, state.run.past_entry(step, round)?)));
+    let all = past.chain([(state.run.loop_round(end), state.steps[step])]);
     all.map(|(round, entry)| {
         let mut fields = Map::new();
         fields.insert("round".to_owned(), json!(round));
@@ -108,8 +108,8 @@ fn effective_state(state: &State, step: &CompiledStep, index: usize) -> StepStat
     let units: Vec<_> = match (&step.foreach, step.in_loop) {
         (Some(_), _) => state.elements(index).map_or_else(Vec::new, |elements| elements.entries.clone()),
         (None, Some(end)) => {
-            let past = state.past_rounds_of(end, index).into_iter();
-            past.filter_map(|round| state.past_entry(index, round)).chain([state.steps[index]]).collect()
+            let past = state.run.past_rounds_of(end, index).into_iter();
+            past.filter_map(|round| state.run.past_entry(index, round)).chain([state.steps[index]]).collect()
         }
         (None, None) => Vec::new(),
     };
@@ -150,7 +150,7 @@ fn stuck(saga: &CompiledSaga, state: &State) -> Option<Value> {
 
 fn name(saga: &CompiledSaga, state: &State, at: StepIndex) -> String {
     let step = &saga.steps[at.step];
-    let number = at.element.or_else(|| Some(state.loop_round(step.in_loop?)));
+    let number = at.element.or_else(|| Some(state.run.loop_round(step.in_loop?)));
     number.map_or_else(|| step.id.to_string(), |number| format!("{}[{number}]", step.id))
 }
 

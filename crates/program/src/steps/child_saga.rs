@@ -29,7 +29,7 @@ language_map! {
         /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "on_parent_end" on_parent_end: Option<ParentEndPolicy> = Choice<ParentEndPolicy>,
-            "What becomes of the child saga when this saga no longer awaits it: cancel it, let it continue and ignore its result, or wait for its end. Default: `stop`.";
+            "Policy for a child saga that this saga no longer awaits: cancel it, let it continue and ignore its result, or wait for its end. Default: `stop`.";
     }
 }
 

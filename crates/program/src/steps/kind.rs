@@ -155,7 +155,7 @@ pub(crate) trait CompiledKind {
         None
     }
 
-    /// Returns what becomes of its child saga when the step is abandoned.
+    /// Returns the policy for its child saga if the step is abandoned.
     fn on_parent_end(&self) -> ParentEndPolicy {
         ParentEndPolicy::Stop
     }

@@ -413,10 +413,6 @@ fn invalid_loops_are_rejected() {
             "steps[1].do: a loop must have exactly one of `while` and `until`",
         ),
         (
-            format!("{a}  - {{ id: l, do: {{ repeat: a, while: round < 1 }} }}\n"),
-            "steps[1].do: `max` is missing",
-        ),
-        (
             format!("{a}  - {{ id: l, do: {{ repeat: a, while: round < 1, max: 1001 }} }}\n"),
             "steps[1].do.max: a loop has 1 to 1000 rounds, not 1001",
         ),

@@ -19,7 +19,7 @@ const PAD: f64 = 10.0;
 const CHARACTER: f64 = 6.6;
 const BOLD: f64 = 7.6;
 /// Horizontal distance between the edges of loops.
-const LANE: f64 = 14.0;
+const LOOP_GAP: f64 = 14.0;
 /// Maximum text length; longer texts are cut and complete in the tooltip.
 const LONGEST: usize = 40;
 
@@ -48,8 +48,8 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
     let label_widths: Vec<_> =
         graph.edges.iter().map(|edge| edge.label.as_deref().map_or(0.0, label_width)).collect();
     let layout = Layout::of(&graph, &sizes, &label_widths);
-    let lanes = graph.back_edges.iter().fold(0.0, |width, _| width + LANE);
-    let (width, height) = (layout.width + lanes + 2.0 * MARGIN, layout.height + 2.0 * MARGIN + LINE);
+    let loops_width = graph.back_edges.iter().fold(0.0, |width, _| width + LOOP_GAP);
+    let (width, height) = (layout.width + loops_width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN + LINE);
     let mut text = String::new();
     let name = escape(&format!("{} version {}", definition.saga, definition.version));
     line(
@@ -69,10 +69,10 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
         let layout_nodes: Vec<_> = elements.iter().map(|index| &layout.nodes[*index]).collect();
         draw_label(&mut text, edge, &layout_nodes);
     }
-    let mut lane = layout.width;
+    let mut right = layout.width;
     for edge in &graph.back_edges {
-        lane += LANE;
-        draw_back_edge(&mut text, &layout.nodes[edge.from], &layout.nodes[edge.to], lane);
+        right += LOOP_GAP;
+        draw_back_edge(&mut text, &layout.nodes[edge.from], &layout.nodes[edge.to], right);
     }
     for (node, layout_node) in graph.nodes.iter().zip(&layout.nodes) {
         draw_node(&mut text, node, layout_node, current);
@@ -158,13 +158,13 @@ fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode])
 }
 
 /// Draws a line from the end of a loop to its first step, right of all nodes, with an arrowhead.
-fn draw_back_edge(text: &mut String, from: &LayoutNode, to: &LayoutNode, lane: f64) {
+fn draw_back_edge(text: &mut String, from: &LayoutNode, to: &LayoutNode, right: f64) {
     let side = |node: &LayoutNode| (node.x + node.width / 2.0, node.y + node.height / 2.0);
     let ((from_x, from_y), (to_x, to_y)) = (side(from), side(to));
     let end = to_x + 7.0;
     line(
         text,
-        format_args!("<path class=\"a\" d=\"M{from_x:.1} {from_y:.1}H{lane:.1}V{to_y:.1}H{end:.1}\"/>"),
+        format_args!("<path class=\"a\" d=\"M{from_x:.1} {from_y:.1}H{right:.1}V{to_y:.1}H{end:.1}\"/>"),
     );
     line(text, format_args!("<path class=\"h\" d=\"M{end:.1} {:.1}v9l-8 -4.500z\"/>", to_y - 4.5));
 }

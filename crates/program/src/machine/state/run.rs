@@ -4,13 +4,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::State;
 use super::step_entry::{StepEntry, index};
 use crate::machine::step_state::StepState;
 
 /// State of a run beyond its steps: its loops, and its number in the instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct RunState {
+pub(in crate::machine) struct RunState {
     /// Loops that are not in their first round.
     pub(super) loops: Vec<LoopState>,
     /// Number of runs before this one.
@@ -68,25 +67,25 @@ impl LoopState {
     }
 }
 
-impl State {
+impl RunState {
     /// Returns the current round of a loop, from 0.
     pub(in crate::machine) fn loop_round(&self, end: usize) -> usize {
         self.loop_state(end).map_or(0, |state| state.round.into())
     }
 
     fn loop_state(&self, end: usize) -> Option<&LoopState> {
-        self.run.loops.iter().find(|state| usize::from(state.step) == end)
+        self.loops.iter().find(|state| usize::from(state.step) == end)
     }
 
     /// Begins a round of a loop and stores the past one if it can be compensated.
     pub(in crate::machine) fn begin_loop_round(&mut self, end: usize, round: usize, past: Option<PastRound>) {
-        let found = self.run.loops.iter().position(|state| usize::from(state.step) == end);
+        let found = self.loops.iter().position(|state| usize::from(state.step) == end);
         let at = found.unwrap_or_else(|| {
-            self.run.loops.push(LoopState { step: index(end), round: 0, past: Vec::new() });
-            self.run.loops.len() - 1
+            self.loops.push(LoopState { step: index(end), round: 0, past: Vec::new() });
+            self.loops.len() - 1
         });
-        self.run.loops[at].round = index(round);
-        self.run.loops[at].past.extend(past);
+        self.loops[at].round = index(round);
+        self.loops[at].past.extend(past);
     }
 
     /// Returns the past rounds of a loop that can be compensated.
@@ -97,7 +96,7 @@ impl State {
     /// Returns a past round that contains a step.
     pub(in crate::machine) fn past_round(&self, step: usize, round: usize) -> Option<&PastRound> {
         let (step, round) = (index(step), u16::try_from(round).ok()?);
-        let mut past = self.run.loops.iter().filter_map(|state| state.past(round));
+        let mut past = self.loops.iter().filter_map(|state| state.past(round));
         past.find(|past| past.entry(step).is_some())
     }
 
@@ -116,24 +115,24 @@ impl State {
 
     /// Returns the number of the run of the instance, from 1.
     pub(in crate::machine) fn run_number(&self) -> u32 {
-        self.run.previous_runs.saturating_add(1)
+        self.previous_runs.saturating_add(1)
     }
 
     /// Sets the number of a run that follows the one of another state.
     pub(in crate::machine) fn begin_run(&mut self, old: &Self, version: u64) {
-        self.run.previous_runs = old.run_number();
-        self.run.first_version = version;
-        self.run.forget_from = old.run.forget_from.max(1);
+        self.previous_runs = old.run_number();
+        self.first_version = version;
+        self.forget_from = old.forget_from.max(1);
     }
 
     /// Returns the version of the next history entry of earlier runs to delete: one for each transition, so that
     /// the history does not grow with the number of runs.
     pub(in crate::machine) fn forget_next(&mut self) -> Option<u64> {
-        let version = self.run.forget_from;
-        if version >= self.run.first_version {
+        let version = self.forget_from;
+        if version >= self.first_version {
             return None;
         }
-        self.run.forget_from += 1;
+        self.forget_from += 1;
         Some(version)
     }
 
@@ -146,8 +145,8 @@ impl State {
         renamed: impl Fn(&str) -> Option<String>,
     ) {
         let target = |step: u16| target(step.into()).map(index);
-        self.run = RunState { loops: Vec::new(), ..old.run.clone() };
-        for state in &old.run.loops {
+        *self = RunState { loops: Vec::new(), ..old.clone() };
+        for state in &old.loops {
             let Some(step) = target(state.step) else { continue };
             let past = state.past.iter().map(|past| {
                 let entries = past.entries.iter().filter_map(|(step, entry)| Some((target(*step)?, *entry)));
@@ -157,28 +156,28 @@ impl State {
                 let results = results.filter_map(|(step, value)| Some((renamed(step)?, value.clone())));
                 PastRound { entries, results: results.collect(), ..past.clone() }
             });
-            self.run.loops.push(LoopState { step, round: state.round, past: past.collect() });
+            self.loops.push(LoopState { step, round: state.round, past: past.collect() });
         }
     }
 
     /// Deletes the completed steps of past rounds, which are not compensated any more.
     pub(in crate::machine) fn drop_completed_rounds(&mut self) {
-        for state in &mut self.run.loops {
+        for state in &mut self.loops {
             for past in &mut state.past {
                 past.entries.retain(|(_, entry)| entry.state != StepState::Completed);
             }
             state.past.retain(|past| !past.entries.is_empty());
         }
     }
-}
 
-/// Returns the entry of a step in a past round.
-pub(super) fn past_entry_mut(loops: &mut [LoopState], step: usize, round: usize) -> Option<&mut StepEntry> {
-    let (step, round) = (index(step), u16::try_from(round).ok()?);
-    loops.iter_mut().find_map(|state| {
-        let found = state.past.binary_search_by_key(&round, |past| past.round).ok()?;
-        let past = &mut state.past[found];
-        let entry = past.entry(step)?;
-        Some(&mut past.entries[entry].1)
-    })
+    /// Returns the entry of a step in a past round.
+    pub(super) fn past_entry_mut(&mut self, step: usize, round: usize) -> Option<&mut StepEntry> {
+        let (step, round) = (index(step), u16::try_from(round).ok()?);
+        self.loops.iter_mut().find_map(|state| {
+            let found = state.past.binary_search_by_key(&round, |past| past.round).ok()?;
+            let past = &mut state.past[found];
+            let entry = past.entry(step)?;
+            Some(&mut past.entries[entry].1)
+        })
+    }
 }
