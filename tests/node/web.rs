@@ -4,6 +4,7 @@ mod access;
 mod dead_letters;
 mod keyboard;
 mod operators;
+mod pictures;
 mod rights;
 mod scale;
 mod schedules;
