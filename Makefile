@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs site demo dist bench compare examples fuzz stress clean-data
+.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs site pictures recording demo dist bench compare examples fuzz stress clean-data
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -91,6 +91,13 @@ examples: setup ## test and explore the example definitions
 	$(CARGO) test --workspace --locked --no-run
 	$(TARGET)/debug/orlog test examples
 	$(TARGET)/debug/orlog explore --runs 100 $$(find examples -name '*.saga.yaml' | sort)
+
+pictures: setup ## take the pictures of the web UI in docs/images
+	ORLOG_WRITE_DOCS=1 $(CARGO) test --locked -p orlog --test node web::pictures
+
+recording: setup ## record the terminal session in docs/tutorial with the real commands
+	$(CARGO) build --locked -p orlog
+	python3 tools/record.py --orlog $(TARGET)/debug/orlog
 
 demo: setup ## run 400 orders with failures, timeouts and an outage, then reconcile the results
 	$(CARGO) build --profile demo --locked -p orlog -p orlog-example-shop

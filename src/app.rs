@@ -39,6 +39,7 @@ use crate::dead_letters;
 use crate::definitions::change::{DefinitionLocks, DeployError};
 use crate::definitions::deploy::DeployPolicy;
 use crate::definitions::{DefinitionSet, DeploymentPlan, initial};
+use crate::doctor::DiagnosisLimits;
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
 use crate::node::info::{self, Info};
@@ -83,6 +84,8 @@ pub struct AppOverrides {
     pub session: Option<SessionToken>,
     /// Telemetry for a collector. Default: no export.
     pub telemetry: TelemetryHandle,
+    /// Limits of the checks of the running node.
+    pub diagnosis: DiagnosisLimits,
 }
 
 /// A running node: its parts, and the services that use them.
@@ -214,7 +217,8 @@ impl App {
             background: Arc::default(),
             local,
         };
-        let own = OwnParts { upstreams, tls, backup_dir, collected, purges };
+        let diagnosis = overrides.diagnosis;
+        let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis };
         let telemetry = overrides.telemetry;
         let state = Observed {
             registry,
@@ -273,8 +277,16 @@ impl App {
     /// Checks the components of the running node. Blocks.
     #[must_use]
     pub fn diagnostics(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
-        let (config, runtime, catalog) = (&self.config, &self.runtime, &self.catalog);
-        NodeParts { config, runtime, catalog, now: self.clock.now() }.diagnose(last_sequence)
+        let parts = NodeParts {
+            config: &self.config,
+            runtime: &self.runtime,
+            catalog: &self.catalog,
+            cluster: self.routing.cluster.as_ref().map(Cluster::info),
+            trend: self.services.trends.read(),
+            limits: self.services.diagnosis,
+            now: self.clock.now(),
+        };
+        parts.diagnose(last_sequence)
     }
 
     /// Publishes events; returns when they are durable.

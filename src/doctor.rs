@@ -11,12 +11,15 @@ mod data_dir;
 mod definitions;
 mod dependencies;
 pub(crate) mod diagnostics;
+mod incidents;
 mod limits;
 mod listen;
 pub mod tables;
+pub(crate) mod trends;
 
 use crate::config::{BusKind, Config};
 pub use check::{CheckResult, CheckStatus};
+pub use diagnostics::DiagnosisLimits;
 
 /// Runs the checks of a node with this configuration.
 ///

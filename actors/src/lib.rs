@@ -40,6 +40,6 @@ pub use shard::dead_letter_publisher::DeadLetterEncoder;
 pub use shard::event_source::{EMBEDDED_STREAM, EventSource, StreamSharing};
 pub use shard::running::ShardDependencies;
 pub use supervision::RestartIntensity;
-pub use telemetry::metrics::{AttemptMetrics, MetricSink, Metrics};
+pub use telemetry::metrics::{AttemptMetrics, DefinitionTotals, MetricSink, Metrics};
 pub use telemetry::tracer::Tracer;
 pub use workers::{WorkerPool, WorkerPoolConfig, WorkerPoolDependencies, WorkerPoolError};

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::context::ApiState;
 use super::problem::{Code, Problem};
 use crate::config::BusKind;
+use bus_check::BusUnavailable;
 
 /// Timeout of the bus check. Default: 2s.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -110,16 +111,21 @@ async fn bus(api: &ApiState) -> ComponentHealth {
         BusKind::Embedded => ComponentHealth::down,
         BusKind::Nats => ComponentHealth::degraded,
     };
+    match check_bus(api).await {
+        Ok(()) => ComponentHealth::ok(),
+        Err(error) => unhealthy(error.to_string()),
+    }
+}
+
+/// Checks whether the bus responds; callers share one check at a time.
+pub(crate) async fn check_bus(api: &ApiState) -> Result<(), BusUnavailable> {
     let bus = Arc::clone(&api.app.bus);
     let check = || async move {
         let last = tokio::time::timeout(CHECK_TIMEOUT, bus.last_sequence()).await;
         let last = last.map_err(|_| format!("no response within {CHECK_TIMEOUT:?}"))?;
         last.map(drop).map_err(|error| error.to_string())
     };
-    match api.bus_check.result(check).await {
-        Ok(()) => ComponentHealth::ok(),
-        Err(error) => unhealthy(error.to_string()),
-    }
+    api.bus_check.result(check).await
 }
 
 /// Returns the first stream that is not read because it lost messages, with the reason.

@@ -11,15 +11,21 @@ mod stores;
 mod types;
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use orlog_actors::{MetricSink as _, StreamLag};
+use orlog_actors::MetricSink as _;
 
 use super::context::ApiState;
+use super::health;
 use super::problem::Problem;
 use crate::app::App;
 use crate::telemetry::MetricsRegistry;
+use node::BusMetrics;
+
+/// Maximum time that a scrape waits for the bus, as for its lag.
+const BUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Get metrics in a Prometheus format
 ///
@@ -31,8 +37,10 @@ use crate::telemetry::MetricsRegistry;
     responses((status = 200, description = "All metrics", body = String, content_type = "text/plain"))
 )]
 pub(crate) async fn metrics(api: ApiState, headers: HeaderMap) -> Result<Response, Problem> {
-    let lags = api.app.runtime.lags().await;
-    let gauges = api.read(move |app| Ok(read_gauges(app, &lags))).await?;
+    let available = tokio::time::timeout(BUS_TIMEOUT, health::check_bus(&api));
+    let (lags, available) = tokio::join!(api.app.runtime.lags(), available);
+    let is_available = matches!(available, Ok(Ok(())));
+    let gauges = api.read(move |app| Ok(read_gauges(app, BusMetrics { is_available, lags: &lags }))).await?;
     let mut text = String::with_capacity(64 * 1024);
     let counted = api.app.metrics_registry.lock().unwrap_or_else(PoisonError::into_inner);
     counted
@@ -46,14 +54,14 @@ pub(crate) async fn metrics(api: ApiState, headers: HeaderMap) -> Result<Respons
 }
 
 /// Reads the gauges.
-fn read_gauges(app: &App, lags: &[StreamLag]) -> MetricsRegistry {
+fn read_gauges(app: &App, bus: BusMetrics<'_>) -> MetricsRegistry {
     let mut registry = MetricsRegistry::default();
     let mailboxes = app.runtime.mailboxes();
     registry.register("instance_mailbox_depth", types::mailboxes(&mailboxes));
     registry.register("instance_mailbox_max_depth", types::int_gauge(mailboxes.deepest));
     stores::register(app, &mut registry);
     sagas::register(app, &mut registry);
-    node::register(app, lags, &mut registry);
+    node::register(app, bus, &mut registry);
     process::register(&mut registry);
     registry
 }

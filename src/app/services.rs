@@ -24,6 +24,8 @@ use crate::definitions::change::DefinitionLocks;
 use crate::definitions::deploy::Deployments;
 use crate::definitions::gc::Collector;
 use crate::definitions::migrate::Migrations;
+use crate::doctor::DiagnosisLimits;
+use crate::doctor::trends::Trends;
 use crate::replay::Replays;
 use crate::retention::{PurgeCounters, Retention};
 use crate::schedules::deployed::DeployedSchedules;
@@ -54,6 +56,7 @@ pub(crate) struct OwnParts {
     pub(crate) backup_dir: PathBuf,
     pub(crate) collected: Counter,
     pub(crate) purges: PurgeCounters,
+    pub(crate) diagnosis: DiagnosisLimits,
 }
 
 /// Services of a node.
@@ -75,6 +78,9 @@ pub struct Services {
     /// Certificates and signing keys.
     pub(crate) keys: Arc<KeyFiles>,
     pub(crate) positions: Arc<PositionRecorder>,
+    /// Trends of the counters.
+    pub(crate) trends: Arc<Trends>,
+    pub(crate) diagnosis: DiagnosisLimits,
     publisher: Arc<AuditPublisher>,
 }
 
@@ -124,17 +130,14 @@ impl Services {
             connection: parts.transport.connection().cloned(),
             signing_failure: Mutex::default(),
         });
-        let positions = Arc::new(PositionRecorder {
-            runtime: Arc::clone(&parts.runtime),
-            transport: Arc::clone(&parts.transport),
-            positions: Arc::clone(&parts.local.positions),
-        });
         let publisher = Arc::new(AuditPublisher {
             audit: Arc::clone(&parts.audit),
             bus: Arc::clone(&parts.bus),
             subject: parts.config.audit.nats_subject.clone(),
         });
         let (migrations, replays) = (migrations(parts), Arc::new(replays(parts)));
+        let (runtime, clock) = (Arc::clone(&parts.runtime), Arc::clone(&parts.clock));
+        let trends = Arc::new(Trends::new(runtime, clock, own.diagnosis.window));
         Self {
             deployments,
             schedules,
@@ -144,7 +147,9 @@ impl Services {
             retention,
             backups,
             keys,
-            positions,
+            positions: Arc::new(position_recorder(parts)),
+            trends,
+            diagnosis: own.diagnosis,
             publisher,
         }
     }
@@ -157,6 +162,7 @@ impl Services {
         self.positions.run_in(background);
         self.publisher.run_in(background);
         self.keys.reload_in(background);
+        self.trends.run_in(background);
     }
 }
 
@@ -165,6 +171,14 @@ fn deployed_schedules(parts: &Parts) -> DeployedSchedules {
         runtime: Arc::clone(&parts.runtime),
         definitions: Arc::clone(&parts.definitions),
         clock: Arc::clone(&parts.clock),
+    }
+}
+
+fn position_recorder(parts: &Parts) -> PositionRecorder {
+    PositionRecorder {
+        runtime: Arc::clone(&parts.runtime),
+        transport: Arc::clone(&parts.transport),
+        positions: Arc::clone(&parts.local.positions),
     }
 }
 

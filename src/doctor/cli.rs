@@ -105,9 +105,23 @@ async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
     };
     let read = |finding: &Value| serde_json::from_value::<CheckResult>(finding.clone()).ok();
     let mut findings: Vec<_> = items(&response, "checks").iter().filter_map(read).collect();
-    findings.push(stuck(&client).await?);
-    findings.push(dead_letters(&client).await?);
+    findings.push(or_unavailable("stuck", stuck(&client).await)?);
+    findings.push(or_unavailable("dead letters", dead_letters(&client).await)?);
     Ok(findings)
+}
+
+/// Turns the failure of a check into its result if the owner of the shard does not respond, so that the other
+/// results are printed.
+fn or_unavailable(
+    check: &str,
+    result: Result<CheckResult, CommandError>,
+) -> Result<CheckResult, CommandError> {
+    match result {
+        Err(failure) if failure.exit() == CommandExit::Unavailable => {
+            Ok(CheckResult::error(check, failure.to_string(), "restore the shard of the tenant, then retry"))
+        }
+        result => result,
+    }
 }
 
 async fn stuck(client: &ApiClient) -> Result<CheckResult, CommandError> {

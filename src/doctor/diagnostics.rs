@@ -5,17 +5,16 @@ use std::time::Duration;
 use orlog_actors::Runtime;
 use orlog_effect::Catalog;
 use orlog_effect::limits::breaker;
-use orlog_model::{Status, Timestamp};
+use orlog_model::Timestamp;
 use orlog_store::Reader;
 
+use super::incidents::{incidents, slow_disk};
+use super::trends::{Trend, WINDOW};
+use crate::app::cluster::ClusterInfo;
 use crate::backup::free_bytes;
 use crate::config::{BusKind, Config};
 use crate::doctor::check::CheckResult;
 
-/// Age in seconds after which waiting work is reported.
-const STALE_WORK_SECONDS: u64 = 300;
-/// Sync duration above which a disk is slow.
-const SLOW_SYNC: Duration = Duration::from_millis(100);
 /// Free disk space in bytes below which a warning is reported; the node soon rejects new work.
 const LOW_SPACE_BYTES: u64 = 1 << 30;
 /// Maximum number of instances that are counted.
@@ -23,11 +22,29 @@ const COUNTED: usize = 1000;
 /// Number of unread messages above which a warning is reported.
 const LAG: u64 = 100_000;
 
+/// Limits of the node checks.
+#[derive(Clone, Copy, Debug)]
+pub struct DiagnosisLimits {
+    /// Window of the rates. Default: 5m.
+    pub window: Duration,
+    /// Age after which waiting work is reported. Default: 5m.
+    pub stale_work: Duration,
+}
+
+impl Default for DiagnosisLimits {
+    fn default() -> Self {
+        Self { window: WINDOW, stale_work: Duration::from_mins(5) }
+    }
+}
+
 /// Components of a running node that are checked.
 pub(crate) struct NodeParts<'a> {
     pub(crate) config: &'a Config,
     pub(crate) runtime: &'a Runtime,
     pub(crate) catalog: &'a Catalog,
+    pub(crate) cluster: Option<ClusterInfo>,
+    pub(crate) trend: Trend,
+    pub(crate) limits: DiagnosisLimits,
     pub(crate) now: Timestamp,
 }
 
@@ -36,25 +53,54 @@ impl NodeParts<'_> {
     pub(crate) fn diagnose(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
         let mut findings = vec![self.state()];
         findings.extend(self.lost_streams());
+        findings.extend(self.lease());
         findings.extend(self.breakers());
+        let mut work_waits = false;
         for (shard, reader) in self.runtime.numbered_readers() {
-            findings.extend(self.shard(shard, &reader, last_sequence));
+            let oldest = self.oldest(&reader);
+            work_waits |= matches!(&oldest, Ok(Some((age, _))) if *age > self.limits.stale_work / 5);
+            findings.extend(self.shard(shard, &reader, oldest, last_sequence));
         }
+        findings.extend(incidents(&self.trend, work_waits));
+        findings.extend(self.quarantined());
         findings.extend(self.room());
         findings
     }
 
     fn state(&self) -> CheckResult {
         let health = self.runtime.health();
+        let node = self.config.node_name();
         let failed = [
-            (!health.is_running, "a shard is restarting; see the log for the reason"),
-            (!health.has_capacity, "a store has no free space; free disk space"),
-            (!health.accepting, "the node drains and rejects new work; restart it after it has stopped"),
+            (!health.is_running, "restarts a shard", "see the log for the reason"),
+            (!health.has_capacity, "rejects new work, because a store is full", "free disk space"),
+            (!health.accepting, "drains and rejects new work", "restart it after it has stopped"),
         ];
-        match failed.iter().find(|(failed, _)| *failed) {
-            Some((_, message)) => CheckResult::error("node", self.config.node_name(), *message),
-            None => CheckResult::ok("node", format!("{} accepts work", self.config.node_name())),
+        match failed.iter().find(|(failed, ..)| *failed) {
+            Some((_, message, remedy)) => CheckResult::error("node", format!("{node} {message}"), *remedy),
+            None => CheckResult::ok("node", format!("{node} accepts work")),
         }
+    }
+
+    /// Reports that the pod cannot renew its lease.
+    fn lease(&self) -> Option<CheckResult> {
+        let is_stale = self.cluster.as_ref().is_some_and(|cluster| !cluster.current);
+        is_stale.then(|| {
+            let found = format!(
+                "{} cannot renew its lease on NATS and runs no shards until it can",
+                self.config.node_name()
+            );
+            CheckResult::error("cluster", found, "restore the NATS servers, or the network to them")
+        })
+    }
+
+    fn quarantined(&self) -> Option<CheckResult> {
+        let count = self.runtime.metrics().quarantined_instances();
+        (count > 0).then(|| {
+            let found = format!("the stored data of {count} instances cannot be read");
+            let remedy = "list their inputs with `orlog dlq list`; then replay or drop the instances \
+                          (docs/runbooks/quarantined-instance.md)";
+            CheckResult::error("quarantine", found, remedy)
+        })
     }
 
     fn lost_streams(&self) -> Vec<CheckResult> {
@@ -87,7 +133,13 @@ impl NodeParts<'_> {
         open.iter().map(finding).collect()
     }
 
-    fn shard(&self, shard: u16, reader: &Reader, last_sequence: Option<u64>) -> Vec<CheckResult> {
+    fn shard(
+        &self,
+        shard: u16,
+        reader: &Reader,
+        oldest: Result<Option<(Duration, String)>, orlog_store::Error>,
+        last_sequence: Option<u64>,
+    ) -> Vec<CheckResult> {
         let check = format!("shard {shard}");
         let stats = reader.stats();
         let mut findings = Vec::new();
@@ -103,27 +155,12 @@ impl NodeParts<'_> {
             let found = format!("replicated log on NATS unavailable, commits are blocked: {reason}");
             findings.push(CheckResult::error(&check, found, "check the NATS servers"));
         }
-        let sync = stats
-            .fsync
-            .sum
-            .checked_div(u32::try_from(stats.fsync.count()).unwrap_or(u32::MAX))
-            .unwrap_or_default();
-        if sync > SLOW_SYNC {
-            let found = format!("a disk sync takes {sync:?}");
-            findings.push(CheckResult::warn(
-                &check,
-                found,
-                "find other users of the disk, or use a faster one",
-            ));
-        }
-        if let Some(found) = stuck(reader) {
-            let remedy =
-                "`orlog saga show` prints the reason; then `orlog saga retry`, `skip` or `force-complete`";
-            findings.push(CheckResult::error(&check, found, remedy));
-        }
-        match self.oldest(reader) {
-            Ok(Some((age, destination))) if age > STALE_WORK_SECONDS => {
-                let found = format!("work for {destination} has waited for {age} s");
+        let fsyncs = self.trend.fsyncs.get(&shard).copied().unwrap_or_default();
+        findings.extend(slow_disk(&check, &self.trend, fsyncs));
+        findings.extend(attention(&check, reader));
+        match oldest {
+            Ok(Some((age, destination))) if age > self.limits.stale_work => {
+                let found = format!("work for {destination} has waited for {} s", age.as_secs());
                 findings.push(CheckResult::warn(
                     &check,
                     found,
@@ -144,12 +181,12 @@ impl NodeParts<'_> {
         findings
     }
 
-    /// Returns the age in seconds and the destination of the oldest work item.
-    fn oldest(&self, reader: &Reader) -> Result<Option<(u64, String)>, orlog_store::Error> {
+    /// Returns the age and the destination of the oldest work item.
+    fn oldest(&self, reader: &Reader) -> Result<Option<(Duration, String)>, orlog_store::Error> {
         let mut oldest = None;
         for destination in reader.outbox_destinations()? {
             if let Some((_, item)) = reader.outbox(&destination, 0, 1)?.pop() {
-                let age = self.now.duration_since(item.created_at).as_secs();
+                let age = self.now.duration_since(item.created_at);
                 let name = if destination.name.is_empty() {
                     "the bus".to_owned()
                 } else {
@@ -183,12 +220,30 @@ impl NodeParts<'_> {
     }
 }
 
-/// Returns the number of stuck instances of all tenants, with one example.
-fn stuck(reader: &Reader) -> Option<String> {
-    let found = reader.attention(COUNTED).ok()?;
-    let stuck: Vec<_> =
-        found.iter().filter(|(_, attention)| attention.status.status == Status::Stuck).collect();
-    let (first, attention) = stuck.first()?;
+/// Reports the instances of all tenants that are stuck or wait for a result that became a dead letter, with one
+/// example each.
+fn attention(check: &str, reader: &Reader) -> Vec<CheckResult> {
+    let found = reader.attention(COUNTED).unwrap_or_default();
     let more = if found.len() == COUNTED { "at least " } else { "" };
-    Some(format!("{more}{} instances are stuck, such as {first} since {}", stuck.len(), attention.since))
+    let finding = |kind: &str, message: &str, remedy: &str| {
+        let mut instances =
+            found.iter().filter(|(_, attention)| attention.status.attention() == Some(kind)).peekable();
+        let (first, attention) = *instances.peek()?;
+        let since = attention.since;
+        let count = instances.count();
+        let found = format!("{more}{count} instances {message}, such as {first} since {since}");
+        Some(CheckResult::error(check, found, remedy))
+    };
+    let stuck = finding(
+        "stuck",
+        "are stuck",
+        "`orlog saga show` prints the reason; then `orlog saga retry`, `skip` or `force-complete`",
+    );
+    let unapplied = finding(
+        "unapplied_result",
+        "wait for a result that became a dead letter",
+        "`orlog dlq list` prints the reason; correct it, then use `orlog dlq redrive` \
+         (docs/runbooks/unapplied-result.md)",
+    );
+    stuck.into_iter().chain(unapplied).collect()
 }

@@ -8,8 +8,8 @@
 mod batches;
 mod faults;
 mod orders;
-mod pods;
-mod proxy;
+pub(crate) mod pods;
+pub(crate) mod proxy;
 mod upstream;
 
 use std::time::{Duration, Instant};

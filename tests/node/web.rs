@@ -6,6 +6,7 @@ mod dead_letters;
 mod deploy;
 mod keyboard;
 mod operators;
+mod pictures;
 mod rights;
 mod scale;
 mod schedules;

@@ -1,10 +1,10 @@
-// The node: health, upstreams with circuit breakers, shards, pods, deepest mailboxes, external jobs and limits.
+// The node: findings, health, upstreams with circuit breakers, shards, pods, deepest mailboxes, external jobs and limits.
 
 import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { definitionList, disclosure, json, section, statusMark, table, time } from '../components.js';
+import { definitionList, disclosure, icon, json, section, statusMark, table, time } from '../components.js';
 
 const INTERVAL_MS = 5000;
 const HEALTH_BADGES = { ok: 'completed', degraded: 'compensating', down: 'stuck' };
@@ -13,15 +13,16 @@ const BREAKER_BADGES = { closed: 'completed', half_open: 'compensating', open: '
 export function open(page) {
   page.title('Node');
   page.poll(async (signal) => {
-    const [info, health, mailboxes, work] = await Promise.all([
+    const [info, diagnostics, health, mailboxes, work] = await Promise.all([
       api.get('/info', {}, signal).catch(nullIfDenied),
+      api.get('/admin/diagnostics', {}, signal).catch(nullIfDenied),
       api.getAnyStatus('/health', signal),
       api.get('/v1/mailboxes', { limit: 10 }, signal),
       api.get('/v1/work', {}, signal),
     ]);
     page.title('Node', healthMark(health.status));
     const nodeDetails = info
-      ? [components(info, health), upstreams(info), shards(info), pods(info)]
+      ? [findings(diagnostics), components(info, health), upstreams(info), shards(info), pods(info)]
       : [section('Health', {}, h('p', {}, 'Node details require access to all tenants.'))];
     page.render(nodeDetails, mailboxList(mailboxes), jobs(work), info ? disclosure('Limits', json(info.limits, 'Limits')) : null);
   }, INTERVAL_MS);
@@ -34,6 +35,16 @@ function nullIfDenied(error) {
 }
 
 const healthMark = (status) => statusMark(status ?? 'unknown', HEALTH_BADGES[status] ?? 'plain');
+
+/** Problems that the checks of the node found, errors first: a sentence and its remedy. */
+function findings(diagnostics) {
+  if (!diagnostics) return null;
+  const found = diagnostics.checks.filter((check) => check.status !== 'ok').sort((a, b) => a.status.localeCompare(b.status));
+  const rows = found.map(({ name, status, message, remedy }) => h('li', { class: status === 'error' ? 'error' : 'warning', 'data-key': `${name} ${message}`.replaceAll(/\d+/g, '#') },
+    icon(status === 'error' ? 'stuck' : 'open'), h('span', {}, `${name}: ${message}`), remedy ? h('span', { class: 'muted' }, remedy) : null));
+  const none = h('p', { class: 'ok' }, icon('completed'), 'No problems found.');
+  return section('Findings', {}, rows.length ? h('ul', { class: 'alerts' }, rows) : none);
+}
 
 function components(info, health) {
   const names = Object.keys(health).filter((name) => health[name]?.status);

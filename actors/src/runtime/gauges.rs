@@ -89,10 +89,14 @@ impl Runtime {
 
     /// Returns the lag of each shard for each stream. Omits streams whose end cannot be read.
     pub async fn lags(&self) -> Vec<StreamLag> {
+        let last = self.shared.sources.iter().map(async |source| {
+            let last = tokio::time::timeout(QUERY_TIMEOUT, source.bus.last_sequence()).await;
+            Some((source, last.ok()?.ok()?))
+        });
+        // At the same time: a scrape must not wait for one timeout after another.
+        let last = futures::future::join_all(last).await;
         let mut lags = Vec::new();
-        for source in &self.shared.sources {
-            let last = tokio::time::timeout(QUERY_TIMEOUT, source.bus.last_sequence());
-            let Ok(Ok(last)) = last.await else { continue };
+        for (source, last) in last.into_iter().flatten() {
             for shard in self.shards.all() {
                 let Some(ack_floor) = shard.registry.ack_floor(&source.name) else { continue };
                 let messages = last.saturating_sub(ack_floor);

@@ -30,7 +30,7 @@ use crate::shard::fresh_queue::FreshRows;
 use crate::shard::stream_progress::{ShardStreams, StreamProgress};
 use crate::shard::submission::{CommitterHandle, CommitterMailbox, CommitterRequest, Submission};
 use crate::supervision::{TaskActor, TaskKind};
-use crate::telemetry::metrics::{ActorKind, Metrics, TenantCache};
+use crate::telemetry::metrics::{ActorKind, CommitCounters, Metrics};
 use crate::telemetry::tracer::{CommitGroupSpan, Tracer, TransitionSpan};
 
 /// Delay before a group is retried on a store that is full or cannot create a segment.
@@ -91,8 +91,8 @@ pub(crate) async fn start(
     let (started, is_started) = oneshot::channel();
     let (done, ended) = oneshot::channel();
     let metrics = Arc::clone(&arguments.metrics);
-    let (tenant_cache, sequences) = (TenantCache::default(), Vec::new());
-    let thread = CommitterThread { state, mailbox, arguments, tenant_cache, sequences };
+    let (counters, sequences) = (CommitCounters::default(), Vec::new());
+    let thread = CommitterThread { state, mailbox, arguments, counters, sequences };
     std::thread::Builder::new().name("orlog-committer".to_owned()).spawn(move || {
         // An error means that the actor has stopped.
         done.send(thread.run(started, handle)).ok();
@@ -121,7 +121,7 @@ struct CommitterThread {
     state: OwnedMutexGuard<WriterState>,
     mailbox: CommitterMailbox,
     arguments: Arguments,
-    tenant_cache: TenantCache,
+    counters: CommitCounters,
     /// Outbox sequences of the work items of the group.
     sequences: Vec<u64>,
 }
@@ -285,7 +285,7 @@ impl CommitterThread {
             _ => None,
         });
         for commit in commits.clone() {
-            self.arguments.metrics.count_commit(commit, &mut self.tenant_cache);
+            self.arguments.metrics.count_commit(commit, &mut self.counters);
             attention::log_change(commit);
         }
         if let Some(observer) = &self.arguments.observer {

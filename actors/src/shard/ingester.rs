@@ -22,7 +22,7 @@ use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, codec, subject};
 use orlog_model::{
     CheckpointKey, Clock, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventType, Input,
-    InstanceKey, SagaName, TenantId,
+    InstanceKey, SagaName, TenantId, WorkflowAction,
 };
 use orlog_program::ProgramError;
 use orlog_store::Reader;
@@ -210,6 +210,7 @@ impl IngestLoop<'_> {
         }
         let count = keys.len();
         for (key, event) in keys.into_iter().zip(repeat_n(event, count)) {
+            self.count_own_input(&key, event.source.strip_prefix("orlog:"));
             let envelope = Envelope::new(Input::Event(event), Completion::Ack(Arc::clone(&ack)));
             registry.deliver_in_incarnation(*incarnation_number, &key, envelope)?;
         }
@@ -223,6 +224,13 @@ impl IngestLoop<'_> {
         if is_ours && !subject::is_fact(subject) {
             self.arguments.subscription.metrics.unmatched.inc();
             tracing::debug!(%kind, subject, "event ignored: no active definition consumes its type");
+        }
+    }
+
+    /// Counts a fact or a start command that an instance of the same saga sent.
+    fn count_own_input(&self, key: &InstanceKey, sender: Option<&str>) {
+        if sender == Some(key.saga.as_str()) {
+            self.arguments.subscription.metrics.count_own_input(&key.saga);
         }
     }
 
@@ -242,9 +250,13 @@ impl IngestLoop<'_> {
                 if let Some(reason) = self.arguments.subscription.source.bus.rejection(&delivery.message) {
                     return self.dead_letter_message(delivery, reason);
                 }
+                if let WorkflowAction::Start { parent, .. } = &command.action {
+                    self.count_own_input(&key, Some(parent.key.saga.as_str()));
+                }
                 Input::Workflow(command)
             }
             Ok(WorkflowMessage::Signal(mut event)) => {
+                self.count_own_input(&key, event.source.strip_prefix("orlog:"));
                 self.follow(&mut event, delivery, 1, started);
                 Input::Event(event)
             }

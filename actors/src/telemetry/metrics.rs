@@ -3,14 +3,16 @@
 
 mod actors;
 mod attempts;
+mod definitions;
 mod effects;
 mod sink;
 mod tenants;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use orlog_model::{Commit, DeadLetterReason};
+use orlog_model::{Commit, DeadLetterReason, SagaName};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,14 +21,15 @@ use strum::VariantArray as _;
 
 pub(crate) use actors::{ActorKind, GaugeGuard};
 pub use attempts::AttemptMetrics;
+pub use definitions::DefinitionTotals;
 pub(crate) use effects::OutcomeMetrics;
 pub use sink::MetricSink;
-pub(crate) use tenants::TenantCache;
 
 use actors::ActorGauges;
+use definitions::{DefinitionCache, DefinitionMetrics};
 use effects::EffectMetrics;
 use sink::{Labels1, Labels2, seconds};
-use tenants::TenantMetrics;
+use tenants::{TenantCache, TenantMetrics};
 
 /// Supervisors and the actor kinds that they restart.
 const RESTARTS: [(ActorKind, ActorKind); 6] = [
@@ -95,6 +98,7 @@ metrics! {
     }
     {
         tenants: TenantMetrics,
+        definitions: DefinitionMetrics,
         effects: EffectMetrics,
         actors: ActorGauges,
         restarts: Family<Labels2, Counter>,
@@ -124,8 +128,9 @@ impl Metrics {
             drop(dead_letters.get_or_create(&[("reason", reason.as_str())]));
         }
         let tenants = TenantMetrics::new(tenants);
-        let (effects, actors) = (EffectMetrics::default(), ActorGauges::default());
-        Self::with(tenants, effects, actors, restarts, dead_letters, Mutex::default())
+        let (definitions, effects) = (DefinitionMetrics::default(), EffectMetrics::default());
+        let actors = ActorGauges::default();
+        Self::with(tenants, definitions, effects, actors, restarts, dead_letters, Mutex::default())
     }
 
     /// Registers all metrics.
@@ -134,6 +139,7 @@ impl Metrics {
         sink.register("actors_restarted_total", self.restarts.clone());
         sink.register("dead_letters_created_total", self.dead_letters.clone());
         self.tenants.register(sink);
+        self.definitions.register(sink);
         self.effects.register(sink);
         self.actors.register(sink);
     }
@@ -163,18 +169,57 @@ impl Metrics {
         self.dead_letters.get_or_create(&[("reason", reason.as_str())]).inc();
     }
 
-    /// Counts a durable commit. `passing` caches the counters of the last tenant.
-    pub(crate) fn count_commit(&self, commit: &Commit, tenant_cache: &mut TenantCache) {
+    /// Counts a durable commit.
+    pub(crate) fn count_commit(&self, commit: &Commit, cache: &mut CommitCounters) {
         if let Some(dead_letter) = &commit.dead_letter {
             self.count_dead_letter(dead_letter.reason);
             self.tenants.counters(&dead_letter.tenant).dead_letters.inc();
         }
         if let Some(instance) = &commit.instance {
             self.transitions.inc();
-            tenant_cache
-                .counters(&self.tenants, &commit.key.tenant)
-                .count(commit.before.as_deref(), instance);
+            let tenant = cache.tenant.counters(&self.tenants, &commit.key.tenant);
+            tenant.count(commit.before.as_deref(), instance);
+            cache.definitions.count(&self.definitions, commit, instance);
         }
+    }
+
+    /// Counts an input that an instance of the same saga sent.
+    pub(crate) fn count_own_input(&self, saga: &SagaName) {
+        self.definitions.own_inputs(saga).inc();
+    }
+
+    /// Creates the series of a version, so that they exist before its first instance.
+    pub fn add_definition(&self, saga: &SagaName, version: u32) {
+        drop(self.definitions.version(saga, version));
+        drop(self.definitions.own_inputs(saga));
+    }
+
+    /// Returns the instances by saga and version.
+    #[must_use]
+    pub fn definition_totals(&self) -> BTreeMap<(SagaName, u32), DefinitionTotals> {
+        self.definitions.totals()
+    }
+
+    /// Returns the number of inputs that each saga sent to itself.
+    #[must_use]
+    pub fn own_inputs(&self) -> BTreeMap<SagaName, u64> {
+        self.definitions.own_input_totals()
+    }
+
+    /// Returns the durable transitions by tenant; `other` are those of the shared series.
+    #[must_use]
+    pub fn tenant_transitions(&self) -> BTreeMap<String, u64> {
+        self.tenants.transition_totals()
+    }
+
+    /// Returns the dead letters by reason.
+    #[must_use]
+    pub fn dead_letters_by_reason(&self) -> BTreeMap<&'static str, u64> {
+        let count = |reason: &DeadLetterReason| {
+            let reason = reason.as_str();
+            (reason, self.dead_letters.get_or_create(&[("reason", reason)]).get())
+        };
+        DeadLetterReason::VARIANTS.iter().map(count).collect()
     }
 
     /// Returns the number of messages read from the bus.
@@ -198,9 +243,7 @@ impl Metrics {
     /// Returns the number of dead letters added.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
-        let of =
-            |reason: DeadLetterReason| self.dead_letters.get_or_create(&[("reason", reason.as_str())]).get();
-        DeadLetterReason::VARIANTS.iter().copied().map(of).sum()
+        self.dead_letters_by_reason().into_values().sum()
     }
 
     /// Returns the number of durable transitions.
@@ -213,6 +256,12 @@ impl Metrics {
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.commits.get()
+    }
+
+    /// Returns the number of instances whose data could not be read.
+    #[must_use]
+    pub fn quarantined_instances(&self) -> i64 {
+        self.quarantined_instances.get()
     }
 
     /// Returns the number of instances with an actor.
@@ -241,6 +290,13 @@ impl Metrics {
     pub(crate) fn set_commit_failure(&self, failure: Option<String>) {
         *self.commit_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
+}
+
+/// Counters that a committer found for the previous commits.
+#[derive(Debug, Default)]
+pub(crate) struct CommitCounters {
+    tenant: TenantCache,
+    definitions: DefinitionCache,
 }
 
 fn restarted(supervisor: ActorKind, kind: ActorKind) -> Labels2 {

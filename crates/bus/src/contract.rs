@@ -133,6 +133,9 @@ pub trait Bus: Send + Sync + 'static {
     async fn scan(&self, filters: Vec<String>, since: ScanStart) -> Result<Box<dyn StreamScan>, Error>;
 
     /// Returns the sequence of the last message in the stream; 0 if the stream is empty.
+    ///
+    /// # Errors
+    /// If the stream does not respond, or can store no messages because most of its servers are down.
     async fn last_sequence(&self) -> Result<u64, Error>;
 
     /// Signs a workflow command. Other messages, and all messages of a bus without signing keys, are unchanged.

@@ -300,7 +300,7 @@ impl Browser {
         visible.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
     }
 
-    /// Stores a screenshot of the page.
+    /// Stores a screenshot of the page: WebP if the name of the file ends with `.webp`, else PNG.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -308,7 +308,12 @@ impl Browser {
         let size = self.call("Page.getLayoutMetrics", &json!({}))["cssContentSize"].take();
         let height = size["height"].as_f64().unwrap_or_default().min(2400.0);
         let clip = json!({ "x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1 });
-        let params = json!({ "captureBeyondViewport": true, "clip": clip });
+        let is_webp = file.extension().is_some_and(|extension| extension == "webp");
+        let mut params = json!({ "captureBeyondViewport": true, "clip": clip });
+        if is_webp {
+            params["format"] = json!("webp");
+            params["quality"] = json!(85);
+        }
         let picture = self.call("Page.captureScreenshot", &params);
         let bytes = STANDARD.decode(picture["data"].as_str().unwrap_or_default()).expect("valid Base64");
         std::fs::create_dir_all(file.parent().expect("the file has a directory")).expect("a directory");

@@ -31,4 +31,4 @@ pub use faulty_disk::FaultyDisk;
 pub use long_run::{distribution, long_run_size};
 pub use sim_clock::SimClock;
 pub use wait::WAIT_TIMEOUT;
-pub use wall_clock::WallClock;
+pub use wall_clock::{SettableClock, WallClock};

@@ -1,7 +1,8 @@
-//! Wall clock for tests in real time.
+//! Clocks for tests in real time.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -38,5 +39,33 @@ impl Clock for WallClock {
     fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let left = at.duration_since(self.steady()).min(LONGEST_SLEEP);
         Box::pin(tokio::time::sleep(left))
+    }
+}
+
+/// Real time, except that the wall clock can be set. Clones share the setting.
+#[derive(Clone, Debug, Default)]
+pub struct SettableClock {
+    offset_ms: Arc<AtomicI64>,
+}
+
+impl SettableClock {
+    /// Sets the wall clock to this difference to the real one, in milliseconds.
+    pub fn set_offset(&self, offset_ms: i64) {
+        self.offset_ms.store(offset_ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SettableClock {
+    fn now(&self) -> Timestamp {
+        let offset = self.offset_ms.load(Ordering::SeqCst);
+        Timestamp::from_millis(WallClock.now().as_millis().saturating_add(offset))
+    }
+
+    fn steady(&self) -> SteadyTime {
+        WallClock.steady()
+    }
+
+    fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move { WallClock.sleep_until(at).await })
     }
 }

@@ -1,18 +1,32 @@
 //! Metrics of the node: owned shards, consumer lag, upstreams.
 
+use std::time::Duration;
+
 use orlog_actors::{MetricSink as _, StreamLag};
 use orlog_effect::limits::breaker;
 
-use super::types::{LabeledMetrics, int_gauge};
+use super::types::{LabeledMetrics, float_gauge, int_gauge};
 use crate::app::App;
 use crate::telemetry::MetricsRegistry;
 
+/// State of the bus, read before the other gauges.
+#[derive(Clone, Copy)]
+pub(super) struct BusMetrics<'a> {
+    /// The bus responds.
+    pub(super) is_available: bool,
+    pub(super) lags: &'a [StreamLag],
+}
+
 /// Registers the metrics.
-pub(super) fn register(app: &App, lags: &[StreamLag], registry: &mut MetricsRegistry) {
+pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsRegistry) {
     let (health, mut labeled) = (app.runtime.health(), LabeledMetrics::default());
     registry.register("node_accepting", int_gauge(u64::from(health.accepting)));
     registry.register("node_shards_up", int_gauge(u64::from(health.is_running)));
     registry.register("bus_connected", int_gauge(u64::from(app.is_connected())));
+    registry.register("bus_available", int_gauge(u64::from(bus.is_available)));
+    let offset = app.services.trends.clock_offset_ms();
+    let seconds = Duration::from_millis(offset.unsigned_abs()).as_secs_f64();
+    registry.register("clock_offset_seconds", float_gauge(if offset < 0 { -seconds } else { seconds }));
     if let Some(rejected) = app.services.keys.rejected_messages() {
         for (kind, count) in rejected {
             labeled.count("bus_messages_rejected_total", &[("kind", kind)], count);
@@ -34,7 +48,7 @@ pub(super) fn register(app: &App, lags: &[StreamLag], registry: &mut MetricsRegi
     }
     registry.register("audit_writes_failed_total", app.audit.failures());
     registry.register("audit_publishes_failed_total", app.audit.publish_failures());
-    for lag in lags {
+    for lag in bus.lags {
         let labels = &[("stream", lag.stream.as_str()), ("shard", &lag.shard.to_string())];
         labeled.set("consumer_lag", labels, lag.messages);
     }

@@ -23,7 +23,11 @@ struct AttentionCounts {
 /// Registers the metrics. Active sagas without stuck instances are included.
 pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
     let active = app.definitions.active();
-    let names = active.iter().map(|definition| definition.program.definition_ref().saga.to_string());
+    let references = || active.iter().map(|definition| definition.program.definition_ref());
+    for reference in references() {
+        app.runtime.metrics().add_definition(&reference.saga, reference.version);
+    }
+    let names = references().map(|reference| reference.saga.to_string());
     let mut sagas: BTreeMap<String, AttentionCounts> =
         names.map(|name| (name, AttentionCounts::default())).collect();
     for reader in app.runtime.readers() {

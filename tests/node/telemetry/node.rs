@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog::config::{AuthMode, Config};
+use orlog::doctor::DiagnosisLimits;
 use orlog_effect::limits::breaker;
 use orlog_effect::retry::Backoff;
 use orlog_effect::{
     Attempt, FunctionCall, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream,
 };
 use orlog_model::WorkItem;
-use orlog_testkit::FaultyDisk;
-use orlog_testkit::WAIT_TIMEOUT;
+use orlog_testkit::{FaultyDisk, SettableClock, WAIT_TIMEOUT};
 use serde_json::{Value, json};
 
 use crate::harness::http::{client, send};
@@ -24,6 +24,11 @@ use crate::telemetry::servers::METRICS_TOKEN;
 
 /// Poll interval.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Window of the rates in the checks of the node; the default is 5 minutes.
+const TREND_WINDOW: Duration = Duration::from_secs(10);
+/// Age of reported work; the default is 5 minutes.
+const OLD_WORK: Duration = Duration::from_secs(2);
 
 const ORDER: &str = r"
 saga: order
@@ -59,6 +64,8 @@ steps:
 
 /// Switches of the upstreams.
 pub(crate) struct Switches {
+    /// Whether the bank charges.
+    pub(crate) charges: AtomicBool,
     /// Whether the bank refunds.
     pub(crate) refunds: AtomicBool,
     /// Whether the carrier responds.
@@ -73,6 +80,7 @@ pub(crate) struct Node {
     pub(crate) url: String,
     pub(crate) switches: Arc<Switches>,
     pub(crate) disk: FaultyDisk,
+    pub(crate) clock: SettableClock,
     http: reqwest::Client,
 }
 
@@ -100,21 +108,25 @@ impl Node {
         .await
     }
 
-    async fn start_with(change: impl FnOnce(&mut Config, &Path)) -> Self {
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config, &Path)) -> Self {
         let builder = NodeBuilder::new().definition("order", ORDER).definition("letter", MESSAGE_DEFINITION);
         let dir = Arc::clone(&builder.dir);
-        let [refunds, carrier, gateway] = std::array::from_fn(|_| AtomicBool::new(true));
-        let switches = Arc::new(Switches { refunds, carrier, gateway });
-        let disk = FaultyDisk::default();
+        let [charges, refunds, carrier, gateway] = std::array::from_fn(|_| AtomicBool::new(true));
+        let switches = Arc::new(Switches { charges, refunds, carrier, gateway });
+        let (disk, clock) = (FaultyDisk::default(), SettableClock::default());
         let builder = builder.config(|config| {
             config.telemetry.max_tenant_series = 3;
-            change(config, dir.path());
             config.store.memtable_max_age = Duration::from_millis(200);
+            change(config, dir.path());
         });
-        let builder = builder.overrides(|overrides| overrides.disk = Some(Arc::new(disk.clone())));
+        let builder = builder.overrides(|overrides| {
+            overrides.disk = Some(Arc::new(disk.clone()));
+            overrides.clock = Some(Arc::new(clock.clone()));
+            overrides.diagnosis = DiagnosisLimits { window: TREND_WINDOW, stale_work: OLD_WORK };
+        });
         let builder = builder.upstream(bank(&switches)).upstream(shipping(&switches));
         let node = builder.upstream(gateway_of(&switches)).start().await;
-        Self { url: node.serve().await, http: client(), inner: node, switches, disk }
+        Self { url: node.serve().await, http: client(), inner: node, switches, disk, clock }
     }
 
     /// Stops the node, even if an instance is stuck.
@@ -125,10 +137,20 @@ impl Node {
     /// Publishes events for a tenant.
     pub(crate) async fn publish(&self, tenant: &str, events: &[Value]) {
         for event in events {
-            let url = format!("{}/v1/events", self.url);
-            let response = send(&self.http, "POST", url, &[("x-tenant-id", tenant)], Some(event)).await;
-            assert_eq!(response.status, 202, "{response:?}");
+            let status = self.try_publish(tenant, event).await;
+            assert_eq!(status, 202, "{event}");
         }
+    }
+
+    /// Publishes events for a tenant in one request.
+    pub(crate) async fn publish_batch(&self, tenant: &str, events: &[Value]) {
+        assert_eq!(self.try_publish(tenant, &json!(events)).await, 202);
+    }
+
+    /// Publishes an event for a tenant and returns the status of the response.
+    pub(crate) async fn try_publish(&self, tenant: &str, event: &Value) -> u16 {
+        let url = format!("{}/v1/events", self.url);
+        send(&self.http, "POST", url, &[("x-tenant-id", tenant)], Some(event)).await.status.as_u16()
     }
 
     /// Returns the metrics for this `Accept` header.
@@ -178,6 +200,14 @@ impl Node {
         }
     }
 
+    /// Writes a directory of definitions beside the active ones: orders with this change, and letters.
+    pub(crate) fn write_definitions(&self, dir: &str, change: impl Fn(&str) -> String) {
+        let dir = self.dir.path().join(dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("order.saga.yaml"), change(ORDER)).unwrap();
+        std::fs::write(dir.join("letter.saga.yaml"), MESSAGE_DEFINITION).unwrap();
+    }
+
     /// Writes the next version of the definition, in which an order has no required total. It must still be
     /// deployed.
     pub(crate) fn bear_orders_without_total(&self) {
@@ -219,11 +249,15 @@ fn total(call: &FunctionCall) -> u64 {
 }
 
 fn bank(switches: &Arc<Switches>) -> Upstream {
-    let charge = |call: FunctionCall| async move {
-        if total(&call) < 1000 {
-            Ok(json!({}))
-        } else {
-            Err(ProviderError::permanent("declined", "too much"))
+    let till = Arc::clone(switches);
+    let charge = move |call: FunctionCall| {
+        let is_open = till.charges.load(Ordering::SeqCst);
+        async move {
+            match total(&call) {
+                _ if !is_open => Err(ProviderError::unavailable("closed", "the till is closed")),
+                ..1000 => Ok(json!({})),
+                _ => Err(ProviderError::permanent("declined", "too much")),
+            }
         }
     };
     let switches = Arc::clone(switches);
@@ -240,7 +274,11 @@ fn bank(switches: &Arc<Switches>) -> Upstream {
     FunctionProvider::new()
         .effect("bank.charge", charge)
         .effect("bank.refund", refund)
-        .upstream("bank", Policy::default())
+        .upstream("bank", Policy { breaker: None, backoff: short_backoff(), ..Policy::default() })
+}
+
+fn short_backoff() -> Backoff {
+    Backoff { initial: Duration::from_millis(20), max: Duration::from_millis(200), ..Backoff::default() }
 }
 
 /// Returns the carrier: it rejects expensive orders and opens its breaker after three failed
@@ -258,11 +296,7 @@ fn shipping(switches: &Arc<Switches>) -> Upstream {
         }
     };
     let policy = Policy {
-        backoff: Backoff {
-            initial: Duration::from_millis(20),
-            max: Duration::from_millis(200),
-            ..Backoff::default()
-        },
+        backoff: short_backoff(),
         breaker: Some(breaker::BreakerOptions {
             failure_threshold: 3,
             rate: None,

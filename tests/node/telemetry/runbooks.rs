@@ -3,126 +3,43 @@
 //!
 //! The rules are the shipped ones, with shorter delays and windows.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::Ordering;
+mod cluster;
+mod exercise;
+
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use orlog_testkit::WAIT_TIMEOUT;
+use orlog_testkit::wait::until;
 use serde_json::json;
 
-use crate::telemetry::node::{Node, event, placed};
-use crate::telemetry::servers::{PROMETHEUS, Server, WINDOW};
+use crate::effects::http_upstream::HttpUpstream;
+use crate::telemetry::node::{event, placed};
+use exercise::RunbookExercise;
 
-/// Replacement of every `for:`.
-const WAIT: &str = "for: 1s";
-/// Replacement of the outbox age of five minutes.
-const OLD: &str = "_seconds) > 2";
+/// Saga that starts itself.
+const TICK: &str = r#"
+saga: tick
+version: 1
+correlate: id
+start: Ticked
+vars: { chain: =event.chain, n: =event.n }
+steps:
+  - { id: pause, do: { wait: 20ms } }
+completed:
+  fact: Ticked
+  data: { id: '=vars.chain + "-" + string(vars.n + 1)', chain: =vars.chain, n: =vars.n + 1 }
+"#;
 
-/// Returns the shipped rules with shorter delays.
-fn rules() -> String {
-    let text = std::fs::read_to_string(Path::new(PROMETHEUS).join("alerts.yml")).unwrap();
-    let sooner = |line: &str| {
-        if line.trim().starts_with("for: ") {
-            return line.split("for: ").next().unwrap().to_owned() + WAIT;
-        }
-        let line = line.replace("_seconds) > 300", OLD);
-        ["[10m]", "[5m]"].iter().fold(line, |line, window| line.replace(window, &format!("[{WINDOW}]")))
-    };
-    text.lines().map(sooner).collect::<Vec<_>>().join("\n")
-}
-
-/// Returns the commands of a page: those that inspect, and those that fix.
-fn commands(page: &str) -> (Vec<String>, Vec<String>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks").join(page);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let (inspect, cure) = text.split_once("\n## Resolution\n").unwrap();
-    let fenced = |part: &str| {
-        let blocks = part.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());
-        blocks.flat_map(str::lines).map(str::to_owned).collect()
-    };
-    (fenced(inspect), fenced(cure))
-}
-
-/// Node, its monitoring and the runbook page.
-struct RunbookExercise {
-    node: Node,
-    prometheus: Server,
-    alert: &'static str,
-    inspect: Vec<String>,
-    cure: Vec<String>,
-}
-
-impl RunbookExercise {
-    /// Starts the exercise.
-    async fn begin(page: &str, alert: &'static str) -> Self {
-        let node = Node::start().await;
-        let prometheus = Server::prometheus(&node.url, Some(&rules()));
-        let (inspect, cure) = commands(page);
-        assert!(!inspect.is_empty(), "{page} says what to look at");
-        let exercise = Self { node, prometheus, alert, inspect, cure };
-        exercise
-            .prometheus
-            .until("count_over_time(orlog_node_accepting[1m]) > 1", |all| !all.is_empty())
-            .await;
-        assert!(!exercise.fires().await, "{alert} fires before anything is wrong");
-        exercise
-    }
-
-    fn firing(&self) -> String {
-        format!("ALERTS{{alertname={:?},alertstate=\"firing\"}}", self.alert)
-    }
-
-    async fn fires(&self) -> bool {
-        !self.prometheus.query(&self.firing()).await.unwrap().is_empty()
-    }
-
-    async fn until_it_fires(&self) {
-        self.prometheus.until(&self.firing(), |alerts| !alerts.is_empty()).await;
-    }
-
-    async fn until_it_resolves(&self) {
-        self.prometheus.until(&self.firing(), <[_]>::is_empty).await;
-    }
-
-    /// Runs the inspecting commands; each must print its expected texts.
-    async fn inspect(&self, texts: &[&[&str]]) {
-        assert_eq!(self.inspect.len(), texts.len(), "{:?}", self.inspect);
-        for (command, texts) in self.inspect.iter().zip(texts) {
-            let output = self.run(command).await;
-            for text in *texts {
-                assert!(output.contains(text), "{command} does not show {text}:\n{output}");
-            }
-        }
-    }
-
-    /// Runs the fixing commands; each must succeed.
-    async fn cure(&self) {
-        for command in &self.cure {
-            self.run(command).await;
-        }
-    }
-
-    /// Runs a command in the directory of the definitions.
-    async fn run(&self, command: &str) -> String {
-        let bin = PathBuf::from(env!("CARGO_BIN_EXE_orlog"));
-        let path = std::env::var("PATH").unwrap_or_default();
-        let path = format!("{}:{path}", bin.parent().unwrap().display());
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-ec", command]).current_dir(self.node.dir.path());
-        let environment = [("PATH", path.as_str()), ("ORLOG_URL", &self.node.url), ("ORLOG_TENANT", "acme")];
-        shell.envs(environment).env("USER", "operator").env_remove("ORLOG_CONFIG").env_remove("ORLOG_OUTPUT");
-        let output = tokio::task::spawn_blocking(move || shell.output().unwrap()).await.unwrap();
-        let printed = [output.stdout, output.stderr].concat();
-        let printed = String::from_utf8(printed).unwrap();
-        assert!(output.status.success(), "{command}: {printed}");
-        printed
-    }
-
-    async fn end(self) {
-        drop(self.prometheus);
-        self.node.stop().await;
-    }
-}
+/// Saga with one effect of a configured upstream.
+const PARCEL: &str = r"
+saga: parcel
+version: 1
+correlate: parcelId
+start: ParcelPacked
+steps:
+  - { id: send, do: { effect: post.send } }
+";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runbook_stuck_saga() {
@@ -131,6 +48,7 @@ async fn runbook_stuck_saga() {
     node.switches.refunds.store(false, Ordering::SeqCst);
     node.publish("acme", &[placed("stuck-1", 700), placed("good-1", 5)]).await;
     exercise.until_it_fires().await;
+    exercise.finds("1 instances are stuck, such as acme:order:stuck-1").await;
     exercise.inspect(&[&["stuck-1", "stuck"], &["stuck-1", "bank_closed"]]).await;
     node.switches.refunds.store(true, Ordering::SeqCst);
     exercise.cure().await;
@@ -147,6 +65,7 @@ async fn runbook_open_breaker() {
     node.switches.carrier.store(false, Ordering::SeqCst);
     node.publish("acme", &[placed("a", 5), placed("b", 5), placed("c", 5)]).await;
     exercise.until_it_fires().await;
+    exercise.finds("circuit breaker of carrier is ").await;
     exercise.inspect(&[&["\"name\":\"carrier\"", "open\""], &["carrier.ship"]]).await;
     node.switches.carrier.store(true, Ordering::SeqCst);
     exercise.cure().await;
@@ -168,6 +87,7 @@ async fn runbook_growing_outbox() {
         |n: u32| event(&format!("w-{n}"), "LetterWritten", &json!({ "letterId": format!("l-{n}") }));
     node.publish("acme", &[written(1), written(2)]).await;
     exercise.until_it_fires().await;
+    exercise.finds("work for post has waited for ").await;
     exercise
         .inspect(&[&["outbox:acme:command:post:", "Stamp"], &["\"name\":\"gateway\"", "\"in_flight\""]])
         .await;
@@ -184,6 +104,7 @@ async fn runbook_slow_disk() {
     let walked_through = async {
         node.disk.set_slow(Duration::from_millis(200));
         exercise.until_it_fires().await;
+        exercise.finds("the disk is slow: ").await;
         let fsyncs: &[&str] =
             &["orlog_store_fsync_seconds_bucket{le=\"0.1\",shard=\"0\"}", "orlog_store_unflushed_commits"];
         exercise.inspect(&[fsyncs, &["\"store\":{\"status\":\"ok\"}"]]).await;
@@ -205,11 +126,205 @@ async fn runbook_poison_message() {
     let without_total = event("placed-poison", "OrderPlaced", &json!({ "orderId": "poison-1" }));
     node.publish("acme", &[without_total, placed("good-1", 5)]).await;
     exercise.until_it_fires().await;
+    exercise.finds("1 messages were dead-lettered").await;
     exercise.inspect(&[&["poison-1", "schema_mismatch", "total"]]).await;
     node.bear_orders_without_total();
     exercise.cure().await;
     exercise.until_it_resolves().await;
     let output = exercise.run("orlog saga show order poison-1").await;
     assert!(output.contains("completed"), "{output}");
+    exercise.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runbook_bad_deploy() {
+    let exercise = RunbookExercise::begin("bad-deploy.md", "OrlogDefinitionFails").await;
+    let node = &exercise.node;
+    node.write_definitions("previous", str::to_owned);
+    node.publish("acme", &[placed("good-1", 5)]).await;
+    // The new version sends another total to the carrier, which rejects it.
+    node.write_definitions("definitions", |order| {
+        let order = order.replace("version: 1", "version: 2");
+        order.replace(
+            "carrier.ship, data: { total: =vars.total }",
+            "carrier.ship, data: { total: =vars.total + 500 }",
+        )
+    });
+    exercise.run("orlog deploy definitions").await;
+    let series = "orlog_definition_instances_ended_total{saga=\"order\",version=\"2\",status=\"failed\"}";
+    exercise.prometheus.until(series, |samples| !samples.is_empty()).await;
+    let bad: Vec<_> = (1..=8).map(|n| placed(&format!("bad-{n}"), 5)).collect();
+    node.publish("acme", &bad).await;
+    exercise.until_it_fires().await;
+    exercise.finds("8 of 8 instances of order version 2 that ended").await;
+    node.switches.charges.store(false, Ordering::SeqCst);
+    node.publish("acme", &[placed("running-1", 5)]).await;
+    let failed = "{saga=\"order\",version=\"2\",status=\"failed\"} 8";
+    exercise.inspect(&[&[failed], &["bad-1", "failed"]]).await;
+    for command in &exercise.cure {
+        // The running instance is migrated before the bank responds.
+        node.switches.charges.store(command.starts_with("orlog saga start"), Ordering::SeqCst);
+        exercise.run(command).await;
+    }
+    exercise.until_it_resolves().await;
+    exercise.finds_nothing("definitions").await;
+    for order in ["bad-1", "running-1"] {
+        let output = exercise.run(&format!("orlog saga result order {order} --wait 10s")).await;
+        assert!(output.contains("completed"), "{order}: {output}");
+    }
+    exercise.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runbook_unapplied_result() {
+    let exercise = RunbookExercise::begin("unapplied-result.md", "OrlogResultUnapplied").await;
+    let node = &exercise.node;
+    // The response of the bank has no receipt.
+    node.write_definitions("definitions", |order| {
+        let order = order.replace("version: 1", "version: 2");
+        order.replace("    ok: Charged\n", "    ok: Charged\n    save: { receipt: =event.receipt }\n")
+    });
+    exercise.run("orlog deploy definitions").await;
+    node.publish("acme", &[placed("unapplied-1", 5)]).await;
+    exercise.until_it_fires().await;
+    exercise
+        .finds("1 instances wait for a result that became a dead letter, such as acme:order:unapplied-1")
+        .await;
+    exercise.inspect(&[&["unapplied-1"], &["schema_mismatch", "receipt"]]).await;
+    node.write_definitions("corrected", |order| order.replace("version: 1", "version: 3"));
+    exercise.cure().await;
+    exercise.until_it_resolves().await;
+    exercise.finds_nothing("shard 0").await;
+    let output = exercise.run("orlog saga result order unapplied-1 --wait 10s").await;
+    assert!(output.contains("completed"), "{output}");
+    exercise.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runbook_runaway_definition() {
+    let tick = |_: &mut _, dir: &std::path::Path| {
+        std::fs::write(dir.join("definitions/tick.saga.yaml"), TICK).unwrap();
+    };
+    let exercise =
+        RunbookExercise::begin_with("runaway-definition.md", "OrlogDefinitionRunsAway", tick).await;
+    let node = &exercise.node;
+    for chain in ["a", "b", "c"] {
+        let data = json!({ "id": format!("{chain}-1"), "chain": chain, "n": 1 });
+        node.publish("acme", &[event(&format!("first-{chain}"), "Ticked", &data)]).await;
+    }
+    exercise.until_it_fires().await;
+    exercise.finds("start events or facts to tick itself").await;
+    exercise.inspect(&[&["orlog_saga_own_inputs_total{saga=\"tick\"}"], &["tick", "running"]]).await;
+    node.write_definitions("corrected", str::to_owned);
+    let corrected = TICK.replace("version: 1", "version: 2").replace("fact: Ticked", "fact: TickCompleted");
+    std::fs::write(node.dir.path().join("corrected/tick.saga.yaml"), corrected).unwrap();
+    exercise.cure().await;
+    exercise.until_it_resolves().await;
+    exercise.finds_nothing("definitions").await;
+    let output = exercise.run("orlog saga list --saga tick --status running").await;
+    assert!(!output.contains("tick "), "{output}");
+    exercise.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runbook_hot_tenant() {
+    let upstream = HttpUpstream::open().await;
+    upstream.permits.forget_permits(usize::MAX);
+    let url = upstream.url.clone();
+    let exercise = RunbookExercise::begin_with("hot-tenant.md", "OrlogTenantHot", |config, dir| {
+        std::fs::write(dir.join("definitions/parcel.saga.yaml"), PARCEL).unwrap();
+        std::fs::create_dir(dir.join("upstreams")).unwrap();
+        let post =
+            format!("base_url = {url:?}\nmax_concurrency = 4\n[effects.\"post.send\"]\npath = \"/send\"\n");
+        std::fs::write(dir.join("upstreams/post.toml"), post).unwrap();
+        config.upstreams_dir = Some(dir.join("upstreams"));
+    })
+    .await;
+    let node = &exercise.node;
+    let packed = |id: String| event(&id, "ParcelPacked", &json!({ "parcelId": id }));
+    let flood: Vec<_> = (0..2000).map(|n| packed(format!("flood-{n}"))).collect();
+    // The upstream executes 40 effects a second; another tenant sends one parcel a second.
+    let traffic = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        for n in 0.. {
+            ticks.tick().await;
+            upstream.permits.add_permits(4);
+            if n % 10 == 0 {
+                node.publish("acme", &[packed(format!("acme-{n}"))]).await;
+            }
+        }
+    };
+    let walked_through = async {
+        node.publish_batch("flood", &flood).await;
+        exercise.until_it_fires().await;
+        let alert = exercise.prometheus.query(&exercise.firing()).await.unwrap();
+        assert_eq!(alert[0]["metric"]["tenant"], "flood");
+        exercise.finds("tenant \"flood\" causes ").await;
+        let transitions = "orlog_tenant_transitions_total{tenant=\"flood\"}";
+        exercise.inspect(&[&[transitions], &["outbox:flood:effect:post.send:"]]).await;
+        exercise.cure().await;
+        exercise.until_it_resolves().await;
+        exercise.finds_nothing("tenants").await;
+    };
+    tokio::select! {
+        () = walked_through => {}
+        () = traffic => unreachable!("the traffic goes on for ever"),
+    }
+    exercise.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runbook_full_disk() {
+    let small = |config: &mut orlog::config::Config, _: &std::path::Path| {
+        config.store.journal_segment_size = 64 << 10;
+        // A flush would free segments.
+        config.store.memtable_max_age = WAIT_TIMEOUT * 10;
+    };
+    let exercise = RunbookExercise::begin_with("disk-full.md", "OrlogStoreFull", small).await;
+    let node = &exercise.node;
+    node.disk.set_full(true);
+    // Allocated space is used first.
+    let orders = AtomicU32::new(0);
+    let rejected = async || {
+        let order = format!("o-{}", orders.fetch_add(1, Ordering::SeqCst));
+        (node.try_publish("acme", &placed(&order, 5)).await == 507).then_some(())
+    };
+    until("events are rejected", rejected).await;
+    exercise.until_it_fires().await;
+    exercise.finds("rejects new work, because a store is full").await;
+    exercise.inspect(&[&["the store is full"], &["a store is full", "free disk space"]]).await;
+    node.disk.set_full(false);
+    exercise.cure().await;
+    exercise.until_it_resolves().await;
+    exercise.finds_nothing("node").await;
+    node.publish("acme", &[placed("later", 5)]).await;
+    let output = exercise.run("orlog saga result order later --wait 10s").await;
+    assert!(output.contains("completed"), "{output}");
+    exercise.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runbook_clock_jump() {
+    let exercise = RunbookExercise::begin("clock-jump.md", "OrlogClockJumped").await;
+    let node = &exercise.node;
+    node.write_definitions("definitions", |order| {
+        let order = order.replace("version: 1", "version: 2");
+        order.replace("    ok: Charged\n", "    ok: Charged\n    timeout: 30m\n")
+    });
+    exercise.run("orlog deploy definitions").await;
+    node.switches.charges.store(false, Ordering::SeqCst);
+    node.publish("acme", &[placed("early-1", 5)]).await;
+    node.until("the order waits", "orlog_timers_armed{shard=\"0\"} 1").await;
+    node.clock.set_offset(3_600_000);
+    exercise.until_it_fires().await;
+    exercise.finds("the wall clock of this machine was set forward by 36").await;
+    // The next input of the node lets the timer read the clock.
+    node.publish("acme", &[placed("other-1", 5000)]).await;
+    node.until("the timer fires early", "orlog_timers_fired_total 1").await;
+    exercise.inspect(&[&["orlog_clock_offset_seconds 36"], &["early-1", "failed"]]).await;
+    node.clock.set_offset(0);
+    exercise.cure().await;
+    exercise.until_it_resolves().await;
+    exercise.finds_nothing("clock").await;
     exercise.end().await;
 }

@@ -43,12 +43,17 @@ pub(crate) struct Server {
 impl Server {
     /// Starts Prometheus, with rules if given.
     pub(crate) fn prometheus(node: &str, rules: Option<&str>) -> Self {
+        Self::prometheus_of(&[node], SCRAPE, rules)
+    }
+
+    /// Starts Prometheus for several nodes with this scrape interval.
+    pub(crate) fn prometheus_of(nodes: &[&str], interval: Duration, rules: Option<&str>) -> Self {
         let (binary, dir) = (program("prometheus"), tempfile::tempdir().unwrap());
         let rule_files = rules.map(|rules| {
             std::fs::write(dir.path().join("rules.yml"), rules).unwrap();
             "rule_files: [rules.yml]\n"
         });
-        let config = config(&dir, node, rule_files.unwrap_or_default());
+        let config = config(&dir, nodes, interval, rule_files.unwrap_or_default());
         let port = free_port();
         let data = dir.path().join("data");
         let arguments = [
@@ -63,7 +68,7 @@ impl Server {
     /// Starts VictoriaMetrics, which scrapes by itself.
     pub(crate) fn victoria(node: &str) -> Self {
         let (binary, dir) = (program("victoria-metrics"), tempfile::tempdir().unwrap());
-        let (config, port) = (config(&dir, node, ""), free_port());
+        let (config, port) = (config(&dir, &[node], SCRAPE, ""), free_port());
         let data = dir.path().join("data");
         let arguments = [
             format!("-promscrape.config={}", config.display()),
@@ -119,14 +124,14 @@ impl Server {
     }
 }
 
-fn config(dir: &TempDir, node: &str, rules: &str) -> PathBuf {
-    let target = node.strip_prefix("http://").unwrap();
+fn config(dir: &TempDir, nodes: &[&str], interval: Duration, rules: &str) -> PathBuf {
+    let targets: Vec<&str> = nodes.iter().map(|node| node.strip_prefix("http://").unwrap()).collect();
     let path = dir.path().join("prometheus.yml");
-    let seconds = SCRAPE.as_secs();
+    let seconds = interval.as_secs();
     let token = dir.path().join("metrics-token");
     std::fs::write(&token, METRICS_TOKEN).unwrap();
     let text = format!(
-        "global: {{ scrape_interval: {seconds}s, evaluation_interval: {seconds}s }}\n{rules}scrape_configs:\n  - job_name: orlog\n    authorization: {{ credentials_file: \"{}\" }}\n    static_configs: [{{ targets: [\"{target}\"] }}]\n",
+        "global: {{ scrape_interval: {seconds}s, evaluation_interval: 1s }}\n{rules}scrape_configs:\n  - job_name: orlog\n    authorization: {{ credentials_file: \"{}\" }}\n    static_configs: [{{ targets: {targets:?} }}]\n",
         token.display()
     );
     std::fs::write(&path, text).unwrap();

@@ -103,7 +103,8 @@ impl Site {
     }
 }
 
-fn pictures() -> PathBuf {
+/// Returns the directory of the screenshots.
+pub(super) fn pictures() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).join("screenshots")
 }

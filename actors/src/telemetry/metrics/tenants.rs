@@ -3,7 +3,7 @@
 //! The first tenants get a series of their own until the process ends. Reassigning a series to another
 //! tenant would make sums incorrect.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{Instance, Status, TenantId};
@@ -102,6 +102,17 @@ impl TenantMetrics {
         }
         let own = known.entry(tenant.clone()).or_insert_with(|| Arc::new(self.create(tenant.as_str())));
         Arc::clone(own)
+    }
+
+    pub(super) fn transition_totals(&self) -> BTreeMap<String, u64> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut totals: BTreeMap<String, u64> =
+            known.iter().map(|(tenant, counters)| (tenant.to_string(), counters.transitions.get())).collect();
+        drop(known);
+        if let Some(other) = &*self.other.read().unwrap_or_else(PoisonError::into_inner) {
+            totals.insert(OTHER.to_owned(), other.transitions.get());
+        }
+        totals
     }
 
     fn other(&self) -> Arc<TenantCounters> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull;
 use async_nats::jetstream::context::GetStreamErrorKind;
-use async_nats::jetstream::stream::{Info, RawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::{Info, PeerInfo, RawMessageErrorKind, Stream};
 use async_trait::async_trait;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
@@ -41,6 +41,8 @@ use crate::{
 const SAVE_EVERY: Duration = Duration::from_secs(3);
 /// Maximum clock skew between servers: a read from a point in time starts this much earlier.
 const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
+/// Silence after which a replica counts as unreachable. Replicas respond to their leader every second.
+const MAX_SILENCE: Duration = Duration::from_secs(5);
 /// Minimum server version that can reset a consumer.
 const RESET: (u64, u64) = (2, 14);
 
@@ -159,6 +161,21 @@ fn open_error(name: &str, error: &async_nats::jetstream::context::GetStreamError
     })
 }
 
+/// Returns why the servers of a stream store no messages. Without a quorum, they still respond to requests: a leader
+/// until it steps down, then another server.
+fn lost_quorum(leader: Option<&str>, replicas: &[PeerInfo]) -> Option<String> {
+    if leader.is_none() {
+        return Some("no leader, because most of its servers do not respond".to_owned());
+    }
+    let is_silent = |replica: &&PeerInfo| replica.offline || replica.active > MAX_SILENCE;
+    let silent: Vec<&str> = replicas.iter().filter(is_silent).map(|replica| replica.name.as_str()).collect();
+    let all = replicas.len() + 1;
+    let has_quorum = (all - silent.len()) * 2 > all;
+    (!has_quorum).then(|| {
+        format!("no quorum, because {} of {all} servers do not respond: {}", silent.len(), silent.join(", "))
+    })
+}
+
 #[async_trait]
 impl Bus for NatsStream {
     fn stream_id(&self) -> Uuid {
@@ -217,6 +234,35 @@ impl Bus for NatsStream {
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {
-        Ok(self.refresh_info().await?.state.last_sequence)
+        let info = self.refresh_info().await?;
+        let cluster = info.cluster.as_ref();
+        match cluster.and_then(|cluster| lost_quorum(cluster.leader.as_deref(), &cluster.replicas)) {
+            Some(reason) => Err(Error::Unavailable(format!("stream {}: {reason}", self.name))),
+            None => Ok(info.state.last_sequence),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(name: &str, silence: Duration, offline: bool) -> PeerInfo {
+        PeerInfo { name: name.to_owned(), current: true, active: silence, offline, lag: None }
+    }
+
+    #[test]
+    fn quorum_is_lost_if_half_of_the_servers_are_offline_or_silent() {
+        let second = Duration::from_secs(1);
+        let (up, silent) = (replica("a", second, false), replica("b", second * 6, false));
+        let offline = replica("c", second, true);
+        let lost = |replicas: &[PeerInfo]| lost_quorum(Some("l"), replicas);
+        assert_eq!(lost(&[]), None);
+        assert_eq!(lost(&[up.clone(), silent.clone()]), None);
+        let reason = lost(&[silent.clone(), offline.clone()]);
+        assert_eq!(reason.as_deref(), Some("no quorum, because 2 of 3 servers do not respond: b, c"));
+        assert!(lost(std::slice::from_ref(&silent)).is_some());
+        assert_eq!(lost(&[up.clone(), up.clone(), silent, offline]), None);
+        assert!(lost_quorum(None, &[up.clone(), up]).is_some());
     }
 }
