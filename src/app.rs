@@ -126,7 +126,7 @@ pub struct App {
     pub audit: Arc<AuditTrail>,
     /// The telemetry export.
     pub(crate) telemetry: TelemetryHandle,
-    transport: Arc<Transport>,
+    pub(crate) transport: Arc<Transport>,
     workers: Option<Arc<WorkerPool>>,
     drain_state: watch::Sender<bool>,
     locks: Arc<DefinitionLocks>,
@@ -361,12 +361,6 @@ impl App {
     #[must_use]
     pub fn workers_running(&self) -> bool {
         self.workers.as_deref().is_none_or(WorkerPool::is_running)
-    }
-
-    /// Returns whether the bus is connected.
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.transport.info().connected
     }
 
     /// Stops all components and flushes the files.

@@ -3,19 +3,19 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
     ArmedTimer, Command, Commit, Confirmation, ControlAction, ControlRequest, CorrelationId, DefinitionRef,
     Destination, Effect, EffectName, Event, EventId, EventType, Fact, Failure, Input, Instance, InstanceKey,
-    Name, OutboxKey, SagaName, Status, TenantId, Timer, TimerChange, TimerFired, Timestamp, Transition, Work,
-    WorkKind, WorkOutcome, WorkResult,
+    Name, OutboxKey, RunChange, SagaName, Status, TenantId, Timer, TimerChange, TimerFired, Timestamp,
+    Transition, Work, WorkKind, WorkOutcome, WorkResult,
 };
 use orlog_program::{
     Context, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
 };
 use serde_json::{Value, json};
-use std::time::Duration;
 
 /// Program whose output depends on the event type or the input kind. Its state is a string.
 struct StubProgram {
@@ -41,7 +41,7 @@ impl StubProgram {
 
 fn step(status: Status, work: Vec<Work>, timers: Vec<TimerChange>) -> ProgramOutput {
     ProgramOutput::Applied(Box::new(Transition {
-        run: orlog_model::RunChange::default(),
+        run: RunChange::default(),
         state: b"next".to_vec(),
         status,
         work,
@@ -76,16 +76,13 @@ impl Program for StubProgram {
     ) -> Result<ProgramOutput, ProgramError> {
         let arm =
             |name: &str| TimerChange::Arm { name: self::name(name), due: context.now.saturating_add(MINUTE) };
+        let running = |work, timers| Ok(step(Status::Running, work, timers));
         match input {
             ProgramInput::Event(event) => match event.kind.as_str() {
-                "Placed" => {
-                    Ok(step(Status::Running, vec![charge(), reserve()], vec![arm("pay"), arm("other")]))
-                }
-                "NextRound" => Ok(step(Status::Running, vec![charge_in_round(1)], vec![arm("pay")])),
-                "Confirmed" => {
-                    Ok(step(Status::Running, vec![reserve_with(Confirmation::Acceptance)], vec![]))
-                }
-                "Rearm" => Ok(step(Status::Running, vec![charge()], vec![arm("pay")])),
+                "Placed" => running(vec![charge(), reserve()], vec![arm("pay"), arm("other")]),
+                "NextRound" => running(vec![charge_in_round(1)], vec![arm("pay")]),
+                "Confirmed" => running(vec![reserve_with(Confirmation::Acceptance)], vec![]),
+                "Rearm" => running(vec![charge()], vec![arm("pay")]),
                 "End" => Ok(step(Status::Completed, vec![], vec![])),
                 "Bad" => Err(ProgramError::SchemaMismatch("orderId is missing".to_owned())),
                 "Failing" => Err(ProgramError::Evaluation("division by zero".to_owned())),
@@ -97,9 +94,7 @@ impl Program for StubProgram {
             {
                 Err(ProgramError::SchemaMismatch("cannot set vars.receipt".to_owned()))
             }
-            ProgramInput::WorkResult { tag, .. } if *tag == "charge" => {
-                Ok(step(Status::Running, vec![], vec![]))
-            }
+            ProgramInput::WorkResult { tag, .. } if *tag == "charge" => running(vec![], vec![]),
             ProgramInput::Cancel { .. } => Ok(step(Status::Cancelled, vec![], vec![])),
             ProgramInput::Timer { .. }
             | ProgramInput::Retry

@@ -39,6 +39,7 @@ pub use filter::{Comparison, ComparisonOperator, Filter, FilterError, FilterEval
 use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
+pub(crate) use json::kind_of;
 use json::{wrap, wrap_map};
 pub(crate) use reads::event_fields;
 pub(crate) use root::{INDEX, ROUND, Root};
@@ -386,18 +387,6 @@ fn path_of(expression: &IdedExpr, scope: &Scope<'_>) -> Option<(Root, Vec<String
     let Expr::Ident(name) = &at.expr else { return None };
     fields.reverse();
     Some((scope.root(name)?, fields))
-}
-
-/// Returns the display name of the type of a JSON value.
-pub(crate) fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "a map",
-    }
 }
 
 #[cfg(test)]

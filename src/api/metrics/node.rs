@@ -22,7 +22,7 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
     let (health, mut labeled) = (app.runtime.health(), LabeledMetrics::default());
     registry.register("node_accepting", int_gauge(u64::from(health.accepting)));
     registry.register("node_shards_up", int_gauge(u64::from(health.is_running)));
-    registry.register("bus_connected", int_gauge(u64::from(app.is_connected())));
+    registry.register("bus_connected", int_gauge(u64::from(app.transport.info().connected)));
     registry.register("bus_available", int_gauge(u64::from(bus.is_available)));
     let offset = app.services.trends.clock_offset_ms();
     let seconds = Duration::from_millis(offset.unsigned_abs()).as_secs_f64();

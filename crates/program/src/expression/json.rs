@@ -16,6 +16,18 @@ use serde_json::{Map, Number, Value};
 
 use super::cost::{charge, spend, text_cost};
 
+/// Returns the display name of the type of a JSON value.
+pub(crate) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
 /// Wraps a JSON value as a CEL value that borrows it.
 pub(super) fn wrap<'a>(value: &'a Value) -> Box<dyn Val + 'a> {
     match value {
