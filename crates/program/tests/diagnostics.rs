@@ -38,7 +38,7 @@ steps:
     insta::assert_snapshot!(problems(text), @r#"
 t.saga.yaml:1:1: `version` is missing
 t.saga.yaml:2:1: versoin: unknown field `versoin`; did you mean `version`?
-t.saga.yaml:6:9: steps[0].do: the action names no kind; name one of `command`, `effect`, `wait`, `human`, `saga`, `event`, `job`, `switch`
+t.saga.yaml:6:9: steps[0].do: the action names no kind; name one of `command`, `effect`, `wait`, `human`, `saga`, `event`, `job`, `switch`, `repeat`, `restart_as_new`
 t.saga.yaml:6:11: steps[0].do.comand: unknown field `comand`; did you mean `command`?
 t.saga.yaml:7:5: steps[0].timeuot: unknown field `timeuot`; did you mean `timeout`?
 t.saga.yaml:8:9: steps[1].id: step `reserve` already exists as steps[0]; use a unique id for each step
@@ -115,7 +115,7 @@ t.saga.yaml:7:33: steps[1].do.id: an effect has no aggregate id; put it into `da
 t.saga.yaml:7:48: steps[1].undo: an effect completes with its outcome, so no event can complete this compensation; remove `ok` and `fail`
 t.saga.yaml:8:34: steps[2].do.effect: `command` is already present; an action has one kind
 t.saga.yaml:9:11: steps[3].id: `saga` is reserved for the timer of the whole saga; choose another id
-t.saga.yaml:9:23: steps[3].do: the action names no kind; name one of `command`, `effect`, `wait`, `human`, `saga`, `event`, `job`, `switch`
+t.saga.yaml:9:23: steps[3].do: the action names no kind; name one of `command`, `effect`, `wait`, `human`, `saga`, `event`, `job`, `switch`, `repeat`, `restart_as_new`
 t.saga.yaml:10:11: steps[4].id: a step id must not contain ':'; use letters, digits and `-`
 t.saga.yaml:10:46: steps[4].retry: at least one attempt is required; set 1 or more
 t.saga.yaml:10:76: steps[4].timeout: a timeout must be longer than zero

@@ -196,20 +196,37 @@ impl Browser {
         panic!("{role} {name:?} not found on page\n{}", result.as_str().unwrap_or_default());
     }
 
-    /// Clicks an element.
+    /// Clicks an element. If a refresh of the page moves the element before the click reaches it, clicks again.
     pub fn click(&mut self, role: &str, name: &str) {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let node = self.find(role, name);
-            let params = json!({ "backendNodeId": node });
-            // An element that is redrawn between two calls is located again.
-            let result = self.try_call("DOM.scrollIntoViewIfNeeded", &params);
-            match result.and_then(|_| self.try_call("DOM.getContentQuads", &params)) {
-                Ok(quads) if quads["quads"][0].is_array() => {
-                    return self.press_at(&quads["quads"][0]);
-                }
-                _ => assert!(Instant::now() < deadline, "{role} {name:?} has no position"),
+            if self.try_click(&node).is_ok() {
+                return;
             }
+            assert!(Instant::now() < deadline, "{role} {name:?} receives no click");
+        }
+    }
+
+    /// Clicks a node. Fails if it is redrawn in between, or if another element receives the click.
+    fn try_click(&mut self, node: &Value) -> Result<(), Value> {
+        let params = json!({ "backendNodeId": node });
+        let object = self.try_call("DOM.resolveNode", &params)?;
+        // In the middle, so that neither the fixed header nor a message covers it.
+        let watch = "function () { this.scrollIntoView({ block: 'center' }); window.awaitsClick = true; \
+                     this.addEventListener('click', () => { window.awaitsClick = false; }, { capture: true, once: true }); }";
+        let watch = json!({ "objectId": object["object"]["objectId"], "functionDeclaration": watch });
+        self.try_call("Runtime.callFunctionOn", &watch)?;
+        let quads = self.try_call("DOM.getContentQuads", &params)?;
+        if !quads["quads"][0].is_array() {
+            return Err(quads);
+        }
+        self.press_at(&quads["quads"][0]);
+        // After a navigation the page is another one, and does not wait.
+        let params = json!({ "expression": "window.awaitsClick === true", "returnByValue": true });
+        match self.try_call("Runtime.evaluate", &params) {
+            Ok(result) if result["result"]["value"] == true => Err(result),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

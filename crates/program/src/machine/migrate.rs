@@ -150,7 +150,7 @@ impl StateMigrator<'_> {
                 old.id, new.id
             ));
         }
-        let in_other_loop = old.in_loop.and_then(|end| self.targets[end]) != new.in_loop;
+        let in_other_loop = old.in_loop.map(|end| self.targets[end]) != new.in_loop.map(Some);
         if (started || self.is_repeated(old)) && in_other_loop {
             blocked.push(format!("step `{}` has started, and `{}` belongs to another loop", old.id, new.id));
         }
