@@ -10,6 +10,7 @@ mod faults;
 mod orders;
 pub(crate) mod pods;
 pub(crate) mod proxy;
+mod schedules;
 mod upstream;
 
 use std::time::{Duration, Instant};
