@@ -221,7 +221,9 @@ pub(crate) async fn show(
     let detail = api.read(move |app| {
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
         let reader = app.reader(&key).ok_or_else(missing)?;
-        let instance = reader.instance(&key)?.ok_or_else(missing)?;
+        let Some(instance) = reader.instance(&key)? else {
+            return Err(context::missing_instance(&reader, &key)?);
+        };
         let history = reader.history(&key, page.history_after, limit + 1)?;
         let buffered = reader.buffered_inputs(&key, buffered_limit)?;
         let spilled = reader.spilled_inputs(&key, buffered_limit)?;

@@ -8,7 +8,7 @@ use orlog_store::Reader;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::problem::Problem;
+use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
 
 /// Maximum number of scanned dead letters of the tenant.
@@ -17,6 +17,8 @@ const DEAD_LETTER_SCAN: usize = 2_000;
 const DEAD_LETTER_PAGE: usize = 256;
 /// Maximum number of listed dead letters.
 const MAX_DEAD_LETTERS: usize = 100;
+/// Maximum number of early events that the problem of a missing instance names.
+const MAX_NAMED_EVENTS: usize = 10;
 
 /// Input that is stored and not applied yet.
 #[derive(Debug, Serialize, ToSchema)]
@@ -59,6 +61,20 @@ impl BufferedInputView {
             reason,
         }
     }
+}
+
+/// Returns the problem of an instance that does not exist; names the early events that wait for its start.
+pub(crate) fn missing_instance(reader: &Reader, key: &InstanceKey) -> Result<Problem, Problem> {
+    let early = reader.buffered_inputs(key, MAX_NAMED_EVENTS + 1)?;
+    let mut labels: Vec<_> = early.iter().map(|(_, input)| input.label()).collect();
+    if let Some(last) = labels.get_mut(MAX_NAMED_EVENTS) {
+        *last = "and others";
+    }
+    let waiting = match labels.as_slice() {
+        [] => String::new(),
+        labels => format!("; early events wait for its start: {}", labels.join(", ")),
+    };
+    Ok(Problem::new(Code::InstanceNotFound, format!("no instance {key}{waiting}")))
 }
 
 /// Returns the circuit breakers that are not closed, of the upstreams of these work items.

@@ -182,3 +182,23 @@ async fn graph_highlights_the_instance_position() {
     assert!(placed.text.contains("<g class=\"completed\">") && placed.text.contains("<g class=\"running\">"));
     node.get("/v1/sagas/order/o-2/graph.svg").await.problem("OR0011");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_instance_names_its_early_events() {
+    let node = Node::start().await;
+    for number in 0..11 {
+        let shipped = event(&format!("s-{number}"), "Shipped", &json!({ "orderId": "o-9" }));
+        node.post("/v1/events", &shipped).await.ok();
+        let expected = match number {
+            0 => "no instance :order:o-9; early events wait for its start: Shipped\"",
+            10 => "Shipped, and others\"",
+            _ => continue,
+        };
+        let look = async || {
+            let response = node.get("/v1/sagas/order/o-9").await;
+            let found = response.status == 404 && response.text.contains(expected);
+            if found { Ok(()) } else { Err(response.text) }
+        };
+        node.until_commit("the missing instance", look).await;
+    }
+}

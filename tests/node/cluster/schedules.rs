@@ -43,7 +43,8 @@ async fn each_due_time_starts_once_over_a_takeover() {
         until_started(&pods, "b", 2).await;
         pods.kill("a");
         pods.wait_for_owners(&["b"]).await;
-        let before = get(&pods, "b", TENANTS[0], "/v1/schedules/s").await.unwrap()["started"].as_u64().unwrap();
+        let before =
+            get(&pods, "b", TENANTS[0], "/v1/schedules/s").await.unwrap()["started"].as_u64().unwrap();
         until_started(&pods, "b", before + 5).await;
         for tenant in TENANTS {
             let request = pods.ask("b", "POST", "/v1/schedules/s/pause").header("x-tenant-id", tenant);
