@@ -124,7 +124,11 @@ fn end_with(result: &Value, console: &Console) -> Result<(), CommandError> {
         Some(CommandExit::Done) => Ok(()),
         Some(exit) => Err(CommandError::new(exit, format!("the instance is {status}"))),
         None => {
-            let message = format!("the instance has not ended: it is {status}; wait longer or ask again");
+            let remedy = match status.as_str() {
+                "stuck" => "retry, skip or force-complete it",
+                _ => "wait longer or ask again",
+            };
+            let message = format!("the instance has not ended: it is {status}; {remedy}");
             Err(CommandError::new(CommandExit::Unavailable, message))
         }
     }
