@@ -1,11 +1,10 @@
-//! Mailbox of a provider or of the publisher: work items beside the actor that takes them. Their priorities
-//! take turns; items of one priority keep their order.
+//! Mailbox of a provider or of the publisher: work items in order, beside the actor that takes them.
 //!
 //! A crashed actor loses no queued item: its successor continues with the same mailbox.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use orlog_model::PriorityQueue;
 use orlog_model::count::{self, Operation};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
@@ -22,7 +21,7 @@ pub(crate) struct WorkMailbox {
 
 #[derive(Default)]
 struct WorkQueue {
-    items: PriorityQueue<WorkDispatch>,
+    items: VecDeque<WorkDispatch>,
     is_closed: bool,
 }
 
@@ -40,9 +39,7 @@ impl WorkMailbox {
         }
         self.depth.inc_by(length(&dispatches));
         let was_empty = queue.items.is_empty();
-        for dispatch in dispatches {
-            queue.items.push(dispatch.work.item.priority, dispatch);
-        }
+        queue.items.extend(dispatches);
         drop(queue);
         if was_empty {
             self.filled.notify_one();
@@ -59,7 +56,7 @@ impl WorkMailbox {
                     return None;
                 }
                 let count = limit.min(queue.items.len());
-                (0..count).map_while(|_| queue.items.pop()).collect()
+                queue.items.drain(..count).collect()
             };
             if !taken.is_empty() {
                 self.depth.dec_by(length(&taken));
@@ -73,7 +70,7 @@ impl WorkMailbox {
     pub(crate) fn close(&self) -> Vec<WorkDispatch> {
         let mut queue = self.lock();
         queue.is_closed = true;
-        let items: Vec<_> = std::mem::take(&mut queue.items).into_items().collect();
+        let items = Vec::from(std::mem::take(&mut queue.items));
         drop(queue);
         self.depth.dec_by(length(&items));
         self.filled.notify_one();

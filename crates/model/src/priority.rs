@@ -84,8 +84,7 @@ pub struct PriorityTurns {
 }
 
 impl PriorityTurns {
-    /// Returns the class whose turn it is among those with items, and how many of its items may be taken in a
-    /// row. Call [`PriorityTurns::take`] with the number that was taken.
+    /// Returns the next class, one that has items, and the maximum number of its items to take in a row. Call [`PriorityTurns::take`] with the number that was taken.
     pub fn next(&mut self, has_items: impl Fn(Priority) -> bool) -> Option<(Priority, usize)> {
         let waiting = Priority::ALL.map(&has_items);
         let priority = self.first(waiting).or_else(|| {
@@ -134,21 +133,10 @@ impl<T> PriorityQueue<T> {
         classes[priority as usize].pop_front()
     }
 
-    /// Returns the number of items.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.classes.iter().map(VecDeque::len).sum()
-    }
-
     /// Returns whether there are no items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns all items, highest class first.
-    pub fn into_items(self) -> impl Iterator<Item = T> {
-        self.classes.into_iter().flatten()
+        self.classes.iter().all(VecDeque::is_empty)
     }
 }
 
@@ -184,7 +172,7 @@ mod tests {
     fn class_without_items_leaves_its_turns_to_the_others() {
         assert_eq!(classes(&mut queue([0, 9, 9]), 10), [0, 8, 2]);
         let mut rest = queue([1, 0, 50]);
-        assert_eq!((classes(&mut rest, 51), rest.pop(), rest.len()), ([1, 0, 50], None, 0));
+        assert_eq!((classes(&mut rest, 51), rest.pop(), rest.is_empty()), ([1, 0, 50], None, true));
     }
 
     #[test]
