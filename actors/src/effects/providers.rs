@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::Poll;
 use std::time::Instant;
@@ -171,7 +172,7 @@ pub(crate) async fn provide(
             let (executor, registry) = (Arc::clone(&executor), Arc::clone(&registry));
             let execution = execute(dispatch, executor, registry, Arc::clone(&outcomes));
             if completes_at_once {
-                execute_at_once(execution).await;
+                execute_at_once(Box::pin(AssertUnwindSafe(execution).catch_unwind())).await;
             } else {
                 tokio::spawn(execution);
             }
@@ -184,8 +185,9 @@ pub(crate) async fn provide(
 
 /// Polls an execution once, which usually completes it; the rest is a task. Never waits: the caller holds items
 /// that nothing else would execute.
-async fn execute_at_once(execution: impl Future<Output = ()> + Send + 'static) {
-    let mut execution = Box::pin(AssertUnwindSafe(execution).catch_unwind());
+async fn execute_at_once(
+    mut execution: Pin<Box<impl Future<Output = std::thread::Result<()>> + Send + 'static>>,
+) {
     match futures::poll!(execution.as_mut()) {
         Poll::Ready(Ok(())) => {}
         Poll::Ready(Err(_panic)) => tracing::error!("the execution of an effect panicked"),
@@ -205,14 +207,18 @@ async fn execute(
     dispatch.progress.in_doubt = true;
     let epoch = Arc::clone(&dispatch.origin().epoch);
     let WorkDispatch { work, place, .. } = &mut dispatch;
-    let execution = AssertUnwindSafe(executor.continue_from(&mut work.item, progress, place)).catch_unwind();
-    let result = tokio::select! {
-        biased;
-        result = execution => result,
-        () = epoch.cancelled() => {
-            dispatch.abandon();
-            return registry.end(id);
+    let result = {
+        let execution =
+            pin!(AssertUnwindSafe(executor.continue_from(&mut work.item, progress, place)).catch_unwind());
+        tokio::select! {
+            biased;
+            result = execution => Some(result),
+            () = epoch.cancelled() => None,
         }
+    };
+    let Some(result) = result else {
+        dispatch.abandon();
+        return registry.end(id);
     };
     match result {
         Ok(Ok(done)) => {

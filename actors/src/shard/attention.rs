@@ -27,6 +27,10 @@ impl AttentionChange {
 /// Logs that the instance of a commit became stuck, or that a result of its work could not be applied.
 pub(super) fn log_change(commit: &Commit) {
     let Some(instance) = &commit.instance else { return };
+    // Without a dead letter, no result becomes unapplied. Most commits end here.
+    if instance.status != Status::Stuck && commit.dead_letter.is_none() {
+        return;
+    }
     let before = commit.before.as_deref().map(StatusSnapshot::from_instance);
     let change = AttentionChange::between(before, StatusSnapshot::from_instance(instance));
     if change == AttentionChange::default() {

@@ -5,6 +5,7 @@
 //! open, items wait; they do not fail. No attempt starts after the deadline. Dropping the future
 //! releases all its permits.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -109,13 +110,13 @@ impl EffectExecutor {
     ///
     /// # Errors
     /// The progress, if another executor must continue.
-    pub async fn continue_from(
-        &self,
-        item: &mut WorkItem,
+    pub fn continue_from<'a>(
+        &'a self,
+        item: &'a mut WorkItem,
         progress: ExecutionProgress,
-        dispatcher: &dyn Dispatcher,
-    ) -> Result<ExecutionResult, ExecutionProgress> {
-        self.run(item, progress, Some(dispatcher)).await
+        dispatcher: &'a dyn Dispatcher,
+    ) -> impl Future<Output = Result<ExecutionResult, ExecutionProgress>> + Send + 'a {
+        self.run(item, progress, Some(dispatcher))
     }
 
     async fn run_to_completion(&self, mut item: WorkItem, progress: ExecutionProgress) -> ExecutionResult {
@@ -149,7 +150,7 @@ impl EffectExecutor {
             }
             if let Some(delay) = retry_delay.take() {
                 dispatcher.inspect(|dispatcher| dispatcher.wait_started());
-                let wait = self.wait_for_retry(item, &mut execution, delay);
+                let wait = pin!(self.wait_for_retry(item, &mut execution, delay));
                 let waited = self.unless_interrupted(dispatcher, wait).await;
                 dispatcher.inspect(|dispatcher| dispatcher.wait_ended());
                 if waited.is_none() {
@@ -159,8 +160,8 @@ impl EffectExecutor {
             if execution.attempts == 0 {
                 self.admission.deposit_first();
             }
-            let admission = self.admission(item, &execution);
-            let Some(admitted) = self.unless_interrupted(dispatcher, admission).await else { continue };
+            let admitted = self.unless_interrupted(dispatcher, pin!(self.admission(item, &execution))).await;
+            let Some(admitted) = admitted else { continue };
             match self.step(item, &mut execution, admitted, dispatcher).await {
                 NextStep::Finish(FinishedExecution { outcome, facts }) => {
                     return Ok(ExecutionResult {
@@ -211,7 +212,7 @@ impl EffectExecutor {
     async fn unless_interrupted<T>(
         &self,
         dispatcher: Option<&dyn Dispatcher>,
-        work: impl Future<Output = T>,
+        work: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
         let Some(dispatcher) = dispatcher else { return Some(work.await) };
         let stop = async {
@@ -237,10 +238,11 @@ impl EffectExecutor {
         dispatcher: Option<&dyn Dispatcher>,
     ) -> NextStep {
         let Some(admitted) = admitted else {
-            return NextStep::Finish(self.finish_exhausted(item, execution).await);
+            return NextStep::Finish(Box::pin(self.finish_exhausted(item, execution)).await);
         };
-        if !is_stopped(dispatcher)
-            && let Some(end) = self.resolve_in_doubt(item, execution).await
+        if execution.in_doubt
+            && !is_stopped(dispatcher)
+            && let Some(end) = Box::pin(self.resolve_in_doubt(item, execution)).await
         {
             return NextStep::Finish(end);
         }
@@ -259,7 +261,7 @@ impl EffectExecutor {
         if deadline.is_some_and(|deadline| self.clock.steady() >= deadline) {
             return None;
         }
-        self.before(deadline, self.admission.admit(&item.instance.tenant, item.priority)).await
+        self.before(deadline, pin!(self.admission.admit(&item.instance.tenant, item.priority))).await
     }
 
     async fn attempt(
@@ -271,7 +273,7 @@ impl EffectExecutor {
         let started = Instant::now();
         let attempt = Attempt { number: execution.attempts, timeout, at: self.clock.now() };
         let parent = self.observer.attempt_started(item).and_then(|span| item.trace.replace(span));
-        let remote = self.before(until, self.execute_once(item, attempt)).await;
+        let remote = self.before(until, pin!(self.execute_once(item, attempt))).await;
         let (result, remote_span) = execution.receive(remote);
         let outcome = result.as_ref().map_or(AttemptOutcome::TimedOut, attempt_outcome);
         let result = result.unwrap_or_else(|| Err(no_response(&self.upstream.name, timeout)));
@@ -332,7 +334,9 @@ impl EffectExecutor {
         let backoff = self.upstream.policy.backoff_for(item);
         match execution.next_attempt(&backoff, tried, item, self.clock.steady()) {
             RetryDecision::Retry(delay) => NextStep::Retry(delay),
-            RetryDecision::Abandon => NextStep::Finish(self.finish_exhausted(item, execution).await),
+            RetryDecision::Abandon => {
+                NextStep::Finish(Box::pin(self.finish_exhausted(item, execution)).await)
+            }
         }
     }
 
@@ -385,11 +389,15 @@ impl EffectExecutor {
     /// Probes the provider for the result of earlier attempts, within the attempt timeout.
     async fn probe(&self, item: &WorkItem) -> ProbeResult {
         let (_, until) = self.time_for_one(None);
-        self.before(until, self.upstream.provider.probe(item)).await.unwrap_or(ProbeResult::Unknown)
+        self.before(until, pin!(self.upstream.provider.probe(item))).await.unwrap_or(ProbeResult::Unknown)
     }
 
     /// Runs a future unless `until` comes first. A future that is ready at once arms no timer.
-    async fn before<T>(&self, until: Option<SteadyTime>, work: impl Future<Output = T>) -> Option<T> {
+    async fn before<T>(
+        &self,
+        until: Option<SteadyTime>,
+        work: Pin<&mut impl Future<Output = T>>,
+    ) -> Option<T> {
         let Some(until) = until else { return Some(work.await) };
         tokio::select! {
             biased;

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use orlog_model::count::{Operation, count};
 use orlog_model::{
     ArmedTimer, Change, CheckpointKey, Commit, DeadLetter, DeadLetterOriginal, DedupeKey, DefinitionRef,
-    Deployment, Input, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition,
-    TaskUpdate, Timer, Timestamp, WorkItem,
+    Deployment, InstanceKey, InstanceReplacement, OutboxKey, StatusSnapshot, StreamPosition, TaskUpdate,
+    Timer, Timestamp, WorkItem,
 };
 use serde::Serialize;
 
@@ -152,8 +152,8 @@ impl<'a> ChangeTranslator<'a> {
 
     fn apply(&mut self, commit: &Commit) -> Result<(), Error> {
         let key = &commit.key;
+        let row = self.keys.instance(key);
         if let Some(instance) = &commit.instance {
-            let row = self.keys.instance(key);
             self.put(Table::Instance, &row, &**instance)?;
             let before = commit.before.as_deref();
             self.counts.note(key, before, Some(instance));
@@ -161,39 +161,37 @@ impl<'a> ChangeTranslator<'a> {
             self.attention(before, StatusSnapshot::from_instance(instance), commit.at, &row)?;
         }
         if let Some(history) = &commit.history {
-            let row = self.keys.history(key, history.version);
-            self.put(Table::History, &row, history)?;
+            self.put(Table::History, &keys::history(&row, history.version), history)?;
         }
         if let Some(version) = commit.forgets {
-            self.record.delete(Table::History, &self.keys.history(key, version))?;
+            self.record.delete(Table::History, &keys::history(&row, version))?;
         }
-        commit.dedupe_key.into_iter().try_for_each(|id| self.put_dedupe_key(key, id))?;
+        commit.dedupe_key.into_iter().try_for_each(|id| self.put_dedupe_key(&row, id))?;
         commit.work.iter().try_for_each(|item| self.add_work(item))?;
         commit.tasks.iter().try_for_each(|entry| self.task(entry))?;
-        self.timers(commit)?;
-        self.inputs(commit)?;
+        self.timers(commit, &row)?;
+        self.inputs(commit, &row)?;
         commit.settles.iter().try_for_each(|outbox_key| self.complete(outbox_key))?;
         let Some(dead_letter) = &commit.dead_letter else { return Ok(()) };
         if let DeadLetterOriginal::Input(input) = &dead_letter.original {
-            input.dedupe_key().into_iter().try_for_each(|id| self.delete_dedupe_key(key, id))?;
+            input.dedupe_key().into_iter().try_for_each(|id| self.delete_dedupe_key(&row, id))?;
         }
         self.dead_letter(dead_letter)
     }
 
     /// Deletes the dedupe key of a dead letter, so that it can be redriven: it was stored when the input was
     /// buffered.
-    fn delete_dedupe_key(&mut self, key: &InstanceKey, id: DedupeKey) -> Result<(), Error> {
+    fn delete_dedupe_key(&mut self, row: &[u8], id: DedupeKey) -> Result<(), Error> {
         let buckets = buckets_before(self.tables, self.bucket)?;
         for bucket in buckets.into_iter().chain([self.bucket]) {
-            self.record.delete(Table::Dedupe, &self.keys.dedupe(bucket, key, id))?;
+            self.record.delete(Table::Dedupe, &keys::dedupe(bucket, row, id))?;
         }
         Ok(())
     }
 
     /// Writes the dedupe key of an event.
-    fn put_dedupe_key(&mut self, key: &InstanceKey, id: DedupeKey) -> Result<(), Error> {
-        let row = self.keys.dedupe(self.bucket, key, id);
-        self.put_empty(KeyPresence::Unknown, Table::Dedupe, &row)
+    fn put_dedupe_key(&mut self, row: &[u8], id: DedupeKey) -> Result<(), Error> {
+        self.put_empty(KeyPresence::Unknown, Table::Dedupe, &keys::dedupe(self.bucket, row, id))
     }
 
     /// Replaces an instance. It reads only the store, so the group must not contain an earlier commit of
@@ -212,11 +210,11 @@ impl<'a> ChangeTranslator<'a> {
         };
         self.counts.note(key, stored.as_ref(), Some(instance));
         for timer in stored.iter().flat_map(|instance| &instance.timers) {
-            self.record.delete(Table::Timer, &self.keys.timer(key, &row_of(timer)))?;
+            self.record.delete(Table::Timer, &keys::timer(&row, &row_of(timer)))?;
         }
         for timer in &instance.timers {
             // The old timer may have the same name and version, and thus the same key.
-            let row = self.keys.timer(key, &row_of(timer));
+            let row = keys::timer(&row, &row_of(timer));
             self.put_empty(KeyPresence::Unknown, Table::Timer, &row)?;
         }
         let before = stored.as_ref().map(StatusSnapshot::from_instance);
@@ -226,10 +224,9 @@ impl<'a> ChangeTranslator<'a> {
         self.delete_range(Table::BufferedInput, &self.keys.buffered_inputs(key))?;
         self.put(Table::Instance, &row, instance)?;
         for record in history {
-            let row = self.keys.history(key, record.version);
-            self.put(Table::History, &row, record)?;
+            self.put(Table::History, &keys::history(&row, record.version), record)?;
         }
-        replacement.dedupe_keys.iter().try_for_each(|id| self.put_dedupe_key(key, *id))?;
+        replacement.dedupe_keys.iter().try_for_each(|id| self.put_dedupe_key(&row, *id))?;
         replacement.removed_work.iter().try_for_each(|outbox_key| self.complete(outbox_key))?;
         replacement.tasks.iter().try_for_each(|entry| self.task(entry))?;
         replacement.work.iter().try_for_each(|item| self.add_work(item))
@@ -265,34 +262,29 @@ impl<'a> ChangeTranslator<'a> {
         self.insert(Table::TaskEvent, &key, event)
     }
 
-    fn timers(&mut self, commit: &Commit) -> Result<(), Error> {
+    fn timers(&mut self, commit: &Commit, row: &[u8]) -> Result<(), Error> {
         for timer in &commit.disarm {
-            self.record.delete(Table::Timer, &self.keys.timer(&commit.key, timer))?;
+            self.record.delete(Table::Timer, &keys::timer(row, timer))?;
         }
         for timer in &commit.arm {
-            let row = self.keys.timer(&commit.key, timer);
+            let row = keys::timer(row, timer);
             // A token is a hash of the arming input, which is applied once, so the key never repeats.
             self.put_empty(KeyPresence::Absent, Table::Timer, &row)?;
         }
         Ok(())
     }
 
-    fn inputs(&mut self, commit: &Commit) -> Result<(), Error> {
+    fn inputs(&mut self, commit: &Commit, row: &[u8]) -> Result<(), Error> {
         for number in &commit.unbuffer {
-            self.record.delete(Table::BufferedInput, &self.keys.history(&commit.key, *number))?;
+            self.record.delete(Table::BufferedInput, &keys::history(row, *number))?;
         }
         let (buffer, spill) = (commit.buffer.as_deref(), commit.spill.as_deref());
         for (input, first) in [(buffer, 0), (spill, keys::FIRST_SPILLED)] {
             let Some(input) = input else { continue };
             let number = first + self.next_sequence();
-            self.buffer_input(&commit.key, number, input)?;
+            self.insert(Table::BufferedInput, &keys::history(row, number), input)?;
         }
         Ok(())
-    }
-
-    fn buffer_input(&mut self, key: &InstanceKey, number: u64, input: &Input) -> Result<(), Error> {
-        let row = self.keys.history(key, number);
-        self.insert(Table::BufferedInput, &row, input)
     }
 
     fn add_work(&mut self, item: &WorkItem) -> Result<(), Error> {

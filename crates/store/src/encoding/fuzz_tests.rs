@@ -27,7 +27,7 @@ fn keys() -> Vec<crate::encoding::tuple::Key> {
         encoder.instance(&key),
         encoder.history(&key, 3),
         encoder.timer(&key, &samples::timer(5, 6)),
-        encoder.dedupe(7, &key, samples::dedupe_key(3)),
+        keys::dedupe(7, &encoder.instance(&key), samples::dedupe_key(3)),
         keys::feed(5, 6),
         keys::dead_letter_outbox(9),
     ]

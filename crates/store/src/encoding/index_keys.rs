@@ -58,7 +58,7 @@ pub(crate) fn status_range(
     saga: Option<&SagaName>,
     prefix: &str,
 ) -> KeyRange {
-    let key = of_status(tenant, status);
+    let mut key = of_status(tenant, status);
     KeyRange::of_prefix(match saga {
         Some(saga) => key.text(saga.as_str()).open_text(prefix).finish(),
         None => key.finish(),
@@ -66,7 +66,9 @@ pub(crate) fn status_range(
 }
 
 fn of_status(tenant: &TenantId, status: Status) -> KeyWriter {
-    KeyWriter::new().u8(BY_STATUS).text(tenant.as_str()).u8(status_number(status))
+    let mut key = KeyWriter::new();
+    key.u8(BY_STATUS).text(tenant.as_str()).u8(status_number(status));
+    key
 }
 
 /// Returns the number of a status in keys.
@@ -98,17 +100,21 @@ pub(crate) fn changed_range(
 }
 
 fn of_class(tenant: &TenantId, saga: &SagaName, class: StatusClass) -> KeyWriter {
-    KeyWriter::new().u8(BY_CHANGE).text(tenant.as_str()).text(saga.as_str()).u8(class as u8)
+    let mut key = KeyWriter::new();
+    key.u8(BY_CHANGE).text(tenant.as_str()).text(saga.as_str()).u8(class as u8);
+    key
 }
 
 pub(crate) fn variable(key: &InstanceKey, name: &Name, indexed: &IndexedValue) -> Key {
-    let fields = value(of_variable(&key.saga, name).text(key.tenant.as_str()), indexed);
-    fields.text(key.correlation.as_str()).finish()
+    let mut fields = of_variable(&key.saga, name);
+    value(fields.text(key.tenant.as_str()), indexed).text(key.correlation.as_str()).finish()
 }
 
 /// Returns the first fields of all keys of a variable.
 pub(crate) fn of_variable(saga: &SagaName, name: &Name) -> KeyWriter {
-    KeyWriter::new().u8(BY_VARIABLE).text(saga.as_str()).text(name.as_str())
+    let mut key = KeyWriter::new();
+    key.u8(BY_VARIABLE).text(saga.as_str()).text(name.as_str());
+    key
 }
 
 /// Returns the range of the instances of a saga with a value between `lower` and `upper`, inclusive. A
@@ -119,8 +125,12 @@ pub(crate) fn variable_range(
     lower: Option<&IndexedValue>,
     upper: Option<&IndexedValue>,
 ) -> KeyRange {
-    let of_tenant = || of_variable(saga, name).text(tenant.as_str());
-    let bound = |bound: &IndexedValue| KeyRange::of_prefix(value(of_tenant(), bound).finish());
+    let of_tenant = || {
+        let mut key = of_variable(saga, name);
+        key.text(tenant.as_str());
+        key
+    };
+    let bound = |bound: &IndexedValue| KeyRange::of_prefix(value(&mut of_tenant(), bound).finish());
     let of_type = |bound: &IndexedValue| KeyRange::of_prefix(of_tenant().u8(type_number(bound)).finish());
     let start = lower.map(bound).or_else(|| upper.map(of_type));
     let end = upper.map(bound).or_else(|| lower.map(of_type));
@@ -139,8 +149,8 @@ fn type_number(value: &IndexedValue) -> u8 {
     }
 }
 
-fn value(key: KeyWriter, value: &IndexedValue) -> KeyWriter {
-    let key = key.u8(type_number(value));
+fn value<'a>(key: &'a mut KeyWriter, value: &IndexedValue) -> &'a mut KeyWriter {
+    key.u8(type_number(value));
     match value {
         IndexedValue::Bool(value) => key.u8(u8::from(*value)),
         IndexedValue::Number(value) => key.u64(ordered_bits(*value)),

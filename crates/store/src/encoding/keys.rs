@@ -51,13 +51,15 @@ impl KeyEncoder {
     }
 
     pub(crate) fn instance(&self, key: &InstanceKey) -> Key {
-        self.of_instance(KeyWriter::new(), key).finish()
+        let mut row = KeyWriter::new();
+        row.u16(self.slots.slot_of(key).0);
+        row.text(key.tenant.as_str()).text(key.saga.as_str()).text(key.correlation.as_str()).finish()
     }
 
     /// Returns the key of a history entry. Also the key of a buffered input: its number replaces the
     /// version.
     pub(crate) fn history(&self, key: &InstanceKey, version: u64) -> Key {
-        self.of_instance(KeyWriter::new(), key).u64(version).finish()
+        history(&self.instance(key), version)
     }
 
     /// Returns the range of the buffered inputs of an instance; the spilled ones follow.
@@ -71,14 +73,7 @@ impl KeyEncoder {
     }
 
     pub(crate) fn timer(&self, key: &InstanceKey, timer: &Timer) -> Key {
-        self.of_instance(KeyWriter::new().i64(timer.due.as_millis()), key)
-            .text(timer.name.as_str())
-            .u64(timer.token)
-            .finish()
-    }
-
-    pub(crate) fn dedupe(&self, bucket: i64, key: &InstanceKey, id: DedupeKey) -> Key {
-        self.of_instance(KeyWriter::new().i64(bucket), key).fixed(id.as_uuid().as_bytes()).finish()
+        self::timer(&self.instance(key), timer)
     }
 
     /// Returns the number of the bucket that contains a time.
@@ -119,7 +114,8 @@ impl KeyEncoder {
         prefix: &str,
     ) -> Vec<KeyRange> {
         let of_slot = |slot: u16| {
-            let key = KeyWriter::new().u16(slot).text(tenant.as_str());
+            let mut key = KeyWriter::new();
+            key.u16(slot).text(tenant.as_str());
             KeyRange::of_prefix(match saga {
                 Some(saga) => key.text(saga.as_str()).open_text(prefix).finish(),
                 None => key.finish(),
@@ -127,13 +123,22 @@ impl KeyEncoder {
         };
         self.slots_of(tenant).map(of_slot).collect()
     }
+}
 
-    fn of_instance(&self, key: KeyWriter, instance: &InstanceKey) -> KeyWriter {
-        key.u16(self.slots.slot_of(instance).0)
-            .text(instance.tenant.as_str())
-            .text(instance.saga.as_str())
-            .text(instance.correlation.as_str())
-    }
+/// Returns the key of a history entry of the instance with this row. See [`KeyEncoder::history`].
+pub(crate) fn history(row: &[u8], version: u64) -> Key {
+    KeyWriter::new().fixed(row).u64(version).finish()
+}
+
+/// Returns the key of a timer of the instance with this row.
+pub(crate) fn timer(row: &[u8], timer: &Timer) -> Key {
+    let mut key = KeyWriter::new();
+    key.i64(timer.due.as_millis()).fixed(row).text(timer.name.as_str()).u64(timer.token).finish()
+}
+
+/// Returns the key of a dedupe key of the instance with this row.
+pub(crate) fn dedupe(bucket: i64, row: &[u8], id: DedupeKey) -> Key {
+    KeyWriter::new().i64(bucket).fixed(row).fixed(id.as_uuid().as_bytes()).finish()
 }
 
 /// Returns the range of the tasks of a tenant in a slot.
@@ -147,7 +152,9 @@ pub(crate) fn task_key(slot: u16, tenant: &TenantId, id: Uuid) -> Key {
 }
 
 fn of_task(slot: Slot, tenant: &TenantId, id: Uuid) -> KeyWriter {
-    KeyWriter::new().u16(slot.0).text(tenant.as_str()).fixed(id.as_bytes())
+    let mut key = KeyWriter::new();
+    key.u16(slot.0).text(tenant.as_str()).fixed(id.as_bytes());
+    key
 }
 
 /// Decodes the key of a task or of one of its events: tenant, task id and event number.
@@ -223,7 +230,9 @@ fn work_kind(kind: WorkKind) -> u8 {
 
 fn destination(destination: &Destination) -> KeyWriter {
     let Destination { kind, tenant, name, priority } = destination;
-    KeyWriter::new().u8(work_class(*kind, *priority)).text(tenant.as_str()).text(name)
+    let mut key = KeyWriter::new();
+    key.u8(work_class(*kind, *priority)).text(tenant.as_str()).text(name);
+    key
 }
 
 pub(crate) fn checkpoint(source: &CheckpointKey) -> Key {
@@ -265,7 +274,9 @@ pub(crate) fn dead_letters(tenant: &TenantId) -> KeyRange {
 
 fn home(tenant: &TenantId) -> KeyWriter {
     let slot = fnv1a(&[tenant.as_str()]) % u32::from(SLOTS);
-    KeyWriter::new().u16(u16::try_from(slot).expect("a remainder below 1024 fits")).text(tenant.as_str())
+    let mut key = KeyWriter::new();
+    key.u16(u16::try_from(slot).expect("a remainder below 1024 fits")).text(tenant.as_str());
+    key
 }
 
 /// Decodes the fields of an instance key and leaves the rest.
@@ -363,7 +374,7 @@ mod tests {
             &format!("8000000000000001 {instance} 7061790000 0000000000000003"),
         );
         let id = DedupeKey::from_uuid(Uuid::from_u128(1));
-        check(&keys().dedupe(-1, &key(), id), &format!("7fffffffffffffff {instance} {:032x}", 1));
+        check(&dedupe(-1, &keys().instance(&key()), id), &format!("7fffffffffffffff {instance} {:032x}", 1));
         let destination = Destination {
             kind: WorkKind::Effect,
             tenant: key().tenant,
@@ -407,7 +418,7 @@ mod tests {
         assert_eq!(read_timer(&keys().timer(&key(), &timer)).unwrap(), (key(), timer));
         assert_eq!(read_numbered(&keys().history(&key(), 7)).unwrap(), (key(), 7));
         let id = DedupeKey::from_uuid(Uuid::from_u128(1));
-        let applied = keys().dedupe(4, &key(), id);
+        let applied = dedupe(4, &keys().instance(&key()), id);
         assert_eq!(read_dedupe(&applied).unwrap(), (4, key(), id));
         let outbox_key = OutboxKey {
             destination: Destination {

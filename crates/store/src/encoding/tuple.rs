@@ -24,23 +24,21 @@ impl KeyWriter {
     }
 
     /// Appends text with its terminator.
-    pub(crate) fn text(self, text: &str) -> Self {
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.bytes(text.as_bytes())
     }
 
     /// Appends text without its terminator: the prefix of all keys whose text starts with it.
-    pub(crate) fn open_text(self, text: &str) -> Self {
+    pub(crate) fn open_text(&mut self, text: &str) -> &mut Self {
         self.escaped(text.as_bytes())
     }
 
     /// Appends bytes like text, with a terminator.
-    pub(crate) fn bytes(self, bytes: &[u8]) -> Self {
-        let mut key = self.escaped(bytes);
-        key.0.extend_from_slice(&[0, 0]);
-        key
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.escaped(bytes).fixed(&[0, 0])
     }
 
-    fn escaped(mut self, bytes: &[u8]) -> Self {
+    fn escaped(&mut self, bytes: &[u8]) -> &mut Self {
         let mut parts = bytes.split(|byte| *byte == 0);
         self.0.extend_from_slice(parts.next().unwrap_or_default());
         for part in parts {
@@ -51,30 +49,30 @@ impl KeyWriter {
     }
 
     /// Appends a fixed number of bytes unchanged.
-    pub(crate) fn fixed(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn fixed(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    pub(crate) fn u8(self, number: u8) -> Self {
+    pub(crate) fn u8(&mut self, number: u8) -> &mut Self {
         self.fixed(&[number])
     }
 
-    pub(crate) fn u16(self, number: u16) -> Self {
+    pub(crate) fn u16(&mut self, number: u16) -> &mut Self {
         self.fixed(&number.to_be_bytes())
     }
 
-    pub(crate) fn u64(self, number: u64) -> Self {
+    pub(crate) fn u64(&mut self, number: u64) -> &mut Self {
         self.fixed(&number.to_be_bytes())
     }
 
-    pub(crate) fn i64(self, number: i64) -> Self {
+    pub(crate) fn i64(&mut self, number: i64) -> &mut Self {
         self.fixed(&(number ^ i64::MIN).to_be_bytes())
     }
 
     /// Returns the bytes.
-    pub(crate) fn finish(self) -> Key {
-        self.0
+    pub(crate) fn finish(&mut self) -> Key {
+        std::mem::take(&mut self.0)
     }
 }
 

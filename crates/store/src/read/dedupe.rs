@@ -20,10 +20,8 @@ impl Reader {
     pub fn is_duplicate(&self, key: &InstanceKey, id: DedupeKey, now: Timestamp) -> Result<bool, Error> {
         self.shared.read(|tables| {
             let (now, bucket) = self.at(tables, now);
-            let in_bucket = |bucket| {
-                let row = self.keys().dedupe(bucket, key, id);
-                tables.contains(Table::Dedupe, &row)
-            };
+            let row = self.keys().instance(key);
+            let in_bucket = |bucket| tables.contains(Table::Dedupe, &keys::dedupe(bucket, &row, id));
             if in_bucket(bucket)? || in_bucket(bucket.saturating_sub(1))? {
                 return Ok(true);
             }
