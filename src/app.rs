@@ -25,7 +25,7 @@ use orlog_actors::{
 use orlog_bus::{Bus, PublishAck, codec};
 use orlog_effect::{Catalog, EffectObserver, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
-use orlog_program::Program;
+use orlog_program::{Diagnostic, Program};
 use orlog_store::Device;
 use tokio::sync::watch;
 
@@ -34,11 +34,11 @@ use crate::auth::{Authenticator, SessionToken};
 use crate::backup::service::claim_dir;
 use crate::batches::pages::BatchPages;
 use crate::clock::SystemClock;
-use crate::config::Config;
+use crate::config::{Config, ConfigSource, NextConfig};
 use crate::dead_letters;
 use crate::definitions::change::{DefinitionLocks, DeployError};
 use crate::definitions::deploy::DeployPolicy;
-use crate::definitions::{DefinitionSet, DeploymentPlan, initial};
+use crate::definitions::{DefinitionErrors, DefinitionSet, DeploymentPlan, initial};
 use crate::doctor::DiagnosisLimits;
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
@@ -86,6 +86,8 @@ pub struct AppOverrides {
     pub telemetry: TelemetryHandle,
     /// Limits of the checks of the running node.
     pub diagnosis: DiagnosisLimits,
+    /// Source that a reload reads the configuration from. Default: a reload does not read it.
+    pub config_source: Option<ConfigSource>,
 }
 
 /// A running node: its parts, and the services that use them.
@@ -122,6 +124,7 @@ pub struct App {
     pub(crate) batch_pages: Arc<BatchPages>,
     /// The received webhooks.
     pub(crate) webhooks: Webhooks,
+    config_source: Option<ConfigSource>,
     /// The audit log.
     pub audit: Arc<AuditTrail>,
     /// The telemetry export.
@@ -142,6 +145,7 @@ struct Observed {
     authenticator: Authenticator,
     batch_pages: Arc<BatchPages>,
     webhooks: Webhooks,
+    config_source: Option<ConfigSource>,
     telemetry: TelemetryHandle,
 }
 
@@ -228,6 +232,7 @@ impl App {
             authenticator,
             batch_pages,
             webhooks,
+            config_source: overrides.config_source,
             telemetry,
         };
         Box::pin(Self::join(parts, own, state)).await
@@ -255,6 +260,7 @@ impl App {
             authenticator: state.authenticator,
             batch_pages: state.batch_pages,
             webhooks: state.webhooks,
+            config_source: state.config_source,
             audit: parts.audit,
             telemetry: state.telemetry,
             transport: parts.transport,
@@ -265,13 +271,26 @@ impl App {
         }))
     }
 
-    /// Reads changed certificates, then deploys the definitions directory ([`crate::definitions::deploy::Deployments::reload`]).
+    /// Reads changed certificates and the configuration, then deploys the definitions directory
+    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates change.
     ///
     /// # Errors
     /// See [`DeployError`].
     pub async fn reload(&self, by: String, policy: DeployPolicy) -> Result<DeploymentPlan, DeployError> {
         self.services.keys.reload().await;
-        self.services.deployments.reload(by, policy).await
+        let Some(source) = &self.config_source else {
+            return self.services.deployments.reload(by, policy, None).await;
+        };
+        let NextConfig { config, requires_restart } = source.read().map_err(DefinitionErrors)?;
+        let webhooks = Webhooks::new(&config).map_err(|error| {
+            DefinitionErrors(vec![Diagnostic::of_file("the configuration", format!("{error:#}"))])
+        })?;
+        let mut plan = self.services.deployments.reload(by, policy, Some(config.upstreams())).await?;
+        self.webhooks.replace(webhooks);
+        source.applied(config);
+        let warning = |key| format!("{key} has changed in the configuration; restart the node to apply it");
+        plan.warnings.extend(requires_restart.into_iter().map(warning));
+        Ok(plan)
     }
 
     /// Checks the components of the running node. Blocks.

@@ -97,7 +97,7 @@ enum Command {
     LogLevel(node::cli::LogLevel),
     /// Deploy the definitions of a directory and replace all active definitions
     Deploy(definitions::cli::deploy::Args),
-    /// Reload the definitions and upstreams of a node from its directories
+    /// Read the configuration, the definitions and the upstreams of a node again
     Reload(definitions::cli::reload::Args),
     /// Migrate running instances to another version of their definition
     Migrate(definitions::cli::migrate::Args),

@@ -14,6 +14,7 @@ mod limits;
 mod loopback;
 mod nats;
 mod oidc;
+mod reload;
 mod retention;
 mod roles;
 mod sections;
@@ -42,6 +43,8 @@ pub use limits::LimitsConfig;
 pub(crate) use loopback::{is_loopback_url, is_protected};
 pub use nats::{NatsConfig, NatsTlsConfig, SigningConfig, StreamLimits};
 pub use oidc::OidcConfig;
+pub use reload::ConfigSource;
+pub(crate) use reload::NextConfig;
 pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
 pub use roles::{QueueConfig, Role};
 pub use sections::{

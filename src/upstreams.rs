@@ -1,8 +1,8 @@
 //! Upstreams of a node: from the configuration, from files, and from code.
 //!
-//! A file `payments.toml` in the directory `upstreams_dir` describes the upstream `payments`. The files
-//! are read at the start and on reload; one invalid file rejects the reload. Changes of `[upstreams]`
-//! and `[gateway]` in the configuration apply at the next start.
+//! A file `payments.toml` in the directory `upstreams_dir` describes the upstream `payments`. The files, and
+//! `[upstreams]` and `[gateway]` of the configuration, are read at the start and on reload; one invalid file
+//! rejects the reload.
 //!
 //! The role of the node selects its upstreams. A node that runs sagas only has the gateway, the
 //! upstreams whose commands are dispatched to other processes, and a remote upstream for all effects
@@ -12,7 +12,7 @@ mod nats_gateway;
 
 use std::path::{Path, PathBuf};
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use orlog_bus::requests::RequestClient;
@@ -35,7 +35,7 @@ const UNSIGNED_SCRIPTS: &str = "each client with the permission to publish comma
 /// Sources of the upstreams of a node.
 pub struct UpstreamSources {
     dir: Option<PathBuf>,
-    configured: EffectsConfig,
+    configured: RwLock<EffectsConfig>,
     built_in: Vec<Upstream>,
     of_sagas: Vec<Upstream>,
     role: Role,
@@ -71,7 +71,7 @@ impl UpstreamSources {
     pub fn new(configured: EffectsConfig, dir: Option<PathBuf>, others: Vec<Upstream>) -> Self {
         Self {
             dir,
-            configured,
+            configured: RwLock::new(configured),
             built_in: others,
             of_sagas: Vec::new(),
             role: Role::Combined,
@@ -108,14 +108,28 @@ impl UpstreamSources {
         self.dir.is_some()
     }
 
-    /// Returns all upstreams of the current files.
+    /// Returns all upstreams of the configuration and of the current files.
     ///
     /// # Errors
     /// Returns all diagnostics of all files, with lines if known.
     pub fn read(&self) -> Result<Vec<Upstream>, Vec<Diagnostic>> {
-        let (mut upstreams, mut problems) = match self.configured() {
+        let configured = self.configured.read().unwrap_or_else(PoisonError::into_inner).clone();
+        self.read_with(&configured)
+    }
+
+    /// Replaces the configured upstreams.
+    pub(crate) fn replace_configured(&self, next: EffectsConfig) {
+        *self.configured.write().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// Returns all upstreams of this configuration and of the current files.
+    ///
+    /// # Errors
+    /// See [`UpstreamSources::read`].
+    pub(crate) fn read_with(&self, configured: &EffectsConfig) -> Result<Vec<Upstream>, Vec<Diagnostic>> {
+        let (mut upstreams, mut problems) = match self.of_configuration(configured) {
             Ok(upstreams) => (upstreams, Vec::new()),
-            Err(error) => (Vec::new(), vec![problem("the configuration", error)]),
+            Err(error) => (Vec::new(), vec![Diagnostic::of_file("the configuration", error)]),
         };
         let files = self.dir.as_deref().map_or(Ok(Vec::new()), files);
         for path in files.unwrap_or_else(|found| {
@@ -138,13 +152,13 @@ impl UpstreamSources {
     }
 
     /// Returns the upstreams of the configuration file.
-    fn configured(&self) -> Result<Vec<Upstream>, String> {
+    fn of_configuration(&self, configured: &EffectsConfig) -> Result<Vec<Upstream>, String> {
         let performed = match self.role {
             Role::Saga => EffectsConfig::default(),
-            Role::Combined | Role::Effect => EffectsConfig { gateway: None, ..self.configured.clone() },
+            Role::Combined | Role::Effect => EffectsConfig { gateway: None, ..configured.clone() },
         };
         let mut upstreams = performed.upstreams().map_err(|error| error.to_string())?;
-        let gateway = self.configured.gateway.as_ref().filter(|_| self.role.runs_sagas());
+        let gateway = configured.gateway.as_ref().filter(|_| self.role.runs_sagas());
         if let Some(gateway) = gateway {
             upstreams.push(match (&gateway.subject, &gateway.base_url, &self.remote) {
                 (Some(subject), None, Some(remote)) => {
@@ -178,7 +192,7 @@ impl UpstreamSources {
             return Ok(None);
         }
         if self.rejects_scripts && config.runs_programs() {
-            return Err(problem(&file, UNSIGNED_SCRIPTS.to_owned()));
+            return Err(Diagnostic::of_file(&file, UNSIGNED_SCRIPTS.to_owned()));
         }
         let dispatch = self.remote.as_ref().and_then(|remote| Some((remote.dispatch.as_ref()?, remote)));
         let queue = dispatch.map(|(dispatch, remote)| {
@@ -186,7 +200,7 @@ impl UpstreamSources {
         });
         let dir = path.parent().unwrap_or(Path::new("."));
         let site = UpstreamSite { name, dir, queue: queue.as_ref().map(|queue| queue as _) };
-        config.upstream(site).map(Some).map_err(|error| problem(&file, error.to_string()))
+        config.upstream(site).map(Some).map_err(|error| Diagnostic::of_file(&file, error.to_string()))
     }
 }
 
@@ -199,7 +213,7 @@ fn nats_gateway(subject: &str, remote: &RemoteDependencies) -> Result<Arc<dyn Pr
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     let unreadable = |error: std::io::Error| {
         let message = format!("the upstreams directory cannot be read: {error}");
-        problem(&dir.display().to_string(), message)
+        Diagnostic::of_file(&dir.display().to_string(), message)
     };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
@@ -219,16 +233,16 @@ fn name_of(path: &Path) -> Result<&str, Diagnostic> {
         return Ok(name);
     }
     let message = format!("invalid upstream name {name:?}: use lowercase letters, digits, - and _ only");
-    Err(problem(&path.display().to_string(), message))
+    Err(Diagnostic::of_file(&path.display().to_string(), message))
 }
 
 fn read(path: &Path) -> Result<Box<dyn UpstreamConfig>, Diagnostic> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path)
-        .map_err(|error| problem(&file, format!("it cannot be read: {error}")))?;
+        .map_err(|error| Diagnostic::of_file(&file, format!("it cannot be read: {error}")))?;
     let to_diagnostic = |error: toml::de::Error| {
         let ConfigDiagnostic { line, column, message } = ConfigDiagnostic::of(&text, &error);
-        Diagnostic { line, column, ..problem(&file, message) }
+        Diagnostic { line, column, ..Diagnostic::of_file(&file, message) }
     };
     let header: FileHeader = toml::from_str(&text).map_err(to_diagnostic)?;
     let described = toml::Deserializer::parse(&text).and_then(|file| header.kind.read(file));
@@ -239,10 +253,6 @@ fn is_name(text: &str) -> bool {
     !text.is_empty()
         && !["gateway", REMOTE_UPSTREAM].contains(&text)
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
-}
-
-fn problem(file: &str, message: String) -> Diagnostic {
-    Diagnostic { file: file.to_owned(), line: 0, column: 0, path: String::new(), message, suggestion: None }
 }
 
 #[cfg(test)]

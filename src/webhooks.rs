@@ -6,8 +6,8 @@
 pub(crate) mod api;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::Context as _;
 
@@ -16,7 +16,7 @@ use api::signature::{self, SignatureError};
 
 /// Webhooks of a node, by name.
 #[derive(Debug)]
-pub(crate) struct Webhooks(BTreeMap<String, Arc<Webhook>>);
+pub(crate) struct Webhooks(RwLock<BTreeMap<String, Arc<Webhook>>>);
 
 /// Webhook with its compiled templates.
 #[derive(Debug)]
@@ -37,11 +37,17 @@ impl Webhooks {
             let webhook = Webhook::new(name, config).with_context(|| format!("webhooks.{name}"))?;
             Ok((name.clone(), Arc::new(webhook)))
         });
-        webhooks.collect::<anyhow::Result<_>>().map(Self)
+        webhooks.collect::<anyhow::Result<_>>().map(|webhooks| Self(RwLock::new(webhooks)))
     }
 
-    fn get(&self, name: &str) -> Option<&Arc<Webhook>> {
-        self.0.get(name)
+    fn get(&self, name: &str) -> Option<Arc<Webhook>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Replaces all webhooks. Requests in progress end with the old ones.
+    pub(crate) fn replace(&self, next: Self) {
+        let next = next.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 }
 

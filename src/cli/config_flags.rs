@@ -1,8 +1,9 @@
 //! Flags of commands that run a node, and the configuration that they produce.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::config::{Config, Layers, Setting};
+use crate::config::{Config, ConfigSource, Layers, Setting};
 
 use super::exit::CommandError;
 
@@ -10,7 +11,7 @@ use super::exit::CommandError;
 const DEFAULT_FILE: &str = "orlog.toml";
 
 /// Flags that override the configuration file and the environment.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConfigFlags {
     /// Configuration file (TOML) [default: `orlog.toml` in the current directory, if it exists]
     #[arg(long, value_name = "FILE", env = "ORLOG_CONFIG", hide_env_values = true)]
@@ -35,6 +36,16 @@ impl ConfigFlags {
     /// Loads the configuration. Precedence: defaults < file < environment < flags.
     pub(crate) fn load(&self) -> Result<Config, CommandError> {
         Ok(self.layers()?.load()?)
+    }
+
+    /// Returns the source from which a reload of a node reads its configuration again.
+    pub(crate) fn source(&self, initial: &Config) -> ConfigSource {
+        let flags = self.clone();
+        let read = move || {
+            let layers = flags.layers().map_err(|error| vec![error])?;
+            layers.load().map_err(|_| layers.errors())
+        };
+        ConfigSource::new(Arc::new(read), initial.clone())
     }
 
     /// Returns the configuration file: the given one, or the default one if it exists.

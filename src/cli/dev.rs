@@ -45,6 +45,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let overrides = AppOverrides {
         upstreams,
         accept_data_loss: args.accept_data_loss,
+        config_source: Some(args.flags.source(&config)),
         session: session.as_ref().map(|session| session.token().clone()),
         ..AppOverrides::default()
     };

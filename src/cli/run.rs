@@ -16,6 +16,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), CommandError> {
-    let overrides = AppOverrides { accept_data_loss: args.accept_data_loss, ..AppOverrides::default() };
-    serve(args.flags.load()?, overrides, |_, _| Ok(())).await
+    let Args { flags, accept_data_loss } = args;
+    let config = flags.load()?;
+    let config_source = Some(flags.source(&config));
+    let overrides = AppOverrides { accept_data_loss, config_source, ..AppOverrides::default() };
+    serve(config, overrides, |_, _| Ok(())).await
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use orlog_actors::{ProgramRegistry, Runtime, WorkerPool};
-use orlog_effect::Catalog;
+use orlog_effect::{Catalog, EffectsConfig};
 use orlog_model::{Change, Clock, DeployedSchedule, Deployment};
 use orlog_program::Diagnostic;
 use orlog_store::Reader;
@@ -40,12 +40,24 @@ pub struct DeployRequest {
 }
 
 enum DeployOrigin {
-    /// The directories of definitions and upstreams, or the one that exists.
-    Dirs,
+    /// The directories of definitions and upstreams, or the one that exists, and the configured upstreams if they
+    /// were read again.
+    Dirs {
+        configured: Option<EffectsConfig>,
+    },
     Files {
         files: Vec<SourceFile>,
         keep_others: bool,
     },
+}
+
+impl DeployOrigin {
+    fn configured(&self) -> Option<&EffectsConfig> {
+        match self {
+            Self::Dirs { configured } => configured.as_ref(),
+            Self::Files { .. } => None,
+        }
+    }
 }
 
 /// Target set of active definitions.
@@ -63,6 +75,8 @@ struct PreparedDeployment {
     deployment: Option<Deployment>,
     /// Catalog of the current upstream files.
     upstreams: Option<Arc<Catalog>>,
+    /// Configured upstreams of the catalog, if they were read again.
+    configured: Option<EffectsConfig>,
 }
 
 /// Deploys definitions and reloads upstreams.
@@ -90,8 +104,8 @@ impl Deployments {
         self.deploy_whole(DeployOrigin::Files { files, keep_others }, by, policy, dry_run).await
     }
 
-    /// Deploys the definitions directory and activates the upstreams of their files, atomically. Without a
-    /// definitions directory the active definitions stay.
+    /// Deploys the definitions directory and activates the upstreams of their files and the configured ones (`None`:
+    /// as before), atomically. Without a definitions directory the active definitions stay.
     ///
     /// # Errors
     /// See [`DeployError`].
@@ -99,8 +113,9 @@ impl Deployments {
         self: &Arc<Self>,
         by: String,
         policy: DeployPolicy,
+        configured: Option<EffectsConfig>,
     ) -> Result<DeploymentPlan, DeployError> {
-        self.deploy_whole(DeployOrigin::Dirs, by, policy, false).await
+        self.deploy_whole(DeployOrigin::Dirs { configured }, by, policy, false).await
     }
 
     async fn deploy_whole(
@@ -141,7 +156,8 @@ impl Deployments {
             plan.schedules = ScheduleChange::of(self.definitions.deployment().as_deref(), next.schedules());
             plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
             let definitions = next.into_definitions();
-            Ok(PreparedDeployment { plan, definitions, deployment, upstreams })
+            let configured = origin.configured().cloned();
+            Ok(PreparedDeployment { plan, definitions, deployment, upstreams, configured })
         };
         tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::ShuttingDown))
     }
@@ -158,18 +174,16 @@ impl Deployments {
                 result => return Ok((result?, None)),
             }
         }
-        let catalog = self.next_catalog().map_err(DefinitionErrors)?;
+        let catalog = self.next_catalog(origin.configured()).map_err(DefinitionErrors)?;
         Ok((self.next(origin, &catalog)?, Some(catalog)))
     }
 
     /// Returns the catalog of the current upstream files without activating it.
-    fn next_catalog(&self) -> Result<Arc<Catalog>, Vec<Diagnostic>> {
-        let next = self.catalog.rebuild(self.upstreams.read()?);
-        next.map(Arc::new).map_err(|error| {
-            let file = "the upstreams".to_owned();
-            let message = error.to_string();
-            vec![Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: None }]
-        })
+    fn next_catalog(&self, configured: Option<&EffectsConfig>) -> Result<Arc<Catalog>, Vec<Diagnostic>> {
+        let upstreams =
+            configured.map_or_else(|| self.upstreams.read(), |next| self.upstreams.read_with(next))?;
+        let next = self.catalog.rebuild(upstreams);
+        next.map(Arc::new).map_err(|error| vec![Diagnostic::of_file("the upstreams", error.to_string())])
     }
 
     /// Returns the target definitions. `catalog` must have an upstream for each of their effects.
@@ -181,13 +195,13 @@ impl Deployments {
                 ([self.definitions.others(files), files.clone()].concat(), None)
             }
             DeployOrigin::Files { files, keep_others: false } => (files.clone(), None),
-            DeployOrigin::Dirs => match self.definitions.dir() {
+            DeployOrigin::Dirs { configured } => match self.definitions.dir() {
                 Some(dir) => {
                     let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
                     let digest = definitions::digest(&files);
                     (files, Some(digest))
                 }
-                None if self.upstreams.has_dir() => {
+                None if self.upstreams.has_dir() || configured.is_some() => {
                     let current = self.definitions.validate_active(catalog).map_err(DefinitionErrors)?;
                     return Ok(TargetDefinitions::Active(current));
                 }
@@ -233,7 +247,7 @@ impl Deployments {
     /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow before
     /// an instance can start that needs a new one.
     async fn carry_out(&self, prepared: PreparedDeployment) -> Result<DeploymentPlan, DeployError> {
-        let PreparedDeployment { mut plan, definitions, deployment, upstreams } = prepared;
+        let PreparedDeployment { mut plan, definitions, deployment, upstreams, configured } = prepared;
         plan.dry_run = false;
         // A shard that this pod takes over meanwhile adopts the definitions before or after all of this.
         let _adopting = self.locks.activating.lock().await;
@@ -252,6 +266,9 @@ impl Deployments {
                 tracing::info!(changed = ?plan.upstreams, "upstreams reloaded");
             }
             self.catalog.refresh();
+        }
+        if let Some(configured) = configured {
+            self.upstreams.replace_configured(configured);
         }
         let Some(deployment) = deployment else { return Ok(plan) };
         self.programs.replace(DefinitionSet::programs(

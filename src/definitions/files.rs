@@ -179,8 +179,7 @@ pub fn digest(files: &[SourceFile]) -> [u8; 16] {
 }
 
 pub(super) fn problem(file: &Path, message: String) -> Diagnostic {
-    let file = file.display().to_string();
-    Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
+    Diagnostic::of_file(file.display().to_string(), message)
 }
 
 /// Definition for new instances.

@@ -28,7 +28,7 @@ pub struct DeploymentPlan {
     /// Schedules of files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<ScheduleChange>,
-    /// Upstreams whose file is new, changed or removed. Only a reload reads upstream files.
+    /// Upstreams that are new, changed or removed. Only a reload reads them again.
     pub upstreams: Vec<String>,
     /// Warnings.
     pub warnings: Vec<String>,

@@ -64,7 +64,7 @@ pub(crate) async fn receive(
     request: Request,
 ) -> Result<Response, Problem> {
     takes_work(&api)?;
-    let webhook = api.app.webhooks.get(&name).cloned().ok_or_else(|| {
+    let webhook = api.app.webhooks.get(&name).ok_or_else(|| {
         let name: String = name.chars().take(64).collect();
         Problem::new(Code::WebhookNotFound, format!("no webhook {name:?} is configured"))
     })?;

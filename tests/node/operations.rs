@@ -17,6 +17,7 @@ mod oidc;
 mod permissions;
 mod quotas;
 mod rebuild;
+mod reload;
 mod route_table;
 mod sites;
 mod tls;

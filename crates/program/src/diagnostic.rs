@@ -19,6 +19,22 @@ pub struct Diagnostic {
     pub suggestion: Option<String>,
 }
 
+impl Diagnostic {
+    /// Creates a diagnostic of a whole file.
+    #[must_use]
+    pub fn of_file(file: impl Into<String>, message: String) -> Self {
+        Self { file: file.into(), line: 0, column: 0, path: String::new(), message, suggestion: None }
+    }
+
+    /// Returns the file with line, column and path, as far as they are known: `order.saga.yaml:4:3 steps[1].id`.
+    #[must_use]
+    pub fn location(&self) -> String {
+        let Self { file, line, column, path, .. } = self;
+        let place = if *line > 0 { format!("{file}:{line}:{column} {path}") } else { format!("{file} {path}") };
+        place.trim_end().to_owned()
+    }
+}
+
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;

@@ -107,7 +107,7 @@ impl From<DeployError> for Problem {
         match error {
             DeployError::Rejected(rejected) => {
                 let problem_details = rejected.0.iter().map(|problem| ProblemDetail {
-                    pointer: format!("{}:{}:{} {}", problem.file, problem.line, problem.column, problem.path),
+                    pointer: problem.location(),
                     detail: problem.to_string(),
                 });
                 let count = match rejected.0.len() {
@@ -184,10 +184,11 @@ async fn deploy_to_other_pods(
     errors
 }
 
-/// Reload the definitions and the upstreams from the directories of the node
+/// Read the configuration, the definitions and the upstreams of the node again
 ///
 /// The reload is atomic: one error rejects it and nothing changes. Without a definitions directory, the
-/// active definitions stay. Changed certificates are read in either case.
+/// active definitions stay. Changed certificates are read in either case. `warnings` lists changed keys of the
+/// configuration that only a restart applies.
 #[utoipa::path(
     post,
     path = "/admin/reload",

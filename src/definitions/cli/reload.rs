@@ -1,4 +1,4 @@
-//! `orlog reload`: reloads the definitions and upstreams of a node from its directories.
+//! `orlog reload`: a node reads its configuration, definitions and upstreams again.
 
 use crate::cli::client::{ApiClient, ServerArgs};
 use crate::cli::console::Console;

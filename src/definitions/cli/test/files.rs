@@ -83,6 +83,5 @@ pub(crate) fn sibling_definitions(dir: &Path, saga: &SagaName) -> Vec<Arc<dyn Pr
 
 /// Creates a diagnostic about a whole file.
 fn problem(file: &Path, message: String) -> Diagnostic {
-    let file = file.display().to_string();
-    Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: None }
+    Diagnostic::of_file(file.display().to_string(), message)
 }

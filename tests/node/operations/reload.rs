@@ -1,0 +1,111 @@
+//! Reload of the configuration of a running process.
+
+use std::path::PathBuf;
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::harness::http::{HttpResponse, client, send};
+use crate::operations::node::ORDER;
+use crate::harness::process::Process;
+
+struct Reloaded {
+    _dir: tempfile::TempDir,
+    file: PathBuf,
+    node: Process,
+}
+
+impl Reloaded {
+    fn start(config: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let file = dir.path().join("orlog.toml");
+        std::fs::write(&file, config).unwrap();
+        std::fs::create_dir(dir.path().join("definitions")).unwrap();
+        std::fs::write(dir.path().join("definitions/order.saga.yaml"), ORDER).unwrap();
+        let flags = ["--config", "--data-dir", "--definitions-dir"];
+        let values = [path("orlog.toml"), path("data"), path("definitions")];
+        let args: Vec<&str> = flags.iter().zip(&values).flat_map(|(flag, value)| [*flag, value]).collect();
+        let node = Process::start(&args);
+        Self { _dir: dir, file, node }
+    }
+
+    async fn reload(&self, config: &str) -> HttpResponse {
+        std::fs::write(&self.file, config).unwrap();
+        self.send("POST", "/admin/reload", &[], None).await
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> HttpResponse {
+        send(&client(), method, format!("{}{path}", self.node.url), headers, body).await
+    }
+
+    async fn upstreams(&self) -> Vec<String> {
+        let info = self.send("GET", "/info", &[], None).await.json();
+        let upstreams = info["upstreams"].as_array().unwrap();
+        upstreams.iter().map(|upstream| upstream["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+const UPSTREAM: &str = "[upstreams.pay]\nbase_url = \"http://127.0.0.1:9\"\n[upstreams.pay.effects.\"pay.charge\"]\npath = \"/charges\"\n";
+
+/// Requirements: R16.
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_applies_upstreams_and_webhooks_and_names_what_requires_a_restart() {
+    let node = Reloaded::start("");
+    assert!(!node.upstreams().await.contains(&"pay".to_owned()));
+    let secret = node.file.with_file_name("secret");
+    std::fs::write(&secret, "a shared secret").unwrap();
+    let webhook = format!(
+        "[webhooks.shop]\nscheme = \"token\"\nsecrets = [\"file:{}\"]\nsignature = {{ header = \"x-shop-token\" }}\n\
+         id = \"= body.id\"\ntype = \"OrderPlaced\"\ndata = {{ orderId = \"o-1\" }}\n",
+        secret.display()
+    );
+    let config = format!("[limits]\nmax_state_size = \"2MiB\"\n{webhook}{UPSTREAM}");
+    let response = node.reload(&config).await;
+    assert_eq!(response.status, StatusCode::OK, "{response:?}");
+    let plan = response.json();
+    assert_eq!(plan["upstreams"], json!(["pay"]));
+    assert_eq!(
+        plan["warnings"],
+        json!(["limits.max_state_size has changed in the configuration; restart the node to apply it"])
+    );
+    assert!(node.upstreams().await.contains(&"pay".to_owned()));
+    let authentic = [("x-shop-token", "a shared secret")];
+    let received = node.send("POST", "/v1/webhooks/shop", &authentic, Some(&json!({ "id": "d-1" }))).await;
+    assert_eq!(received.status, StatusCode::ACCEPTED, "{received:?}");
+
+    let plan = node.reload("[limits]\nmax_state_size = \"2MiB\"\n").await.json();
+    assert_eq!(plan["upstreams"], json!(["pay"]));
+    assert!(!node.upstreams().await.contains(&"pay".to_owned()));
+    let removed = node.send("POST", "/v1/webhooks/shop", &authentic, Some(&json!({ "id": "d-1" }))).await;
+    assert_eq!(removed.status, StatusCode::NOT_FOUND, "{removed:?}");
+    node.node.stop();
+}
+
+/// Requirements: R16.
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_of_an_invalid_configuration_is_rejected_and_changes_nothing() {
+    let node = Reloaded::start(UPSTREAM);
+    for (config, expected) in [
+        ("shards = \"many\"\n[limit]\nx = 1\n", ["shards", "limit"].as_slice()),
+        ("shards = \n", &["orlog.toml:1:"]),
+        (
+            "[webhooks.shop]\nscheme = \"token\"\nsecrets = [\"file:/none\"]\ntype = \"= a +\"\n",
+            &["webhooks.shop"],
+        ),
+        (&UPSTREAM.replace("http://127.0.0.1:9", "ftp://h"), &["pay"]),
+    ] {
+        let response = node.reload(config).await;
+        assert_eq!(response.status, StatusCode::UNPROCESSABLE_ENTITY, "{config}: {response:?}");
+        let problem = response.json().to_string();
+        assert!(expected.iter().all(|part| problem.contains(part)), "{config}: {problem}");
+        assert!(node.upstreams().await.contains(&"pay".to_owned()), "{config}");
+    }
+    node.node.stop();
+}
