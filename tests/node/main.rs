@@ -12,6 +12,7 @@ mod api;
 mod batches;
 mod cli;
 mod cluster;
+mod compose;
 mod config;
 mod deploy;
 mod effects;

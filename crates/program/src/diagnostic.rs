@@ -30,7 +30,8 @@ impl Diagnostic {
     #[must_use]
     pub fn location(&self) -> String {
         let Self { file, line, column, path, .. } = self;
-        let place = if *line > 0 { format!("{file}:{line}:{column} {path}") } else { format!("{file} {path}") };
+        let place =
+            if *line > 0 { format!("{file}:{line}:{column} {path}") } else { format!("{file} {path}") };
         place.trim_end().to_owned()
     }
 }

@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::harness::http::{HttpResponse, client, send};
-use crate::operations::node::ORDER;
 use crate::harness::process::Process;
+use crate::operations::node::ORDER;
 
 struct Reloaded {
     _dir: tempfile::TempDir,

@@ -93,8 +93,39 @@ fn dashboards_and_rules_reference_existing_metrics_and_runbooks() {
         rules.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: ")).collect();
     assert_eq!(pages.len(), alerts().len(), "every alert has a page");
     for page in pages {
-        let (_, page) = page.split_once("/docs/").unwrap();
-        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page).is_file(), "{page}");
+        let (_, page) = page.trim_end_matches('\'').split_once("}}/").unwrap();
+        let runbooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks");
+        assert!(runbooks.join(page).is_file(), "{page}");
+    }
+}
+
+/// Requirements: R17.
+#[test]
+fn external_label_sets_the_address_of_the_runbooks() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = Path::new(PROMETHEUS).join("alerts.yml");
+    let default = "https://github.com/orlog/orlog/blob/main/docs/runbooks";
+    for (labels, address) in [("{}", default), ("{ runbooks: 'https://wiki/orlog' }", "https://wiki/orlog")] {
+        let test = format!(
+            "rule_files: [{}]
+tests:
+  - interval: 1m
+    external_labels: {labels}
+    input_series: [{{ series: 'orlog_instances_stuck{{saga=\"order\"}}', values: '1x10' }}]
+    alert_rule_test:
+      - eval_time: 10m
+        alertname: OrlogSagaStuck
+        exp_alerts:
+          - exp_labels: {{ severity: page, saga: order }}
+            exp_annotations:
+              summary: '1 instances of order are stuck: a compensation failed permanently, and an operator must decide'
+              runbook_url: {address}/stuck-saga.md
+",
+            rules.display()
+        );
+        let file = dir.path().join("runbooks.yml");
+        std::fs::write(&file, test).unwrap();
+        promtool(&["test", "rules", file.to_str().unwrap()], "").unwrap_or_else(|output| panic!("{output}"));
     }
 }
 
