@@ -1,18 +1,20 @@
-//! Comments that suppress a rule for the next line.
+//! Comments that suppress a rule for the next line or for the whole file.
 
 use super::context::LintWarning;
 use crate::diagnostic::Diagnostic;
 
 /// Code of the warning about an invalid or unused suppression comment.
 const BAD_SUPPRESSION: &str = "OL13";
-const PREFIX: &str = "# orlog: allow ";
+const PREFIX: &str = "# orlog: allow";
+/// Continuation of the prefix of a comment for the whole file.
+const WHOLE_FILE: &str = "-file";
 
 /// Comment that suppresses a rule.
 struct Suppression<'s> {
     /// Line of the comment, from 1.
     line: usize,
-    /// First line after the comment and its continuation lines.
-    target: usize,
+    /// First line after the comment and its continuation lines; `None`: all lines of the file.
+    target: Option<usize>,
     code: &'s str,
     reason: &'s str,
 }
@@ -26,7 +28,7 @@ pub(super) fn filter(
 ) -> Vec<LintWarning> {
     let allowed = comments(source);
     let applies = |comment: &Suppression<'_>, warning: &LintWarning| {
-        comment.target == warning.diagnostic.line && comment.code == warning.code
+        comment.target.is_none_or(|line| line == warning.diagnostic.line) && comment.code == warning.code
     };
     let useless = allowed.iter().filter(|c| !warnings.iter().any(|w| applies(c, w)) || c.reason.is_empty());
     let invalid: Vec<_> = useless.map(|comment| objection(comment, codes, file)).collect();
@@ -39,11 +41,18 @@ fn comments(source: &str) -> Vec<Suppression<'_>> {
     let lines: Vec<_> = source.lines().map(str::trim).collect();
     let marked = lines.iter().enumerate().filter_map(|(n, line)| Some((n, line.strip_prefix(PREFIX)?)));
     marked
-        .map(|(n, text)| {
+        .filter_map(|(n, text)| {
+            let (is_of_file, text) = match text.strip_prefix(WHOLE_FILE) {
+                Some(rest) => (true, rest),
+                None => (false, text),
+            };
+            // Another word follows the prefix, for example `allowed`.
+            let text = text.strip_prefix(char::is_whitespace)?.trim_start();
             let after = lines[n..].iter().position(|line| !line.starts_with('#')).unwrap_or(lines.len() - n);
             let (code, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
             let reason = rest.trim().strip_prefix("because").unwrap_or("").trim();
-            Suppression { line: n + 1, target: n + after + 1, code, reason }
+            let target = (!is_of_file).then_some(n + after + 1);
+            Some(Suppression { line: n + 1, target, code, reason })
         })
         .collect()
 }
@@ -55,7 +64,8 @@ fn objection(comment: &Suppression<'_>, codes: &[&str], file: &str) -> LintWarni
     } else if comment.reason.is_empty() {
         (format!("suppression of {code} has no reason"), "end the comment with `because …`")
     } else {
-        (format!("suppression of {code} has no effect on the next line"), "remove the comment")
+        let place = if comment.target.is_some() { "on the next line" } else { "in this file" };
+        (format!("suppression of {code} has no effect {place}"), "remove the comment")
     };
     let (file, suggestion) = (file.to_owned(), Some(suggestion.to_owned()));
     let problem =

@@ -239,6 +239,10 @@ fn ol13_comment_suppresses_one_rule() {
     warns(idle, "OL13 5:1 suppression of OL03 has no reason");
     let idle = "steps:\n# orlog: allow OL03 because of an old step\n- { id: a, do: { wait: 1s } }\n";
     warns(idle, "OL13 5:1 suppression of OL03 has no effect on the next line");
+    let file = "# orlog: allow-file OL02 because the office always responds\n";
+    has_no_warnings(&format!("{file}steps:\n{steps}"));
+    let idle = format!("{file}steps:\n- {{ id: a, do: {{ wait: 1s }} }}\n");
+    warns(&idle, "OL13 4:1 suppression of OL02 has no effect in this file");
     let unknown = "steps:\n# orlog: allow OL77 because of a typo\n- { id: a, do: { wait: 1s } }\n";
     warns(unknown, "OL13 5:1 there is no rule `OL77`");
 }
