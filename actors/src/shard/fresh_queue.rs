@@ -147,7 +147,7 @@ impl FreshRows {
         let mut is_replaced = false;
         for change in changes {
             match change {
-                Change::Apply(commit) => self.add(*commit, &mut sequences),
+                Change::Apply(commit) => self.add(commit, &mut sequences),
                 // A replay is rare, and it also deletes work items and timers.
                 Change::Replace(_) => is_replaced = true,
                 _ => {}
@@ -164,8 +164,8 @@ impl FreshRows {
         }
     }
 
-    fn add(&mut self, commit: Commit, sequences: &mut impl Iterator<Item = u64>) {
-        let Commit { key, work, arm, disarm, .. } = commit;
+    fn add(&mut self, commit: Box<Commit>, sequences: &mut impl Iterator<Item = u64>) {
+        let Commit { key, work, arm, disarm, .. } = *commit;
         let stored = |(item, sequence): (WorkItem, u64)| {
             OutboxRow::boxed((OutboxKey { destination: item.destination(), sequence }, item))
         };
