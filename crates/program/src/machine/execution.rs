@@ -28,9 +28,9 @@ pub(super) struct Execution<'a> {
     pub(super) variables: Vec<VariableChange>,
     pub(super) note: String,
     /// Timer that caused the transition and needs no cancellation.
-    pub(super) fired: Option<String>,
+    pub(super) fired: Option<CompactString>,
     /// Tag of the work whose result caused the transition.
-    pub(super) settles: Option<String>,
+    pub(super) settles: Option<CompactString>,
     /// Whether the transition begins a run of the instance, the first or a later one.
     pub(super) begins_run: bool,
     /// Position in the work at which a later run begins.
