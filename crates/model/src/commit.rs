@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, DedupeKey, DefinitionRef, Deployment, Failure, HistoryEntry, Input, Instance, InstanceKey,
-    Name, OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, VariableChange, Wait, Work,
-    WorkItem,
+    DeadLetter, DedupeKey, DefinitionRef, Deployment, HistoryEntry, Input, Instance, InstanceKey, Name,
+    OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, TransitionFailure, VariableChange, Wait,
+    Work, WorkItem,
 };
 
 /// Next state of an instance, with the resulting work, timers and tasks.
@@ -29,7 +29,7 @@ pub struct Transition {
     /// Business reference, if the program sets it.
     pub reference: Option<String>,
     /// Failure, if any.
-    pub failure: Option<Failure>,
+    pub failure: Option<Box<TransitionFailure>>,
     /// Variables that the transition sets, with their values before and after it. Empty if the program has no
     /// variables.
     pub variables: Vec<VariableChange>,

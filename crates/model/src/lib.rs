@@ -22,6 +22,7 @@ mod slot;
 mod start;
 mod task;
 pub mod trace;
+mod wait_token;
 mod work;
 mod work_result;
 mod workflow;
@@ -36,7 +37,7 @@ pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
 pub use deployment::{DeployedDefinition, DeployedSchedule, Deployment};
 pub use duration::{format_duration, parse_duration};
-pub use failure::Failure;
+pub use failure::{Failure, InstanceFailure, TransitionFailure};
 pub use history::{HistoryEntry, InputOrigin, RecordedFailure};
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId,
@@ -44,7 +45,8 @@ pub use ids::{
 };
 pub use input::{ControlAction, ControlRequest, EarlyInput, Event, Input, InputKind, TimerFired};
 pub use instance::{
-    ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, Status, StatusSnapshot, Wait, WaitKind,
+    ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, ScheduledSignal, Status, StatusSnapshot,
+    Wait, WaitKind,
 };
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use priority::{Priority, PriorityError, PriorityQueue, PriorityTurns};
@@ -55,6 +57,7 @@ pub use task::{
     TaskSpec, TaskStatus, TaskUpdate,
 };
 pub use trace::{SpanId, TraceParent};
+pub use wait_token::{WaitToken, WaitTokenError};
 pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
     OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::state::{displayed_state, hidden_values};
 use super::view::{DefinitionRefView, OpenTaskView, ParentView, WaitView};
-use super::work::FailureView;
+use super::work::LastErrorView;
 use crate::api::errors::invalid_parameter;
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
@@ -225,13 +225,11 @@ impl FilterEvaluator<'_> {
         set("created_at", &|| instance.created_at.to_string().into());
         set("updated_at", &|| instance.updated_at.to_string().into());
         set("now", &|| self.now.to_string().into());
-        set("waits", &|| to_json(&instance.waits.iter().map(WaitView::of).collect::<Vec<_>>()));
+        set("waits", &|| to_json(&WaitView::all(instance)));
         set("tasks", &|| {
             to_json(&instance.tasks.iter().map(|task| OpenTaskView::of(task, redact)).collect::<Vec<_>>())
         });
-        set("last_error", &|| {
-            to_json(&instance.last_error.as_ref().map(|failure| FailureView::of(failure, &hidden)))
-        });
+        set("last_error", &|| to_json(&LastErrorView::of(instance, &hidden)));
         set("node", &|| instance.node.as_str().into());
         set("parent", &|| to_json(&instance.parent.as_deref().map(ParentView::of)));
         if filter.uses("state") || filter.uses("vars") {

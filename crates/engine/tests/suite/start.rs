@@ -43,7 +43,7 @@ fn request(on_existing: OnExisting) -> StartRequest {
 }
 
 fn with_signal(on_existing: OnExisting) -> StartRequest {
-    let signal = Some(StartSignal { kind: kind("Paid"), data: json!({}) });
+    let signal = Some(StartSignal { kind: kind("Paid"), data: json!({}), due_at: None });
     StartRequest { signal, ..request(on_existing) }
 }
 

@@ -70,7 +70,7 @@ impl<'a> TransitionBuilder<'a> {
     pub fn effect(&mut self, tag: &str, name: &str, payload: Value, timeout: Option<Duration>) {
         let (tag, name) = (self.checked(Name::new(tag)), self.checked(EffectName::new(name)));
         let (Some(tag), Some(name)) = (tag, name) else { return };
-        self.waits.push(Wait { kind: WaitKind::WorkResult, name: tag.clone(), until: None });
+        self.waits.push(Wait::new(WaitKind::WorkResult, tag.clone(), None));
         self.work(Work::Effect(Effect {
             tag,
             round: 0,
@@ -122,7 +122,7 @@ impl<'a> TransitionBuilder<'a> {
     /// Records what the instance waits for. The wait is only displayed.
     pub fn wait_for(&mut self, kind: WaitKind, name: &str) {
         if let Some(name) = self.checked(Name::new(name)) {
-            self.waits.push(Wait { kind, name, until: None });
+            self.waits.push(Wait::new(kind, name, None));
         }
     }
 

@@ -202,7 +202,7 @@ fn transition(
     context: &Context<'_>,
 ) -> Result<Transition, String> {
     let work = output.work.into_iter().map(|request| requests::work(request, declared, context));
-    let failure = output.failure.map(|FailureOutput { code, message }| Failure { code, message });
+    let failure = output.failure.map(|FailureOutput { code, message }| Failure { code, message }.into());
     Ok(Transition {
         run: orlog_model::RunChange::default(),
         state,

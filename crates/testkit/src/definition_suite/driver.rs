@@ -234,8 +234,8 @@ impl<'a> InstanceDriver<'a> {
         }
         transition.tasks.iter().for_each(|change| self.change_task(change));
         self.state = Some(transition.state.clone());
-        if transition.failure.is_some() {
-            self.failure.clone_from(&transition.failure);
+        if let Some(reported) = &transition.failure {
+            self.failure = Some(reported.failure.clone());
         }
         let note = transition.note.clone();
         self.last = Some(transition);
