@@ -156,6 +156,12 @@ export function groupWaits(waits) {
   return [...groups.values()].map(({ kind, until, names, tokens }) => ({ kind, until, names: names.join(' or '), tokens: tokens.join(', ') }));
 }
 
+/** Formats a business reference: a name, or `part=text` for each part; null if there is none. */
+export function referenceText(reference) {
+  if (reference === null || typeof reference === 'string') return reference;
+  return Object.entries(reference).map(([part, text]) => `${part}=${text}`).join(', ');
+}
+
 let clearTimer;
 
 /** Displays a message for 10 seconds and announces it to screen readers. */

@@ -7,7 +7,7 @@ import * as format from '../format.js';
 import * as router from '../router.js';
 import { openDialog, userFields, userValues } from '../dialog.js';
 import { renderGraph } from '../graph.js';
-import { badge, button, definitionList, disclosure, groupWaits, json, section, statusMark, table, time } from '../components.js';
+import { badge, button, definitionList, disclosure, groupWaits, json, referenceText, section, statusMark, table, time } from '../components.js';
 
 const INTERVAL_MS = 3000;
 /** Number of history entries per page. */
@@ -77,7 +77,7 @@ async function consumedEvents({ saga, definition }, signal) {
 
 function render(page, detail, state, context) {
   const { saga, correlation, reference } = detail;
-  page.title(reference ?? correlation, badge(detail.status, detail.paused), h('div', { class: 'buttons' }, buttons(detail, state, context)));
+  page.title(referenceText(reference) ?? correlation, badge(detail.status, detail.paused), h('div', { class: 'buttons' }, buttons(detail, state, context)));
   page.render(
     h('p', { class: 'lead', 'data-key': 'lead' }, h('a', { href: router.to(['definitions', saga]) }, saga), ` v${detail.definition.version} · `, h('code', {}, correlation)),
     summary(detail, state),

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::{
     DeadLetter, DedupeKey, DefinitionRef, Deployment, HistoryEntry, Input, Instance, InstanceKey, Name,
-    OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, TransitionFailure, VariableChange, Wait,
-    Work, WorkItem,
+    OutboxKey, Reference, Status, TaskChange, TaskUpdate, TenantId, Timestamp, TransitionFailure,
+    VariableChange, Wait, Work, WorkItem,
 };
 
 /// Next state of an instance, with the resulting work, timers and tasks.
@@ -27,7 +27,7 @@ pub struct Transition {
     /// New waits of the instance.
     pub waits: Vec<Wait>,
     /// Business reference, if the program sets it.
-    pub reference: Option<String>,
+    pub reference: Option<Reference>,
     /// Failure, if any.
     pub failure: Option<Box<TransitionFailure>>,
     /// Variables that the transition sets, with their values before and after it. Empty if the program has no

@@ -9,8 +9,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Event, EventId, EventType, InstanceFailure, InstanceUsers, Name, ParentRef, SagaName, Task, TimerFired,
-    Timestamp, TraceParent, WaitToken, WorkKind,
+    Event, EventId, EventType, InstanceFailure, InstanceUsers, Name, ParentRef, Reference, SagaName, Task,
+    TimerFired, Timestamp, TraceParent, WaitToken, WorkKind,
 };
 
 /// Snapshot of one saga instance. Its size does not grow with its age.
@@ -34,7 +34,7 @@ pub struct Instance {
     /// Pending work, which has no result yet.
     pub pending_work: Vec<PendingWork>,
     /// Business reference, if the definition sets it.
-    pub reference: Option<String>,
+    pub reference: Option<Reference>,
     /// Input of the last transition.
     pub last_input: EventId,
     /// Last failure.

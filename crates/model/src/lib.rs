@@ -18,6 +18,7 @@ mod input;
 mod instance;
 mod payload;
 mod priority;
+mod reference;
 mod slot;
 mod start;
 mod task;
@@ -50,6 +51,7 @@ pub use instance::{
 };
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use priority::{Priority, PriorityError, PriorityQueue, PriorityTurns};
+pub use reference::Reference;
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use start::{OnExisting, StartRequest, StartSignal};
 pub use task::{

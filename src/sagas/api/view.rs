@@ -2,7 +2,7 @@
 //! it is readable.
 
 use orlog_model::{
-    DefinitionRef, HistoryEntry, Instance, InstanceKey, ParentRef, StatusSnapshot, Task, Wait,
+    DefinitionRef, HistoryEntry, Instance, InstanceKey, ParentRef, Reference, StatusSnapshot, Task, Wait,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -23,8 +23,9 @@ use crate::tasks::api::TaskSpecView;
 pub(crate) struct InstanceSummary {
     saga: String,
     correlation: String,
-    /// Business reference.
-    reference: Option<String>,
+    /// Business reference: a text, or an object with its parts.
+    #[schema(value_type = Option<Value>)]
+    reference: Option<Reference>,
     /// `running`, `compensating`, `completed`, `failed`, `cancelled` or `stuck`.
     status: &'static str,
     /// Inputs are buffered, not applied.
@@ -159,7 +160,7 @@ impl InstanceSummary {
         Self {
             saga: key.saga.to_string(),
             correlation: key.correlation.to_string(),
-            reference: instance.reference.as_deref().map(|reference| hidden.remove_from(reference)),
+            reference: reference_view(instance, hidden),
             status: instance.status.as_str(),
             paused: instance.paused,
             attention: StatusSnapshot::from_instance(instance).attention(),
@@ -171,6 +172,11 @@ impl InstanceSummary {
             updated_at: instance.updated_at.to_string(),
         }
     }
+}
+
+/// Returns the business reference of an instance without the values that it must not quote.
+pub(crate) fn reference_view(instance: &Instance, hidden: &HiddenValues) -> Option<Reference> {
+    instance.reference.as_ref().map(|reference| reference.map(|text| hidden.remove_from(text)))
 }
 
 impl InstanceDetail {

@@ -69,7 +69,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let result = &instance["result"];
     let result = format!("{} {}", text(result, "event"), text(result, "data")).trim().to_owned();
     let lines = [
-        ("reference", text(instance, "reference")),
+        ("reference", reference(&instance["reference"])),
         ("definition", format!("version {}, {}", text(definition, "version"), text(definition, "hash"))),
         ("attention", text(instance, "attention").replace('_', " ")),
         ("state version", text(instance, "version")),
@@ -93,6 +93,18 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
         console.field(&format!("  {name}"), 17, &value)?;
     }
     Ok(())
+}
+
+/// Returns a business reference: the name, or the parts as `customer=c-7, order=o-1`.
+fn reference(reference: &Value) -> String {
+    match reference {
+        Value::Object(parts) => {
+            let part =
+                |(name, text): (&String, &Value)| format!("{name}={}", text.as_str().unwrap_or_default());
+            parts.iter().map(part).collect::<Vec<_>>().join(", ")
+        }
+        name => name.as_str().unwrap_or_default().to_owned(),
+    }
 }
 
 /// Returns an error with its step, attempts and time; nothing if there is none.

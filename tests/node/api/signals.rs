@@ -1,4 +1,4 @@
-//! Signals: conditions over HTTP and the bus, later times, and the last error.
+//! Signals: conditions over HTTP and the bus, later times, business references with parts, and the last error.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,6 +9,7 @@ use orlog::config::Config;
 use orlog_bus::Message;
 use serde_json::{Value, json};
 
+use crate::api::filter::until_page;
 use crate::api::node::{Node, event};
 
 /// Saga that waits twice for the same event.
@@ -18,6 +19,7 @@ version: 1
 correlate: id
 start: Submitted
 vars: { id: =event.id, author: =event.author }
+reference: { paper: =vars.id, author: =vars.author }
 steps:
   - { id: first, do: { event: Approved }, timeout: 1d }
   - { id: second, do: { event: Approved }, timeout: 1d }
@@ -146,6 +148,47 @@ async fn later_signals_are_delivered_once_after_a_restart() {
     let review = node.review_until("r-1", |review| review["status"] == "cancelled").await;
     assert_eq!(review["timers"], json!([]), "the end of the instance cancels its signals");
     assert_eq!(node.get("/v1/timers").await.ok()["items"], json!([]));
+}
+
+/// Requirements: E2, R18.
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_are_found_by_a_part_of_their_reference() {
+    let node = reviews(|_| ()).await;
+    for (id, author) in [("r-1", "ada"), ("r-2", "bob"), ("r-3", "ada \"l\"")] {
+        node.submitted(id, author).await;
+    }
+    node.order("", "o-1", 5, "running").await;
+    let found = async |query: &str| {
+        let page = node.get(&format!("/v1/sagas?{query}")).await.ok();
+        let items = page["items"].as_array().unwrap().iter();
+        items.map(|item| item["correlation"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("saga=review&reference=author%3Dada").await, ["r-1"]);
+    assert_eq!(found("reference=paper%3Dr-2").await, ["r-2"]);
+    assert_eq!(found("saga=review&reference=author%3Dada%20%22l%22").await, ["r-3"]);
+    assert_eq!(found("saga=review&filter=reference.author%20%3D%3D%20%27bob%27").await, ["r-2"]);
+    assert_eq!(found("reference=o-1").await, ["o-1"]);
+    assert!(found("saga=review&reference=author%3Dada&filter=version%20%3E%205").await.is_empty());
+    let review = node.get("/v1/sagas/review/r-1").await.ok();
+    assert_eq!(review["reference"], json!({ "author": "ada", "paper": "r-1" }));
+    let path = "/v1/sagas?saga=review&reference=author%3Dbob";
+    until_page(&node, path, |page| page["scanned"] == 1).await;
+}
+
+/// The number of instances that an index finds would reveal a redacted value.
+#[tokio::test(flavor = "multi_thread")]
+async fn redacted_parts_are_not_found_by_index() {
+    let node = reviews(|config| config.redact.fields = vec!["author".to_owned().try_into().unwrap()]).await;
+    for id in ["r-1", "r-2"] {
+        node.submitted(id, id).await;
+    }
+    // Two rows of each instance, and one for each part.
+    let rows = |page: &Value| page["rows"].as_array().unwrap().len();
+    until_page(&node, "/v1/inspect/index?limit=99", |page| rows(page) == 8).await;
+    let found = node.get("/v1/sagas?saga=review&reference=author%3Dr-1").await.ok();
+    assert_eq!((&found["items"], &found["scanned"]), (&json!([]), &json!(2)));
+    let found = node.get("/v1/sagas?saga=review&reference=paper%3Dr-1").await.ok();
+    assert_eq!(found["scanned"], 1);
 }
 
 /// Requirements: E2.

@@ -221,7 +221,7 @@ fn output(
         timers: vec![timer],
         tasks: Vec::new(),
         waits: Some(wait).filter(|_| !status.is_final()).into_iter().collect(),
-        reference: Some(state.spec.selection.saga.to_string()),
+        reference: Some(state.spec.selection.saga.to_string().into()),
         failure: failure.map(Into::into),
         variables: Vec::new(),
         note,

@@ -1,6 +1,8 @@
 //! Transition of an execution, with the pending waits and the business reference for users and queries.
 
-use orlog_model::{Failure, Name, RunChange, Transition, TransitionFailure, Wait, WaitKind};
+use std::collections::BTreeMap;
+
+use orlog_model::{Failure, Name, Reference, RunChange, Transition, TransitionFailure, Wait, WaitKind};
 use serde_json::Value;
 
 use super::compiled::{CompiledAction, RETRY, prefixed_name};
@@ -32,10 +34,21 @@ fn reported(FailureCause { code, message, step }: FailureCause) -> TransitionFai
     TransitionFailure { failure: Failure { code, message }, step: Name::new(step).ok() }
 }
 
-/// Returns the business reference of the instance; `None` while the expression has no value.
-fn reference(run: &Execution<'_>) -> Option<String> {
+/// Returns the business reference of the instance; `None` while an expression of it has no value.
+fn reference(run: &Execution<'_>) -> Option<Reference> {
     match run.saga.reference.as_ref()?.evaluate(&run.saga_bindings()).ok()? {
-        Value::String(text) => Some(text),
+        Value::Object(parts) => {
+            let parts = parts.iter().filter_map(|(name, value)| Some((name.clone(), text_of(value)?)));
+            let parts: BTreeMap<_, _> = parts.collect();
+            (!parts.is_empty()).then(|| Reference::Parts(Box::new(parts)))
+        }
+        value => text_of(&value).map(Reference::Name),
+    }
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    Command, Confirmation, Effect, EffectName, EventType, Fact, Failure, IdError, Name, Priority, Status,
-    TimerChange, Wait, WaitKind, Work,
+    Command, Confirmation, Effect, EffectName, EventType, Fact, Failure, IdError, Name, Priority, Reference,
+    Status, TimerChange, Wait, WaitKind, Work,
 };
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub struct TransitionBuilder<'a> {
     pub(super) timers: Vec<TimerChange>,
     pub(super) waits: Vec<Wait>,
     pub(super) status: Status,
-    pub(super) reference: Option<String>,
+    pub(super) reference: Option<Reference>,
     pub(super) failure: Option<Failure>,
     pub(super) note: Option<String>,
     pub(super) error: Option<String>,
@@ -132,7 +132,7 @@ impl<'a> TransitionBuilder<'a> {
     }
 
     /// Sets the business reference of the instance.
-    pub fn reference(&mut self, reference: impl Into<String>) {
+    pub fn reference(&mut self, reference: impl Into<Reference>) {
         self.reference = Some(reference.into());
     }
 

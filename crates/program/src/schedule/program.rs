@@ -233,7 +233,7 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         timers: vec![timer],
         tasks: Vec::new(),
         waits: waits.into_iter().collect(),
-        reference: Some(state.spec.saga.clone()),
+        reference: Some(state.spec.saga.clone().into()),
         failure: None,
         variables: Vec::new(),
         note,
