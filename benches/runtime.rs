@@ -180,6 +180,7 @@ fn mailbox_to_commit(bencher: Bencher) {
             user: None,
             reason: None,
             trace: None,
+            wait_token: None,
         };
         let runtime = &bench.runtime().runtime;
         let requests =

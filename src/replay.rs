@@ -255,6 +255,7 @@ impl Replays {
             user: Some(order.user.clone()),
             reason: order.reason.clone(),
             trace: None,
+            wait_token: None,
         };
         match self.runtime.replace_instance(replacement, control).await {
             Ok(_) => {}

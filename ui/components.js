@@ -150,9 +150,16 @@ export function groupWaits(waits) {
   const groups = new Map();
   for (const wait of waits) {
     const key = `${wait.kind} ${wait.until}`;
-    groups.set(key, { ...wait, names: [...(groups.get(key)?.names ?? []), wait.name] });
+    const { names = [], tokens = [] } = groups.get(key) ?? {};
+    groups.set(key, { ...wait, names: [...names, wait.name], tokens: [...tokens, wait.token] });
   }
-  return [...groups.values()].map(({ kind, until, names }) => ({ kind, until, names: names.join(' or ') }));
+  return [...groups.values()].map(({ kind, until, names, tokens }) => ({ kind, until, names: names.join(' or '), tokens: tokens.join(', ') }));
+}
+
+/** Formats a business reference: a name, or `part=text` for each part; null if there is none. */
+export function referenceText(reference) {
+  if (reference === null || typeof reference === 'string') return reference;
+  return Object.entries(reference).map(([part, text]) => `${part}=${text}`).join(', ');
 }
 
 let clearTimer;

@@ -138,6 +138,8 @@ codes! {
     ScheduleNotFound = "OR0034", NOT_FOUND, "Schedule not found";
     /// The specification of a schedule is invalid.
     InvalidSchedule = "OR0035", UNPROCESSABLE_ENTITY, "Invalid schedule";
+    /// The wait that a request names has ended.
+    WaitEnded = "OR0036", CONFLICT, "Wait ended";
     /// The batch does not exist.
     BatchNotFound = "OR0080", NOT_FOUND, "Batch not found";
     /// Another batch has the id.

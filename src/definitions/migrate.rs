@@ -111,6 +111,7 @@ impl Migrations {
             user: Some(to.user.clone()),
             reason: None,
             trace: None,
+            wait_token: None,
         };
         match self.runtime.control(&planned.key, control).await {
             Ok(_) => Ok(MigrateResult { done: true, ..planned }),

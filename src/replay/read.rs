@@ -99,6 +99,7 @@ fn inputs_of(
         let input = match workflow::decode(message, at).ok()? {
             WorkflowMessage::Command(command) => Input::Workflow(command),
             WorkflowMessage::Signal(event) => Input::Event(event),
+            WorkflowMessage::ConditionalSignal(request) => Input::Control(request),
         };
         return Some(vec![(key, input)]);
     }

@@ -73,6 +73,8 @@ pub(crate) struct InstanceQueryParams {
     #[serde(default, deserialize_with = "time")]
     #[param(value_type = Option<String>)]
     created_until: Option<Timestamp>,
+    /// Filter by a part of the business reference, `order=o-1`, or by the name, `R-4711`.
+    reference: Option<String>,
     /// Filter with a CEL condition, for example `vars.total > 100`; docs/queries.md describes the
     /// variables.
     filter: Option<String>,
@@ -121,8 +123,11 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D
 pub(crate) async fn list(
     api: ApiState,
     Tenant(tenant): Tenant,
-    QueryParams(params): QueryParams<InstanceQueryParams>,
+    QueryParams(mut params): QueryParams<InstanceQueryParams>,
 ) -> Result<Json<InstancePage>, Problem> {
+    if let Some(reference) = &params.reference {
+        params.filter = Some(search::reference_condition(reference, params.filter.as_deref()));
+    }
     let scan_limit = api.app.config.http.scan_limit;
     let limit = page_limit(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;

@@ -133,7 +133,8 @@ pub(crate) async fn put(
         return Err(invalid(&errors));
     }
     let data = json!(PutSchedule { spec, file: None });
-    let provided = ControlCaller { id: None, user: None, reason: None, expected_version: None };
+    let provided =
+        ControlCaller { id: None, user: None, reason: None, expected_version: None, wait_token: None };
     drop(send_control(&api, &caller, &key, provided, built_in::signal(schedule::PUT, data)).await?);
     view(&api, key, NEXT).await
 }
@@ -158,7 +159,7 @@ pub(crate) async fn delete(
     let key = key(tenant, &path)?;
     drop(view(&api, key.clone(), 0).await?);
     let DeleteQuery { id, user, reason } = query;
-    let provided = ControlCaller { id, user, reason, expected_version: None };
+    let provided = ControlCaller { id, user, reason, expected_version: None, wait_token: None };
     drop(send_control(&api, &caller, &key, provided, built_in::signal(schedule::DELETE, Value::Null)).await?);
     Ok(axum::http::StatusCode::NO_CONTENT)
 }

@@ -78,12 +78,17 @@ impl DeployedSchedules {
         let id = format!("control:{}", Uuid::now_v7());
         ControlRequest {
             id: EventId::new(id).expect("an id in this format is short ASCII"),
-            action: ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data },
+            action: ControlAction::Signal {
+                kind: EventType::new(kind).expect("the name is short"),
+                data,
+                due_at: None,
+            },
             expected_version: None,
             at: self.clock.now(),
             user: Some(USER.to_owned()),
             reason: None,
             trace: None,
+            wait_token: None,
         }
     }
 }

@@ -243,14 +243,14 @@ impl TaskUser {
 
     fn into_parts(self, order: TaskAction) -> (TaskAction, Vec<String>, ControlCaller) {
         let Self { user: by, roles, id, reason, expected_version } = self;
-        (order, roles, ControlCaller { id, user: by, reason, expected_version })
+        (order, roles, ControlCaller { id, user: by, reason, expected_version, wait_token: None })
     }
 }
 
 impl AssignBody {
     fn into_parts(self) -> (TaskAction, Vec<String>, ControlCaller) {
         let Self { assignee, roles, user: by, id, reason, expected_version } = self;
-        let control_caller = ControlCaller { id, user: by, reason, expected_version };
+        let control_caller = ControlCaller { id, user: by, reason, expected_version, wait_token: None };
         (TaskAction::Assign { assignee, roles }, Vec::new(), control_caller)
     }
 }
@@ -258,7 +258,7 @@ impl AssignBody {
 impl CompleteBody {
     fn into_parts(self) -> (TaskAction, Vec<String>, ControlCaller) {
         let Self { outcome, data, user: by, roles, id, reason, expected_version } = self;
-        let control_caller = ControlCaller { id, user: by, reason, expected_version };
+        let control_caller = ControlCaller { id, user: by, reason, expected_version, wait_token: None };
         (TaskAction::Complete { outcome, data }, roles, control_caller)
     }
 }

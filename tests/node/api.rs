@@ -15,6 +15,7 @@ mod quarantine;
 mod replay;
 mod retention;
 mod sagas;
+mod signals;
 mod starting;
 mod surface;
 mod tasks;

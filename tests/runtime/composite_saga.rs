@@ -67,6 +67,7 @@ async fn instruct(runtime: &TestRuntime, key: &InstanceKey, label: &str, action:
             user: Some("alice".to_owned()),
             reason: None,
             trace: None,
+            wait_token: None,
         };
         match runtime.runtime.control(key, control).await {
             Ok(result) => return result.applied,

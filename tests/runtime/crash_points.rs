@@ -91,6 +91,7 @@ async fn instruct(runtime: &TestRuntime, (label, ledger): (&str, usize), action:
             reason: None,
             trace: None,
             at: Timestamp::from_millis(1_700_000_000_000),
+            wait_token: None,
         };
         match runtime.runtime.control(&key, control).await {
             Ok(_) => return,
@@ -109,7 +110,7 @@ fn signal_with_start() -> ControlAction {
         schema_version: 1,
         subject: None,
         on_existing: OnExisting::Return,
-        signal: Some(StartSignal { kind: kind("Noted"), data: json!({ "n": 1 }) }),
+        signal: Some(StartSignal { kind: kind("Noted"), data: json!({ "n": 1 }), due_at: None }),
     }))
 }
 

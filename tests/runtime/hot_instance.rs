@@ -84,6 +84,7 @@ async fn control(runtime: &TestRuntime, label: &str, action: ControlAction) {
         reason: None,
         trace: None,
         at: START,
+        wait_token: None,
     };
     runtime.runtime.control(&key(0), request).await.expect("the request is accepted");
 }

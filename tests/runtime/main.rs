@@ -22,4 +22,5 @@ mod program_crash;
 mod relay;
 mod simulation;
 mod stable_keys;
+mod timers;
 mod typed;

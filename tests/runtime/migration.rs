@@ -105,6 +105,7 @@ async fn migrate(
         user: Some("alice".to_owned()),
         reason: None,
         trace: None,
+        wait_token: None,
     };
     runtime.runtime.control(key, control).await.map(|response| response.applied)
 }

@@ -265,6 +265,7 @@ impl Run {
             reason: None,
             trace: None,
             at,
+            wait_token: None,
         };
         PairedOperation { key, input: Input::Control(control), op: OracleOp::Control(label, id) }
     }

@@ -80,6 +80,7 @@ async fn resume(runtime: &TestRuntime, key: &InstanceKey, number: usize) {
         user: None,
         reason: None,
         trace: None,
+        wait_token: None,
     };
     runtime.runtime.control(key, control).await.expect("a paused instance can be resumed");
 }

@@ -7,7 +7,7 @@ import * as format from '../format.js';
 import * as router from '../router.js';
 import { openDialog, userFields, userValues } from '../dialog.js';
 import { renderGraph } from '../graph.js';
-import { badge, button, definitionList, disclosure, groupWaits, json, section, statusMark, table, time } from '../components.js';
+import { badge, button, definitionList, disclosure, groupWaits, json, referenceText, section, statusMark, table, time } from '../components.js';
 
 const INTERVAL_MS = 3000;
 /** Number of history entries per page. */
@@ -77,7 +77,7 @@ async function consumedEvents({ saga, definition }, signal) {
 
 function render(page, detail, state, context) {
   const { saga, correlation, reference } = detail;
-  page.title(reference ?? correlation, badge(detail.status, detail.paused), h('div', { class: 'buttons' }, buttons(detail, state, context)));
+  page.title(referenceText(reference) ?? correlation, badge(detail.status, detail.paused), h('div', { class: 'buttons' }, buttons(detail, state, context)));
   page.render(
     h('p', { class: 'lead', 'data-key': 'lead' }, h('a', { href: router.to(['definitions', saga]) }, saga), ` v${detail.definition.version} · `, h('code', {}, correlation)),
     summary(detail, state),
@@ -99,15 +99,22 @@ function summary(detail, state) {
   if (detail.buffered_inputs) paragraphs.push(h('p', {}, `${format.plural(detail.buffered_inputs, 'input is', 'inputs are')} buffered and not applied yet.`));
   if (detail.attention === 'unapplied_result') paragraphs.push(h('p', { class: 'error-text' }, 'A result of its work could not be applied and is a dead letter: the instance waits until the cause is corrected and the dead letter is redriven.'));
   if (status === 'stuck') paragraphs.push(h('p', {}, 'A compensation failed permanently and needs an operator decision: retry it, skip it, or force-complete the instance.'));
-  for (const { names, kind, until } of groupWaits(waits)) {
-    paragraphs.push(h('p', {}, 'Waiting for ', h('strong', {}, names), ` (${format.words(kind)})`, until ? [' until ', time(until, 'absolute'), ', ', time(until)] : null, '.'));
+  for (const { names, kind, until, tokens } of groupWaits(waits)) {
+    paragraphs.push(h('p', {}, 'Waiting for ', h('strong', { title: `Wait token ${tokens}` }, names), ` (${format.words(kind)})`, until ? [' until ', time(until, 'absolute'), ', ', time(until)] : null, '.'));
   }
   for (const breaker of detail.breakers) {
     paragraphs.push(h('p', { class: 'error-text' }, `The circuit breaker of ${breaker.upstream} is ${format.words(breaker.state)}: ${breaker.work.join(', ')} waits for the upstream. `, h('a', { href: router.to(['node']) }, 'Show upstreams')));
   }
-  if (error) paragraphs.push(h('p', { class: 'error-text' }, h('strong', {}, 'Last error: '), error.message, ' ', h('code', {}, error.code)));
+  if (error) paragraphs.push(failure('Last error: ', error));
+  if (error?.cause) paragraphs.push(failure('Cause of the compensation: ', error.cause));
   const times = h('p', {}, isFinal(status) ? 'Ended at ' : 'Unchanged since ', time(detail.updated_at, 'absolute'), ', ', time(detail.updated_at), '; started ', time(detail.created_at), '.');
   return h('div', { class: `summary ${status}`, 'data-key': 'summary' }, paragraphs, times);
+}
+
+/** Returns an error with its code, step, attempts and time. */
+function failure(title, { message, code, step, attempts, at }) {
+  const where = [step, attempts ? format.plural(attempts, 'attempt') : null].filter(Boolean).join(', ');
+  return h('p', { class: 'error-text' }, h('strong', {}, title), message, ' ', h('code', {}, code), where ? `, ${where}` : null, at ? [', ', time(at)] : null);
 }
 
 const isFinal = (status) => ['completed', 'failed', 'cancelled'].includes(status);
@@ -151,7 +158,8 @@ function responseMessage(detail, response, result) {
 }
 
 function signal(detail, state, { url, refresh }) {
-  const awaited = detail.waits.filter((wait) => wait.kind === 'event').map((wait) => wait.name);
+  const tokens = new Map(detail.waits.filter((wait) => wait.kind === 'event').map((wait) => [wait.name, wait.token]));
+  const awaited = [...tokens.keys()];
   openDialog({
     title: 'Send signal',
     text: 'Delivers an event to this instance only.',
@@ -159,11 +167,13 @@ function signal(detail, state, { url, refresh }) {
       // A value would filter the list, so that the other types are hidden.
       { name: 'type', label: 'Event type', options: [...new Set([...awaited, ...state.consumed])], required: true, hint: awaited.length ? `The instance waits for ${awaited.join(', ')}.` : null },
       { name: 'data', label: 'Data', kind: 'json', hint: 'JSON, optional.' },
+      { name: 'checkWait', kind: 'check', value: true, label: 'Only if the instance still waits for this event' },
       ...userFields(),
     ],
     action: 'Send',
     async run(values) {
-      const response = await api.post(`${url}/signal`, { type: values.type, data: values.data, ...userValues(values) });
+      const token = values.checkWait ? tokens.get(values.type) : undefined;
+      const response = await api.post(`${url}/signal`, { type: values.type, data: values.data, wait_token: token, ...userValues(values) });
       refresh();
       return responseMessage(detail, response, response.paused ? `buffers ${values.type} until resumed` : `received ${values.type}`);
     },
@@ -310,7 +320,7 @@ function timers(detail) {
   if (!detail.timers.length) return null;
   return section('Timers', {}, table({
     caption: 'Timers', rows: detail.timers, key: (timer) => `${timer.name}-${timer.token}`,
-    columns: [{ title: 'Timer', head: true, render: (timer) => timer.name }, { title: 'Due', render: (timer) => time(timer.due) }, { title: 'Due time', render: (timer) => time(timer.due, 'absolute') }],
+    columns: [{ title: 'Timer', head: true, render: (timer) => [timer.name, timer.signal ? h('div', { class: 'muted' }, `delivers ${timer.signal}`) : null] }, { title: 'Due', render: (timer) => time(timer.due) }, { title: 'Due time', render: (timer) => time(timer.due, 'absolute') }],
   }));
 }
 

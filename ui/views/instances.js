@@ -7,7 +7,7 @@ import * as format from '../format.js';
 import * as router from '../router.js';
 import * as caller from '../caller.js';
 import { openBatchForm } from '../batches.js';
-import { badge, button, field, groupWaits, pager, table, time, turnPage } from '../components.js';
+import { badge, button, field, groupWaits, pager, referenceText, table, time, turnPage } from '../components.js';
 
 const INTERVAL_MS = 5000;
 const PAGE_SIZE = 50;
@@ -133,7 +133,7 @@ function progress(state, filters, stop) {
 function list({ items, loading }) {
   if (!items) return h('div', { 'data-key': 'list' });
   const columns = [
-    { title: 'Instance', head: true, render: (item) => [h('a', { href: router.instance(item.saga, item.correlation) }, item.correlation), item.reference ? h('div', { class: 'muted' }, item.reference) : null] },
+    { title: 'Instance', head: true, render: (item) => [h('a', { href: router.instance(item.saga, item.correlation) }, item.correlation), item.reference ? h('div', { class: 'muted' }, referenceText(item.reference)) : null] },
     { title: 'Definition', render: (item) => [item.saga, ' ', h('span', { class: 'muted' }, `v${item.definition.version}`)] },
     { title: 'Status', render: (item) => badge(item.status, item.paused) },
     { title: 'Waiting for', class: 'waits', render: (item) => waits(item) },

@@ -203,6 +203,11 @@ impl Mailbox {
         self.lock().queue.front().is_some_and(|envelope| envelope.extra_change.is_some())
     }
 
+    /// Returns true if the first input is from a stream.
+    pub(crate) fn is_from_stream(&self) -> bool {
+        self.lock().queue.front().is_some_and(Envelope::is_from_stream)
+    }
+
     /// Returns the replacement of the instance that the first input contains.
     pub(crate) fn replacement(&self) -> Option<Instance> {
         match self.lock().queue.front()?.extra_change.as_ref()? {

@@ -162,12 +162,22 @@ impl State {
                 self.trace_ignored(&input, started, &reason);
                 self.finish_without_commit(reason, None);
             }
+            // No caller receives the rejection of a signal of the bus.
+            Decision::Reject(rejection) if self.is_signal_of_the_bus(&input) => {
+                let commit = self.subject().rejected_commit(&input, &rejection, attempts);
+                self.finish_with(Box::new(commit), None, None);
+            }
             Decision::Reject(rejection) => {
                 self.finish_without_commit("rejected".into(), Some(rejection.into()));
             }
         }
         self.unbuffers |= waited && self.instance.is_some() && !self.has_buffered();
         Ok(true)
+    }
+
+    /// Returns whether the first input is a signal that the bus transported with conditions.
+    fn is_signal_of_the_bus(&self, input: &Input) -> bool {
+        matches!(input, Input::Control(_)) && self.mailbox.is_from_stream()
     }
 
     /// Replaces the state of the instance, unless the instance has changed since the replacement was
@@ -221,7 +231,7 @@ impl State {
         }
         match &*input {
             Input::Control(ControlRequest { action: ControlAction::Drop, .. }) => self.drop_instance().await,
-            Input::Control(_) => {
+            Input::Control(_) if !self.is_signal_of_the_bus(&input) => {
                 let rejection = Rejection::Quarantined { reason };
                 self.finish_without_commit("quarantined".into(), Some(rejection.into()));
             }

@@ -37,15 +37,20 @@ pub(super) fn log_change(commit: &Commit) {
         return;
     }
     let trace = instance.trace.as_ref();
-    let reason = instance.last_error.as_ref().map_or("unknown", |failure| failure.code.as_str());
+    let error = instance.last_error.as_ref();
+    let reason = error.map_or("unknown", |error| error.code.as_str());
     if change.is_stuck {
         let step = stuck_step(instance);
+        let attempts = error.and_then(|error| error.attempts);
+        let cause = error.and_then(|error| error.cause.as_ref()).map(|cause| cause.code.as_str());
         log_instance!(
             WARN,
             commit.key,
             trace,
             step,
             reason,
+            attempts,
+            cause,
             "instance stuck: retry, skip or force-complete it"
         );
     }

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, codec, subject};
 use orlog_model::{
-    CheckpointKey, Clock, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventType, Input,
-    InstanceKey, SagaName, TenantId, WorkflowAction,
+    CheckpointKey, Clock, ControlAction, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventType,
+    Input, InstanceKey, SagaName, TenantId, WorkflowAction,
 };
 use orlog_program::ProgramError;
 use orlog_store::Reader;
@@ -259,6 +259,14 @@ impl IngestLoop<'_> {
                 self.count_own_input(&key, event.source.strip_prefix("orlog:"));
                 self.follow(&mut event, delivery, 1, started);
                 Input::Event(event)
+            }
+            Ok(WorkflowMessage::ConditionalSignal(mut request)) => {
+                if let ControlAction::Deliver { event, .. } = &mut request.action {
+                    self.count_own_input(&key, event.source.strip_prefix("orlog:"));
+                    self.follow(event, delivery, 1, started);
+                    request.trace.clone_from(&event.trace);
+                }
+                Input::Control(request)
             }
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };

@@ -32,7 +32,7 @@ pub(crate) fn start_transition_span(
             commit.arm.iter().any(|row| row.name == timer.name && row.token == timer.token)
         };
         let armed = instance.timers.iter_mut().filter(|timer| is_new(timer));
-        armed.for_each(|timer| timer.trace = Some(own.clone()));
+        armed.for_each(|timer| timer.trace = Some(Box::new(own.clone())));
     }
     Some(Box::new(TransitionSpan { own, parent, timer, started, decided: Instant::now() }))
 }
@@ -48,7 +48,7 @@ pub(crate) fn is_traced(input: &Input, before: Option<&Instance>) -> bool {
 
 /// Returns the trace of the transition that armed a timer.
 fn armed_by<'a>(fired: &TimerFired, before: &'a Instance) -> Option<&'a TraceParent> {
-    before.timers.iter().find(|t| t.name == fired.name && t.token == fired.token)?.trace.as_ref()
+    before.timers.iter().find(|timer| timer.is(fired))?.trace.as_deref()
 }
 
 /// Returns the span that caused an input, and the timer if the input is one.

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::{Message, subject};
 
-pub use attributes::{DecodeDefaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
+pub use attributes::{DecodeDefaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES, SignalConditions};
 pub use binary::from_binary;
 pub(crate) use encode::header_value;
 pub use encode::{EventRef, aggregate_subject, encode, subject_with_kind};
@@ -39,18 +39,54 @@ pub use structured::from_structured;
 /// # Errors
 /// If the message is not a valid event; the text gives the reason.
 pub fn decode(message: &Message, published_at: Timestamp) -> Result<Event, DecodeError> {
+    read(message, published_at, |_| Ok(SignalConditions::default())).map(|(event, _)| event)
+}
+
+/// Decodes the event of a signal and its conditions. An Aggregate envelope has no conditions.
+///
+/// # Errors
+/// Those of [`decode`], or if a condition is malformed.
+pub fn decode_signal(
+    message: &Message,
+    published_at: Timestamp,
+) -> Result<(Event, SignalConditions), DecodeError> {
+    read(message, published_at, |part| match part {
+        MessagePart::Headers => binary::conditions(headers(message)),
+        MessagePart::Body(body) => structured::conditions(body),
+    })
+}
+
+/// Part of a message that contains the attributes.
+enum MessagePart<'a> {
+    Headers,
+    Body(&'a Value),
+}
+
+/// Decodes an event; `conditions` reads the conditions of a signal from the part with the attributes.
+fn read(
+    message: &Message,
+    published_at: Timestamp,
+    conditions: impl Fn(MessagePart<'_>) -> Result<SignalConditions, DecodeError>,
+) -> Result<(Event, SignalConditions), DecodeError> {
     count(Operation::EventDecode);
     let defaults = defaults_for(message, published_at)?;
     match &*data::essence(content_type(message)) {
-        "application/cloudevents+json" => from_structured(&data::json(&message.payload)?, &defaults),
+        "application/cloudevents+json" => {
+            let body = data::json(&message.payload)?;
+            Ok((from_structured(&body, &defaults)?, conditions(MessagePart::Body(&body))?))
+        }
         "application/cloudevents-batch+json" => Err(DecodeError::Format(
             "a batch is not accepted here; a message contains one event (POST /v1/events accepts batches)"
                 .to_owned(),
         )),
         _ if headers(message).any(|(name, _)| binary::is_attribute(name)) => {
-            from_binary(headers(message), &message.payload, &defaults)
+            let event = from_binary(headers(message), &message.payload, &defaults)?;
+            Ok((event, conditions(MessagePart::Headers)?))
         }
-        _ => from_json(&data::json(&message.payload)?, &defaults),
+        _ => {
+            let body = data::json(&message.payload)?;
+            Ok((from_json(&body, &defaults)?, conditions(MessagePart::Body(&body))?))
+        }
     }
 }
 

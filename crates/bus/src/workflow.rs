@@ -2,14 +2,16 @@
 //!
 //! There are two kinds, both CloudEvents. An event of the type [`WORKFLOW_COMMAND`] is a message
 //! between sagas: start, stop, or result; its data is a [`WorkflowAction`]. Any other event is a
-//! signal: it is delivered to this instance only.
+//! signal: it is delivered to this instance only. The extension attributes `orlogexpectedversion` and
+//! `orlogwaittoken` make it conditional; `orlogdueat` is the time of its delivery.
 
 use compact_str::format_compact;
 use orlog_model::{
-    CorrelationId, Event, EventId, InstanceKey, SagaName, Timestamp, WorkflowAction, WorkflowCommand,
+    ControlAction, ControlRequest, CorrelationId, Event, EventId, InstanceKey, SagaName, Timestamp,
+    WorkflowAction, WorkflowCommand,
 };
 
-use crate::codec::{self, DecodeError, EventRef};
+use crate::codec::{self, DecodeError, EventRef, SignalConditions};
 use crate::subject::{self, Subject, SubjectKind, format_subject};
 use crate::{Error, Message};
 
@@ -23,6 +25,8 @@ pub enum WorkflowMessage {
     Command(WorkflowCommand),
     /// Signal from any sender.
     Signal(Event),
+    /// Signal with conditions, or for a later time.
+    ConditionalSignal(ControlRequest),
 }
 
 /// Encodes a workflow command to an instance. Its deduplication id is derived from the command, so that
@@ -89,9 +93,13 @@ pub fn instance_of(subject: &str) -> Result<InstanceKey, Error> {
 /// If it is not an event, or if it is a workflow command that is malformed or names an instance of
 /// another tenant.
 pub fn decode(message: &Message, published_at: Timestamp) -> Result<WorkflowMessage, DecodeError> {
-    let event = codec::decode(message, published_at)?;
+    let (event, conditions) = codec::decode_signal(message, published_at)?;
     if event.kind.as_str() != WORKFLOW_COMMAND {
-        return Ok(WorkflowMessage::Signal(event));
+        return Ok(if conditions == SignalConditions::default() {
+            WorkflowMessage::Signal(event)
+        } else {
+            WorkflowMessage::ConditionalSignal(conditional(event, conditions))
+        });
     }
     let action: WorkflowAction = serde_json::from_value(event.data)
         .map_err(|error| DecodeError::Format(format!("malformed workflow command: {error}")))?;
@@ -105,6 +113,20 @@ pub fn decode(message: &Message, published_at: Timestamp) -> Result<WorkflowMess
         return Err(DecodeError::Tenant { claimed, expected: event.tenant.to_string() });
     }
     Ok(WorkflowMessage::Command(WorkflowCommand { id: event.id, at: event.time, trace: event.trace, action }))
+}
+
+fn conditional(event: Event, conditions: SignalConditions) -> ControlRequest {
+    let SignalConditions { expected_version, wait_token, due_at } = conditions;
+    ControlRequest {
+        id: event.id.clone(),
+        expected_version,
+        at: event.time,
+        user: event.user.clone(),
+        reason: None,
+        trace: event.trace.clone(),
+        wait_token,
+        action: ControlAction::Deliver { event: Box::new(event), due_at },
+    }
 }
 
 /// Returns the filters for all messages to instances.
@@ -191,6 +213,50 @@ mod tests {
         let mut message = encode(&to, &to, &command(start(to.clone())));
         message.payload = "{\"begin\": 1}".into();
         assert!(decode(&message, Timestamp::from_millis(9)).unwrap_err().to_string().contains("malformed"));
+    }
+
+    /// Requirements: E3.
+    #[test]
+    fn conditions_of_a_signal_are_read_in_both_modes() {
+        let body = json!({ "specversion": "1.0", "id": "s-1", "type": "Approved", "source": "urn:desk",
+            "orlogexpectedversion": 7, "orlogwaittoken": "0f3a91c2b4d5e678", "orlogdueat": "2026-11-21T08:30:00Z" });
+        let header = |name: &str, value: &str| (name.into(), value.into());
+        let binary = vec![
+            header("ce-specversion", "1.0"),
+            header("ce-id", "s-1"),
+            header("ce-type", "Approved"),
+            header("ce-source", "urn:desk"),
+            header("ce-orlogexpectedversion", "7"),
+            header("CE-OrlogWaitToken", "0F3A91C2B4D5E678"),
+            header("ce-orlogdueat", "2026-11-21T08:30:00Z"),
+        ];
+        let message = |headers, payload: String| Message {
+            subject: "tenant.acme.workflow.hotel.h-1".to_owned(),
+            id: None,
+            headers,
+            payload: payload.into(),
+        };
+        for message in [message(Vec::new(), body.to_string()), message(binary, String::new())] {
+            let WorkflowMessage::ConditionalSignal(request) =
+                decode(&message, Timestamp::from_millis(9)).unwrap()
+            else {
+                panic!("it has conditions");
+            };
+            let token = "0f3a91c2b4d5e678".parse().unwrap();
+            assert_eq!((request.expected_version, request.wait_token), (Some(7), Some(token)));
+            let ControlAction::Deliver { event, due_at } = request.action else { panic!("{request:?}") };
+            assert_eq!(due_at, Some(Timestamp::parse("2026-11-21T08:30:00Z").unwrap()));
+            assert_eq!((event.kind.as_str(), event.source.as_str()), ("Approved", "urn:desk"));
+        }
+        for (name, value) in
+            [("orlogexpectedversion", "-1"), ("orlogwaittoken", "zz"), ("orlogdueat", "tomorrow")]
+        {
+            let mut invalid = body.clone();
+            invalid[name] = value.into();
+            let error =
+                decode(&message(Vec::new(), invalid.to_string()), Timestamp::from_millis(9)).unwrap_err();
+            assert!(error.to_string().contains(name), "{error}");
+        }
     }
 
     #[test]

@@ -12,7 +12,9 @@ use orlog_model::{
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::context::{DecisionContext, TransitionCause, cleanup_commit, expiry_timer};
+use crate::context::{DecisionContext, TransitionCause, cleanup_commit, expiry_timer, timer_row};
+use crate::last_error::last_error;
+use crate::wait_origin::set_origins;
 use crate::{excluded_users, record, task_updates};
 
 /// Returns the commit of a transition.
@@ -58,7 +60,7 @@ pub(crate) fn build_commit(
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
     commit.forgets = transition.run.forgets.or_else(|| forgotten_version(context, cause.version));
     commit.history = Some(history_entry(context, &cause, &mut transition, &commit.work));
-    commit.instance = Some(Arc::new(Instance {
+    let mut next = Instance {
         definition: context.program.definition_ref().clone(),
         run_id: run_id_after,
         version: cause.version,
@@ -70,7 +72,7 @@ pub(crate) fn build_commit(
         pending_work: open,
         reference: transition.reference.or_else(|| same_run.and_then(|i| i.reference.clone())),
         last_input: cause.id,
-        last_error: transition.failure.or_else(|| same_run.and_then(|i| i.last_error.clone())),
+        last_error: last_error(same_run, cause.input, transition.failure, (status, context.now)),
         node: context.node.into(),
         trace: context.instance.map_or_else(|| cause.input.trace().cloned(), |i| i.trace.clone()),
         created_at: same_run.map_or(context.now, |i| i.created_at),
@@ -79,7 +81,9 @@ pub(crate) fn build_commit(
         parent: context.instance.map_or_else(|| parent_of_start(cause.input), |i| i.parent.clone()),
         users: users_after(context, cause.input, result.is_some()),
         result,
-    }));
+    };
+    set_origins(&mut next, same_run, (cause.input, cause.identity));
+    commit.instance = Some(Arc::new(next));
     commit
 }
 
@@ -100,18 +104,19 @@ fn history_entry(
         work: work.iter().map(|item| (item.work.label(), item.id)).collect(),
         origin: InputOrigin::new(cause.input, context.node, context.now),
         payloads: record::payloads(cause.input, &variables, work, limit),
-        failure: record::failure(cause.input, transition.failure.as_ref()),
+        failure: record::failure(cause.input, transition.failure.as_ref().map(|reported| &reported.failure)),
     }
 }
 
 /// Removes a fired timer from the armed timers; [`cleanup_commit`] deletes its row.
 fn remove_fired_timer(timers: &mut Vec<ArmedTimer>, input: &Input) {
     if let Input::Timer(fired) = input {
-        timers.retain(|t| !(t.name == fired.name && t.token == fired.token));
+        timers.retain(|timer| !timer.is(fired));
     }
 }
 
-/// Arms and cancels timers in order. An ended instance has no timers.
+/// Arms and cancels the timers of the program in order. An ended instance has no timers; a stuck one has only those of
+/// signals.
 fn change_timers(
     timers: &mut Vec<ArmedTimer>,
     commit: &mut Commit,
@@ -120,25 +125,22 @@ fn change_timers(
 ) {
     for change in &transition.timers {
         let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
-        disarm(timers, commit, |t| t.name == *name);
+        disarm(timers, commit, |t| t.signal.is_none() && t.name == *name);
         if let TimerChange::Arm { name, due } = change {
             let token = cause.hash_with(name.as_str().as_bytes());
-            timers.push(ArmedTimer { name: name.clone(), token, due: *due, trace: None });
+            timers.push(ArmedTimer { name: name.clone(), token, due: *due, trace: None, signal: None });
             commit.arm.push(Timer { due: *due, name: name.clone(), token });
         }
     }
-    if ended(transition.status) {
-        disarm(timers, commit, |_| true);
+    let status = transition.status;
+    if status.is_final() || status == Status::Stuck {
+        disarm(timers, commit, |timer| timer.signal.is_none() || status.is_final());
     }
-}
-
-fn ended(status: Status) -> bool {
-    status.is_final() || status == Status::Stuck
 }
 
 fn disarm(timers: &mut Vec<ArmedTimer>, commit: &mut Commit, chosen: impl Fn(&ArmedTimer) -> bool) {
     for timer in timers.extract_if(.., |t| chosen(t)) {
-        let row = Timer { due: timer.due, name: timer.name, token: timer.token };
+        let row = timer_row(&timer);
         match commit.arm.iter().position(|armed| *armed == row) {
             Some(index) => drop(commit.arm.remove(index)),
             None => commit.disarm.push(row),
@@ -265,14 +267,15 @@ pub(crate) fn parent_notification(context: &DecisionContext<'_>, transition: &Tr
         return None;
     }
     let fact = end_fact(transition.work.iter());
-    let failure = transition.failure.as_ref().or(instance.last_error.as_ref());
+    let reported = transition.failure.as_ref().map(|reported| reported.failure.to_string());
+    let failure = reported.or_else(|| instance.last_error.as_ref().map(ToString::to_string));
     let ended = ChildResult {
         work_id: parent.work_id,
         failure: match transition.status {
             Status::Completed => None,
             status => Some(Failure {
                 code: format!("child_{status}"),
-                message: failure.map_or_else(
+                message: failure.as_ref().map_or_else(
                     || format!("{} is {status}", context.key),
                     |failure| format!("{} is {status}: {failure}", context.key),
                 ),

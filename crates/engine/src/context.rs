@@ -1,7 +1,7 @@
 //! Context of a decision: the instance with the inputs that wait for it, and the rows that the input occupies.
 
 use orlog_model::{
-    Commit, DedupeKey, EventId, Input, Instance, InstanceKey, Name, Timer, TimerFired, Timestamp,
+    ArmedTimer, Commit, DedupeKey, EventId, Input, Instance, InstanceKey, Name, Timer, TimerFired, Timestamp,
 };
 use orlog_program::Program;
 
@@ -74,6 +74,11 @@ pub struct BufferedInputRef {
 /// Returns the timer that is armed while inputs are buffered.
 pub(crate) fn expiry_timer(early: &[BufferedInputRef]) -> Option<Timer> {
     early.first().map(|oldest| expiry_timer_at(oldest.expires_at))
+}
+
+/// Returns the row of an armed timer.
+pub(crate) fn timer_row(timer: &ArmedTimer) -> Timer {
+    Timer { due: timer.due, name: timer.name.clone(), token: timer.token }
 }
 
 /// Returns the row of that timer.

@@ -8,6 +8,7 @@
 //! | result of pending work | ignore | buffer | apply (a late success is compensated) | apply |
 //! | result of other work | ignore, clean up | ignore, clean up | ignore, clean up | ignore, clean up |
 //! | armed timer | ignore, delete | buffer | impossible: no timer is armed | apply |
+//! | armed timer of a signal | ignore, delete | buffer | apply when stuck | apply, unless its wait has ended |
 //! | stale timer | ignore, delete | ignore, delete | ignore, delete | ignore, delete |
 //! | timer `early` | delete expired inputs | ignore, delete | ignore, delete | ignore, delete |
 //! | cancel | reject | reject | reject when final | apply |
@@ -16,7 +17,9 @@
 //! | pause | reject | reject | reject when final | set the flag |
 //! | resume | reject | clear the flag | reject | reject |
 //! | signal that the program declares as a start | apply | buffer | apply | apply |
-//! | other signal | reject | buffer | apply | apply |
+//! | other signal | reject; of the bus: as an event | buffer | apply | apply |
+//! | signal for a later time | as other signals | buffer | arm when stuck; ignore | arm its timer |
+//! | request whose conditions do not hold | reject | reject | reject | reject |
 //! | claim, release, assign a task | reject | change the task | as otherwise when stuck; reject: no open task | change the task |
 //! | complete a task | reject | reject | apply when stuck; reject: no open task | apply |
 //! | drop | reject | reject | reject | reject |
@@ -46,7 +49,7 @@ use crate::context::{BufferedInputRef, DecisionContext};
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
 use crate::pause::set_paused;
 use crate::run_program::{buffer_input, decide_with_program};
-use crate::signal::{decide_signal, signal_event};
+use crate::signal::{decide_early_signal, decide_signal, deliver_scheduled, signal_event, staleness};
 use crate::{child_saga, early_input, start, tasks};
 
 /// Decides one input, according to the table above.
@@ -121,14 +124,13 @@ fn is_stale_failure(result: &WorkResult, open: &PendingWork) -> bool {
 }
 
 fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired) -> Decision {
-    let armed = context.instance.is_some_and(|instance| {
-        instance.timers.iter().any(|t| t.name == fired.name && t.token == fired.token)
-    });
+    let armed = context.instance.is_some_and(|instance| instance.timers.iter().any(|t| t.is(fired)));
     match context.instance {
         Some(instance) if armed && instance.paused => buffer_input(context, input),
-        Some(_) if armed => {
-            decide_with_program(context, input, &ProgramInput::Timer { name: fired.name.as_str() })
-        }
+        Some(instance) if armed => match instance.scheduled_signal(fired) {
+            Some(signal) => deliver_scheduled(context, input, instance, signal),
+            None => decide_with_program(context, input, &ProgramInput::Timer { name: fired.name.as_str() }),
+        },
         Some(_) => ignore_with_cleanup(context.key, input, context.now, "the timer is stale"),
         None => early_input::expire(context.key, context.buffered, input, fired, context.now),
     }
@@ -138,11 +140,14 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
     let Some(instance) = context.instance else {
         return match &control.action {
             ControlAction::Start(request) => start::decide_start(context, input, control, request),
+            ControlAction::Deliver { event, due_at } => {
+                decide_early_signal(context, input, control, (event, *due_at))
+            }
             _ => start_by_signal(context, input, control),
         };
     };
-    if let Some(expected) = control.expected_version.filter(|v| *v != instance.version) {
-        return Decision::Reject(Rejection::VersionMismatch { expected, actual: instance.version });
+    if let Some(rejection) = staleness(instance, control) {
+        return Decision::Reject(rejection);
     }
     let reject = |cause: &'static str| {
         Decision::Reject(Rejection::InvalidStatus {
@@ -157,8 +162,12 @@ fn decide_control(context: &DecisionContext<'_>, input: &Input, control: &Contro
     match &control.action {
         ControlAction::Resume => Decision::Commit(Box::new(set_paused(context, input, false))),
         ControlAction::Pause => Decision::Commit(Box::new(set_paused(context, input, true))),
-        ControlAction::Signal { kind, data } => {
-            decide_signal(context, input, control, (kind, data), instance)
+        ControlAction::Signal { kind, data, due_at } => {
+            let event = signal_event(context.key, control, kind, data);
+            decide_signal(context, input, control, (&event, *due_at), instance)
+        }
+        ControlAction::Deliver { event, due_at } => {
+            decide_signal(context, input, control, (event, *due_at), instance)
         }
         ControlAction::Start(request) => start::decide_start(context, input, control, request),
         ControlAction::Task { id, order, roles } => {
@@ -206,6 +215,7 @@ pub fn forbidden(instance: &Instance, action: &ControlAction) -> Option<&'static
         | ControlAction::Skip
         | ControlAction::ForceComplete
         | ControlAction::Signal { .. }
+        | ControlAction::Deliver { .. }
         | ControlAction::Start(_)
         | ControlAction::Task { .. }
         | ControlAction::Replay
@@ -218,7 +228,7 @@ pub fn forbidden(instance: &Instance, action: &ControlAction) -> Option<&'static
 fn start_by_signal(context: &DecisionContext<'_>, input: &Input, control: &ControlRequest) -> Decision {
     let starts = context.program.manifest().started_by_signal.as_ref();
     match &control.action {
-        ControlAction::Signal { kind, data } if starts == Some(kind) => {
+        ControlAction::Signal { kind, data, due_at: None } if starts == Some(kind) => {
             let event = signal_event(context.key, control, kind, data);
             decide_with_program(context, input, &ProgramInput::Event(&event))
         }

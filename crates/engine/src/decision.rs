@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use orlog_model::{Commit, Input, InstanceKey, Status, Timestamp};
+use orlog_model::{Commit, Input, InstanceKey, Status, Timestamp, WaitToken};
 use uuid::Uuid;
 
 use crate::context::cleanup_commit;
@@ -36,6 +36,12 @@ pub enum Rejection {
         expected: u64,
         /// Version of the instance.
         actual: u64,
+    },
+    /// The wait that the caller names has ended.
+    #[error("the wait {token} has ended; read the waits of the instance and decide again")]
+    WaitEnded {
+        /// Token of the wait.
+        token: WaitToken,
     },
     /// The status forbids the request.
     #[error("the instance is {status}{}: {reason}", if *.paused { " and paused" } else { "" })]

@@ -12,6 +12,7 @@ mod decide;
 mod decision;
 mod early_input;
 mod excluded_users;
+mod last_error;
 mod migrate;
 mod pause;
 mod record;
@@ -21,6 +22,7 @@ mod start;
 mod task_updates;
 mod tasks;
 mod unapplied;
+mod wait_origin;
 
 pub use context::BufferedInputRef;
 pub use context::DecisionContext;

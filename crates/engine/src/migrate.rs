@@ -6,6 +6,7 @@ use orlog_program::{Context, Migration, Program};
 use crate::commit_builder::{build_commit, with_user};
 use crate::context::{DecisionContext, TransitionCause};
 use crate::decision::{Decision, Rejection, ignore};
+use crate::signal::staleness;
 
 /// Result of a migration check of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +41,8 @@ pub fn decide_migration(
     control: &ControlRequest,
 ) -> Decision {
     let Some(instance) = context.instance else { return Decision::Reject(Rejection::NotFound) };
-    if let Some(expected) = control.expected_version.filter(|v| *v != instance.version) {
-        return Decision::Reject(Rejection::VersionMismatch { expected, actual: instance.version });
+    if let Some(rejection) = staleness(instance, control) {
+        return Decision::Reject(rejection);
     }
     if instance.definition.hash == to.definition_ref().hash {
         return ignore("the instance already uses this definition");

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use orlog_model::{Commit, Failure, HistoryEntry, Input, InputOrigin, Instance};
+use orlog_model::{Commit, Failure, HistoryEntry, Input, InputOrigin, Instance, InstanceFailure};
 
 use crate::commit_builder::{truncate_note, user_note};
 use crate::context::DecisionContext;
+use crate::last_error::last_error;
 use crate::record;
 
 /// Failure code of a crashed program.
@@ -22,8 +23,12 @@ pub(crate) fn pause_after_crash(
     let failure = Failure { code: PROGRAM_CRASHED.to_owned(), message: message.to_owned() };
     let paused_instance = context.instance.map(|instance| with_paused_flag(context, instance, true));
     commit.instance =
-        paused_instance.map(|instance| Arc::new(Instance { last_error: Some(failure.clone()), ..instance }));
+        paused_instance.map(|next| Arc::new(Instance { last_error: error(&next, input, &failure), ..next }));
     commit.history = history_entry(context, input, commit, format!("paused: {message}"), Some(&failure));
+}
+
+fn error(next: &Instance, input: &Input, failure: &Failure) -> Option<Box<InstanceFailure>> {
+    last_error(Some(next), input, Some(failure.clone().into()), (next.status, next.updated_at))
 }
 
 /// Sets or clears the `paused` flag without running the program.

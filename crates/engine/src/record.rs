@@ -29,6 +29,7 @@ fn push_input(payloads: &mut RecordedPayloads, input: &Input, limit: usize) {
         Input::Timer(_) => None,
         Input::Control(control) => match &control.action {
             ControlAction::Signal { data, .. } => Some(data),
+            ControlAction::Deliver { event, .. } => Some(&event.data),
             ControlAction::Start(start) => Some(&start.data),
             ControlAction::Task {
                 order: order @ (TaskAction::Complete { .. } | TaskAction::Assign { .. }),

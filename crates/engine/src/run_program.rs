@@ -1,5 +1,7 @@
 //! Runs the program on an input and converts its output into a decision.
 
+use std::sync::Arc;
+
 use orlog_model::{Commit, DeadLetterReason, Input, Instance, Status, Transition};
 use orlog_program::{Context, ProgramError, ProgramInput, ProgramOutput};
 
@@ -38,6 +40,21 @@ pub(crate) fn commit_transition(
     Decision::Commit(build_commit(context, cause, transition))
 }
 
+/// Returns the commit of an input that the program does not apply: its row and its timer are removed, and no wait ends.
+pub(crate) fn commit_unchanged(
+    context: &DecisionContext<'_>,
+    input: &Input,
+    instance: &Instance,
+    note: String,
+) -> Box<Commit> {
+    let cause = TransitionCause::new(input, next_version(context));
+    let mut commit = build_commit(context, cause, unchanged(instance, note));
+    if let Some(next) = &mut commit.instance {
+        Arc::make_mut(next).waits.clone_from(&instance.waits);
+    }
+    commit
+}
+
 /// Runs the program on the input and converts its output into a decision.
 pub(crate) fn decide_with_program(
     context: &DecisionContext<'_>,
@@ -47,7 +64,9 @@ pub(crate) fn decide_with_program(
     match run_program(context, program_input) {
         Ok(ProgramOutput::Applied(transition)) => commit_transition(context, input, *transition),
         Ok(ProgramOutput::Ignored(reason)) => match context.instance.filter(|it| has_pending(it, input)) {
-            Some(instance) => commit_transition(context, input, unchanged(instance, reason.into_owned())),
+            Some(instance) => {
+                Decision::Commit(commit_unchanged(context, input, instance, reason.into_owned()))
+            }
             None => ignore_with_cleanup(context.key, input, context.now, reason),
         },
         Ok(ProgramOutput::Rejected(reason)) => Decision::Reject(Rejection::InvalidStatus {

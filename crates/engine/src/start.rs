@@ -19,7 +19,7 @@ use crate::commit_builder::build_commit;
 use crate::context::{DecisionContext, TransitionCause};
 use crate::decision::{Decision, Rejection, ignore};
 use crate::run_program::run_program;
-use crate::signal::decide_signal;
+use crate::signal::{decide_signal, requires_instance, signal_event};
 
 /// Decides a start request.
 pub(crate) fn decide_start(
@@ -28,7 +28,13 @@ pub(crate) fn decide_start(
     control: &ControlRequest,
     start: &StartRequest,
 ) -> Decision {
-    let Some(instance) = context.instance else { return begin(context, input, control, start, 1) };
+    let Some(instance) = context.instance else {
+        return if requires_instance(control) {
+            Decision::Reject(Rejection::NotFound)
+        } else {
+            begin(context, input, control, start, 1)
+        };
+    };
     let reject = |reason: &'static str| {
         let (status, paused) = (instance.status, instance.paused);
         Decision::Reject(Rejection::InvalidStatus { status, paused, reason: reason.into() })
@@ -43,8 +49,9 @@ pub(crate) fn decide_start(
             reject("it has ended and still has pending work; retry when it has none")
         }
         (OnExisting::Restart, None) => reject("only an ended instance can be restarted"),
-        (OnExisting::Return | OnExisting::Restart, Some(StartSignal { kind, data })) => {
-            decide_signal(context, input, control, (kind, data), instance)
+        (OnExisting::Return | OnExisting::Restart, Some(StartSignal { kind, data, due_at })) => {
+            let event = signal_event(context.key, control, kind, data);
+            decide_signal(context, input, control, (&event, *due_at), instance)
         }
         (OnExisting::Return, None) => ignore("the instance exists"),
     }
@@ -105,6 +112,8 @@ fn start_event(
 /// would derive the same timer tokens.
 fn signal_after(input: &Input, control: &ControlRequest, signal: &StartSignal) -> Input {
     let id = EventId::new(format!("signal:{}", input.identity())).expect("a derived id is short ASCII");
-    let StartSignal { kind, data } = signal.clone();
-    Input::Control(ControlRequest { id, action: ControlAction::Signal { kind, data }, ..control.clone() })
+    let StartSignal { kind, data, due_at } = signal.clone();
+    let action = ControlAction::Signal { kind, data, due_at };
+    // The conditions of the request concerned the instance before its start.
+    Input::Control(ControlRequest { id, action, expected_version: None, wait_token: None, ..control.clone() })
 }

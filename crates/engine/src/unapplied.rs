@@ -9,6 +9,7 @@ use std::sync::Arc;
 use orlog_model::{Commit, Failure, HistoryEntry, Input, InputOrigin, Instance, Timestamp};
 
 use crate::commit_builder::truncate_note;
+use crate::last_error::last_error;
 use crate::record;
 
 /// Marks the pending work of an input that the commit dead-letters. Changes nothing if the input is no result of
@@ -37,7 +38,7 @@ pub fn mark_unapplied(
     let failure = Failure { code: dead_letter.reason.as_str().to_owned(), message };
     let mut next = Instance {
         version: instance.version + 1,
-        last_error: Some(failure.clone()),
+        last_error: last_error(Some(instance), input, Some(failure.clone().into()), (instance.status, now)),
         updated_at: now,
         node: node.into(),
         ..instance.clone()

@@ -8,9 +8,9 @@ use std::time::Duration;
 use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
     ArmedTimer, Command, Commit, Confirmation, ControlAction, ControlRequest, CorrelationId, DefinitionRef,
-    Destination, Effect, EffectName, Event, EventId, EventType, Fact, Failure, Input, Instance, InstanceKey,
-    Name, OutboxKey, RunChange, SagaName, Status, TenantId, Timer, TimerChange, TimerFired, Timestamp,
-    Transition, Work, WorkKind, WorkOutcome, WorkResult,
+    Destination, Effect, EffectName, Event, EventId, EventType, Fact, Failure, Input, Instance,
+    InstanceFailure, InstanceKey, Name, OutboxKey, RunChange, SagaName, Status, TenantId, Timer, TimerChange,
+    TimerFired, Timestamp, Transition, Work, WorkKind, WorkOutcome, WorkResult,
 };
 use orlog_program::{
     Context, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
@@ -208,6 +208,7 @@ fn control(action: ControlAction) -> Input {
         user: None,
         reason: None,
         trace: None,
+        wait_token: None,
     })
 }
 
@@ -507,6 +508,7 @@ fn rejects_control_request_for_another_version() {
         user: None,
         reason: None,
         trace: None,
+        wait_token: None,
     };
     let decision = decide_with_stub(Some(&started()), &Input::Control(request));
     assert_eq!(decision, Decision::Reject(Rejection::VersionMismatch { expected: 9, actual: 1 }));
@@ -514,7 +516,7 @@ fn rejects_control_request_for_another_version() {
 
 #[test]
 fn signal_reaches_only_its_instance() {
-    let signal = control(ControlAction::Signal { kind: kind("Rearm"), data: json!({}) });
+    let signal = control(ControlAction::Signal { kind: kind("Rearm"), data: json!({}), due_at: None });
     let commit = commit(Some(&started()), &signal);
     assert_eq!(commit.dedupe_key, signal.dedupe_key());
     assert_eq!(commit.history.unwrap().input_label, "Rearm");
@@ -547,7 +549,7 @@ fn program_crash_pauses_the_instance() {
     let flagged = Instance {
         version: 2,
         paused: true,
-        last_error: Some(failure),
+        last_error: Some(Box::new(InstanceFailure { at: Some(after.updated_at), ..failure.into() })),
         updated_at: after.updated_at,
         ..before.clone()
     };
@@ -561,14 +563,6 @@ fn program_crash_on_the_first_event_creates_no_instance() {
     let commit = commit(None, &event("Endless", 5));
     assert!(commit.instance.is_none() && commit.history.is_none() && commit.buffer.is_none());
     assert_eq!(commit.dead_letter.unwrap().message, "out of fuel");
-}
-
-#[test]
-fn last_error_is_stored_until_the_next() {
-    let failure = Failure { code: "x".to_owned(), message: "y".to_owned() };
-    let instance = Instance { last_error: Some(failure.clone()), ..started() };
-    let commit = commit(Some(&instance), &event("Rearm", 2_000));
-    assert_eq!(commit.instance.unwrap().last_error, Some(failure));
 }
 
 /// Returns the result of the pending work, with a payload.
@@ -590,7 +584,12 @@ fn result_that_cannot_be_applied_marks_its_work_until_it_is_applied() {
     assert_eq!((error.code.as_str(), error.message.as_str()), ("schema_mismatch", text));
     let entry = failed.history.unwrap();
     assert_eq!((entry.version, entry.note.as_str()), (marked.version, "charge: result dead-lettered"));
-    assert_eq!(entry.failure.unwrap().failure.as_ref(), Some(error));
+    let recorded = entry.failure.unwrap().failure.unwrap();
+    assert_eq!((&recorded.code, &recorded.message), (&error.code, &error.message));
+    assert_eq!(
+        (error.step.as_ref(), error.attempts, error.at),
+        (Some(&name("charge")), Some(1), Some(entry.at))
+    );
 
     let applied = commit(Some(&marked), &result_with(&marked, Value::Null)).instance.unwrap();
     assert!(!applied.has_unapplied_result());

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, DedupeKey, DefinitionRef, Deployment, Failure, HistoryEntry, Input, Instance, InstanceKey,
-    Name, OutboxKey, Status, TaskChange, TaskUpdate, TenantId, Timestamp, VariableChange, Wait, Work,
-    WorkItem,
+    DeadLetter, DedupeKey, DefinitionRef, Deployment, HistoryEntry, Input, Instance, InstanceKey, Name,
+    OutboxKey, Reference, Status, TaskChange, TaskUpdate, TenantId, Timestamp, TransitionFailure,
+    VariableChange, Wait, Work, WorkItem,
 };
 
 /// Next state of an instance, with the resulting work, timers and tasks.
@@ -27,9 +27,9 @@ pub struct Transition {
     /// New waits of the instance.
     pub waits: Vec<Wait>,
     /// Business reference, if the program sets it.
-    pub reference: Option<String>,
+    pub reference: Option<Reference>,
     /// Failure, if any.
-    pub failure: Option<Failure>,
+    pub failure: Option<Box<TransitionFailure>>,
     /// Variables that the transition sets, with their values before and after it. Empty if the program has no
     /// variables.
     pub variables: Vec<VariableChange>,

@@ -67,6 +67,8 @@ pub enum DeadLetterReason {
     StateTooLarge,
     /// The bus rejects the message permanently, for example because it is too large.
     BusRejected,
+    /// The instance rejects a signal of the bus, or one that was buffered: a condition of the signal does not hold.
+    SignalRejected,
 }
 
 impl DeadLetterReason {

@@ -5,7 +5,7 @@ use std::fmt;
 use uuid::Uuid;
 
 use crate::ids::digest;
-use crate::{Event, Input};
+use crate::{ControlAction, ControlRequest, Event, Input};
 
 /// Identity of an input within its instance: a 128-bit hash. CloudEvents identifies an event by its source
 /// and its id together, so two sources may use the same id.
@@ -77,6 +77,9 @@ impl Input {
     pub fn identity(&self) -> DedupeKey {
         match self {
             Input::Event(event) => event.dedupe_key(),
+            Input::Control(ControlRequest { action: ControlAction::Deliver { event, .. }, .. }) => {
+                event.dedupe_key()
+            }
             Input::Control(control) => DedupeKey::of(&[b"control", control.id.as_str().as_bytes()]),
             Input::Workflow(command) => DedupeKey::of(&[b"workflow", command.id.as_str().as_bytes()]),
             Input::WorkResult(result) => DedupeKey(result.work_id),

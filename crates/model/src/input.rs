@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     CorrelationId, EventId, EventType, Name, StartRequest, TaskAction, TenantId, Timestamp, TraceParent,
-    WorkResult, WorkflowAction, WorkflowCommand,
+    WaitToken, WorkResult, WorkflowAction, WorkflowCommand,
 };
 
 /// Event, as transmitted. Field names follow CloudEvents 1.0 with the extensions `tenantid`,
@@ -96,8 +96,11 @@ pub struct ControlRequest {
     #[serde(default)]
     pub reason: Option<String>,
     /// W3C trace context.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub trace: Option<TraceParent>,
+    /// Wait in which the instance must be; the request is rejected if it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_token: Option<WaitToken>,
 }
 
 /// Action of a control request.
@@ -121,6 +124,17 @@ pub enum ControlAction {
         kind: EventType,
         /// Payload.
         data: Value,
+        /// Time of the delivery; `None`: at once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        due_at: Option<Timestamp>,
+    },
+    /// Send a signal that the bus transported, with conditions or for a later time.
+    Deliver {
+        /// Event of the signal.
+        event: Box<Event>,
+        /// Time of the delivery; `None`: at once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        due_at: Option<Timestamp>,
     },
     /// Skip the failed compensation of a stuck instance, because an operator has handled it.
     Skip,
@@ -277,6 +291,7 @@ impl ControlAction {
             ControlAction::Resume => "resume",
             ControlAction::Retry => "retry",
             ControlAction::Signal { kind, .. } => kind.as_str(),
+            ControlAction::Deliver { event, .. } => event.kind.as_str(),
             ControlAction::Skip => "skip",
             ControlAction::ForceComplete => "force-complete",
             ControlAction::Drop => "drop",

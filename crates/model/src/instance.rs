@@ -3,13 +3,14 @@
 use std::fmt;
 
 use compact_str::CompactString;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    EventId, EventType, Failure, InstanceUsers, Name, ParentRef, SagaName, Task, Timestamp, TraceParent,
-    WorkKind,
+    Event, EventId, EventType, InstanceFailure, InstanceUsers, Name, ParentRef, Reference, SagaName, Task,
+    TimerFired, Timestamp, TraceParent, WaitToken, WorkKind,
 };
 
 /// Snapshot of one saga instance. Its size does not grow with its age.
@@ -33,11 +34,11 @@ pub struct Instance {
     /// Pending work, which has no result yet.
     pub pending_work: Vec<PendingWork>,
     /// Business reference, if the definition sets it.
-    pub reference: Option<String>,
+    pub reference: Option<Reference>,
     /// Input of the last transition.
     pub last_input: EventId,
     /// Last failure.
-    pub last_error: Option<Failure>,
+    pub last_error: Option<Box<InstanceFailure>>,
     /// Node that committed the last transition.
     pub node: CompactString,
     /// Trace of the event that started the instance.
@@ -77,6 +78,53 @@ impl Instance {
     #[must_use]
     pub fn has_unapplied_result(&self) -> bool {
         self.pending_work.iter().any(|work| work.dead_letter.is_some())
+    }
+
+    /// Returns the token of one of its waits. It is the same while the wait lasts, and another one for a later wait for
+    /// the same condition. A wait for an event ends when an event of its type is applied.
+    #[must_use]
+    pub fn wait_token(&self, wait: &Wait) -> WaitToken {
+        let (id, at) = self.subject_of(wait).unwrap_or((wait.origin.into(), Timestamp::default()));
+        WaitToken::of(&[
+            self.run_id.as_bytes(),
+            wait.kind.as_str().as_bytes(),
+            wait.name.as_str().as_bytes(),
+            &id.to_le_bytes(),
+            &at.as_millis().to_le_bytes(),
+        ])
+    }
+
+    /// Returns whether the instance waits under this token.
+    #[must_use]
+    pub fn waits_under(&self, token: WaitToken) -> bool {
+        self.waits.iter().any(|wait| self.wait_token(wait) == token)
+    }
+
+    /// Returns the identity of the work, timer or task for which an instance waits; `None` if it waits for an event or
+    /// for an operator.
+    #[must_use]
+    pub fn subject_of(&self, wait: &Wait) -> Option<(u128, Timestamp)> {
+        match wait.kind {
+            WaitKind::Event | WaitKind::Operator => None,
+            WaitKind::WorkResult | WaitKind::Saga => {
+                let work = self.pending_work.iter().find(|work| work.tag == wait.name)?;
+                Some((work.id.as_u128(), work.requested_at))
+            }
+            WaitKind::Timer => {
+                let timer = self.timers.iter().find(|timer| timer.name == wait.name)?;
+                Some((timer.token.into(), timer.due))
+            }
+            WaitKind::Task => {
+                let task = self.tasks.iter().find(|task| task.spec.tag == wait.name)?;
+                Some((task.id.as_u128(), task.opened_at))
+            }
+        }
+    }
+
+    /// Returns the signal that a fired timer delivers; `None` if the timer is stale or delivers none.
+    #[must_use]
+    pub fn scheduled_signal(&self, fired: &TimerFired) -> Option<&ScheduledSignal> {
+        self.timers.iter().find(|timer| timer.is(fired))?.signal.as_deref()
     }
 
     /// Returns whether the instance has ended, has no pending work or child sagas, and is not paused.
@@ -197,7 +245,7 @@ impl StatusSnapshot {
     }
 }
 
-/// Condition for which the instance waits.
+/// Condition for which the instance waits. [`Instance::wait_token`] identifies it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
     /// Kind of the condition.
@@ -206,11 +254,38 @@ pub struct Wait {
     pub name: Name,
     /// Deadline, if any.
     pub until: Option<Timestamp>,
+    /// Whether the program began to wait in this transition, although it waited for the same before. Not stored.
+    #[serde(skip)]
+    pub is_new: bool,
+    /// Hash of the input with which a wait began that neither work, a timer nor a task identifies; 0 if the run began
+    /// with it. It is the last field, because rows are read by position.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub origin: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(origin: &u32) -> bool {
+    *origin == 0
+}
+
+impl Wait {
+    /// Creates a wait, which lasts if the instance waited for the same before.
+    #[must_use]
+    pub fn new(kind: WaitKind, name: Name, until: Option<Timestamp>) -> Self {
+        Self { kind, name, until, is_new: false, origin: 0 }
+    }
+
+    /// Returns whether both are waits for the same condition; one may have begun after the end of the other.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.name == other.name && self.until == other.until
+    }
 }
 
 /// Kind of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum WaitKind {
     /// Event.
     Event,
@@ -226,18 +301,64 @@ pub enum WaitKind {
     Saga,
 }
 
+impl WaitKind {
+    /// Returns the displayed name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
 /// Armed timer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ArmedTimer {
-    /// Name, unique within the instance.
+    /// Name, unique within the instance, except for the timers of signals.
     pub name: Name,
     /// Hash of the input that armed the timer and of its name.
     pub token: u64,
     /// Due time.
     pub due: Timestamp,
     /// Span of the transition that armed the timer, if it is traced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<TraceParent>,
+    #[serde(default)]
+    pub trace: Option<Box<TraceParent>>,
+    /// Signal that the timer delivers. Only the end of the instance cancels such a timer.
+    #[serde(default)]
+    pub signal: Option<Box<ScheduledSignal>>,
+}
+
+impl ArmedTimer {
+    /// Returns whether `fired` is this timer. A replay can arm the same timer for another time.
+    #[must_use]
+    pub fn is(&self, fired: &TimerFired) -> bool {
+        self.name == fired.name && self.token == fired.token && self.due == fired.due
+    }
+}
+
+/// Rows are read by position: absent fields at the end are not written.
+impl Serialize for ArmedTimer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields = 3 + if self.signal.is_some() { 2 } else { usize::from(self.trace.is_some()) };
+        let mut timer = serializer.serialize_struct("ArmedTimer", fields)?;
+        timer.serialize_field("name", &self.name)?;
+        timer.serialize_field("token", &self.token)?;
+        timer.serialize_field("due", &self.due)?;
+        if fields > 3 {
+            timer.serialize_field("trace", &self.trace)?;
+        }
+        if fields > 4 {
+            timer.serialize_field("signal", &self.signal)?;
+        }
+        timer.end()
+    }
+}
+
+/// Signal that its instance receives at a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScheduledSignal {
+    /// Event to deliver.
+    pub event: Event,
+    /// Wait for which the signal is meant; without it, any.
+    pub wait_token: Option<WaitToken>,
 }
 
 /// Pending work: a work item without a result.

@@ -18,10 +18,12 @@ mod input;
 mod instance;
 mod payload;
 mod priority;
+mod reference;
 mod slot;
 mod start;
 mod task;
 pub mod trace;
+mod wait_token;
 mod work;
 mod work_result;
 mod workflow;
@@ -36,7 +38,7 @@ pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
 pub use deployment::{DeployedDefinition, DeployedSchedule, Deployment};
 pub use duration::{format_duration, parse_duration};
-pub use failure::Failure;
+pub use failure::{Failure, InstanceFailure, TransitionFailure};
 pub use history::{HistoryEntry, InputOrigin, RecordedFailure};
 pub use ids::{
     CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName, TenantId,
@@ -44,10 +46,12 @@ pub use ids::{
 };
 pub use input::{ControlAction, ControlRequest, EarlyInput, Event, Input, InputKind, TimerFired};
 pub use instance::{
-    ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, Status, StatusSnapshot, Wait, WaitKind,
+    ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, ScheduledSignal, Status, StatusSnapshot,
+    Wait, WaitKind,
 };
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use priority::{Priority, PriorityError, PriorityQueue, PriorityTurns};
+pub use reference::Reference;
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use start::{OnExisting, StartRequest, StartSignal};
 pub use task::{
@@ -55,6 +59,7 @@ pub use task::{
     TaskSpec, TaskStatus, TaskUpdate,
 };
 pub use trace::{SpanId, TraceParent};
+pub use wait_token::{WaitToken, WaitTokenError};
 pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
     OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind,

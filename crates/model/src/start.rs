@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::EventType;
+use crate::{EventType, Timestamp};
 
 /// Request to start one instance, optionally with a signal that follows the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub struct StartSignal {
     pub kind: EventType,
     /// Payload.
     pub data: Value,
+    /// Time of the delivery; `None`: at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<Timestamp>,
 }
 
 /// Policy of a start request for an instance that exists.

@@ -8,6 +8,8 @@ use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 
 /// Maximum number of indexed variables of a saga.
 pub const MAX_INDEXES: usize = 8;
+/// Maximum number of parts of a business reference.
+pub(crate) const MAX_REFERENCE_PARTS: usize = 8;
 /// Maximum number of elements of a `foreach` step.
 pub const MAX_ELEMENTS: usize = 1000;
 

@@ -178,12 +178,12 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
             }
         }
         ProgramInput::WorkResult { tag, outcome } => {
-            run.settles = Some((*tag).to_owned());
+            run.settles = Some((*tag).into());
             let step_input = parse_outcome::parse_outcome(run, tag, outcome)?;
             apply_outcome::apply_step_input(run, &step_input)
         }
         ProgramInput::Timer { name } => {
-            run.fired = Some((*name).to_owned());
+            run.fired = Some((*name).into());
             timers::on_timer(run, name)
         }
         ProgramInput::Cancel { reason } => operator::cancel(run, reason),

@@ -349,7 +349,7 @@ fn into_output<S: Serialize>(
         waits: transition.waits,
         reference: transition.reference,
         variables: Vec::new(),
-        failure: transition.failure,
+        failure: transition.failure.map(Into::into),
         note: transition.note.unwrap_or_else(|| input.label()),
     })))
 }

@@ -192,7 +192,10 @@ fn compensates_in_reverse(decide: DecideFn<'_>) {
     let failed = run.event("ShippingFailed");
     let Work::Effect(refund) = &failed.work[0] else { panic!("{failed:?}") };
     assert_eq!((refund.name.as_str(), &refund.payload), ("payments.refund", &json!({"paymentId": "p-9"})));
-    assert_eq!((failed.status, failed.failure.unwrap().code.as_str()), (Status::Compensating, "not_shipped"));
+    assert_eq!(
+        (failed.status, failed.failure.unwrap().failure.code.as_str()),
+        (Status::Compensating, "not_shipped")
+    );
     assert_eq!(work_labels(&run.succeeds("compensate:charge", json!({}))), ["inventory.ReleaseStock"]);
     let end = run.event("StockReleased");
     assert_eq!((end.status, work_labels(&end)), (Status::Failed, vec!["OrderCancelled".to_owned()]));
@@ -214,7 +217,10 @@ fn sticks_and_is_retried(decide: DecideFn<'_>) {
     run.succeeds("charge", json!({"paymentId": "p-9"}));
     run.take(&ProgramInput::Cancel { reason: "by request" });
     let stuck = run.fails("compensate:charge");
-    assert_eq!((stuck.status, stuck.failure.unwrap().message.as_str()), (Status::Stuck, "no \"funds\""));
+    assert_eq!(
+        (stuck.status, stuck.failure.unwrap().failure.message.as_str()),
+        (Status::Stuck, "no \"funds\"")
+    );
     assert_eq!(work_labels(&run.take(&ProgramInput::Retry)), ["payments.refund"]);
     run.succeeds("compensate:charge", json!({}));
     assert_eq!(run.event("StockReleased").status, Status::Cancelled);

@@ -225,5 +225,5 @@ fn definition_ref_has_the_saga_name() {
     let mut run = InstanceDriver::new(&saga);
     run.event("OrderPlaced", json!({"orderId": "o1", "total": 1, "items": [], "customer": {"email": ""}}))
         .unwrap();
-    assert_eq!(run.reference(), Some("o1"));
+    assert_eq!(run.reference(), Some(&"o1".into()));
 }

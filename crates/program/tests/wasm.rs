@@ -246,8 +246,8 @@ fn module_output_becomes_a_transition() {
         (transition.waits[0].kind, transition.waits[0].name.as_str()),
         (WaitKind::WorkResult, "charge")
     );
-    assert_eq!(transition.failure.unwrap().code, "declined");
-    assert_eq!((transition.reference.as_deref(), transition.note.as_str()), (Some("o-1"), "charged"));
+    assert_eq!(transition.failure.unwrap().failure.code, "declined");
+    assert_eq!((transition.reference, transition.note.as_str()), (Some("o-1".into()), "charged"));
     let shortest = applied(apply_with_output(r#"{"state":1}"#));
     assert_eq!((shortest.status, shortest.note.as_str()), (Status::Running, "OrderPlaced"));
 }

@@ -133,9 +133,11 @@ impl ScenarioRunner {
             SimulationStep::Operator(operator_action) => {
                 self.inputs().control(control_action(operator_action))
             }
-            SimulationStep::Signal { kind, data } => {
-                self.inputs().control(ControlAction::Signal { kind: kind.clone(), data: data.clone() })
-            }
+            SimulationStep::Signal { kind, data } => self.inputs().control(ControlAction::Signal {
+                kind: kind.clone(),
+                data: data.clone(),
+                due_at: None,
+            }),
             SimulationStep::Event(_)
             | SimulationStep::Advance(_)
             | SimulationStep::At(_)

@@ -27,6 +27,9 @@ use crate::tables::{IndexChanges, RowAccess, Tables};
 /// Number of rows that one step of a build reads or deletes.
 const BUILD_STEP: usize = 4096;
 
+/// Prefix of the indexed names of the parts of the business reference. The name of a variable contains no dot.
+const REFERENCE_PREFIX: &str = "reference.";
+
 /// Function that reads variables from the state of a program: one value for each name, `None` for a variable
 /// that is missing or is neither a boolean, a number nor text.
 pub type VariableReader = fn(state: &[u8], names: &[&str]) -> Vec<Option<IndexedValue>>;
@@ -36,7 +39,7 @@ pub type VariableReader = fn(state: &[u8], names: &[&str]) -> Vec<Option<Indexed
 pub(crate) enum Index {
     /// Instances by status, and by the time of the last change.
     Instances,
-    /// Instances of a saga by the value of a variable.
+    /// Instances of a saga by the value of a variable, or by a part of the business reference.
     Variable(SagaName, Name),
 }
 
@@ -198,12 +201,27 @@ fn add_keys(
         }
         Index::Variable(saga, name) if *saga == key.saga => {
             let header: SnapshotHeader<'_> = decode(Table::Instance, value)?;
-            let value = variables(header.state, &[name.as_str()]).pop().flatten();
+            let value = indexed_value(&header, name, variables);
             keys.extend(value.map(|value| index_keys::variable(key, name, &value)));
         }
         Index::Variable(..) => {}
     }
     Ok(())
+}
+
+/// Returns the indexed value of a snapshot: a part of its business reference, or a variable.
+pub(crate) fn indexed_value(
+    header: &SnapshotHeader<'_>,
+    name: &Name,
+    variables: VariableReader,
+) -> Option<IndexedValue> {
+    match name.as_str().strip_prefix(REFERENCE_PREFIX) {
+        Some(part) => {
+            let (_, text) = header.reference_parts.iter().find(|(name, _)| *name == part)?;
+            Some(IndexedValue::Text((*text).to_owned()))
+        }
+        None => variables(header.state, &[name.as_str()]).pop().flatten(),
+    }
 }
 
 fn instance_key(row: &[u8]) -> Result<InstanceKey, Error> {

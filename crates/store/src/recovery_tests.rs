@@ -498,6 +498,7 @@ fn sleeping(number: u64) -> Change {
         token: 1,
         due: commit.arm[0].due,
         trace: None,
+        signal: None,
     }];
     apply(commit)
 }

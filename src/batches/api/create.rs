@@ -152,6 +152,7 @@ pub(crate) async fn create(
         user: spec.user.clone(),
         reason: spec.reason.clone(),
         expected_version: None,
+        wait_token: None,
     };
     let created =
         send_control(&api, &caller, &key, provided, built_in::signal(batch::CREATE, json!(spec))).await;

@@ -159,6 +159,7 @@ impl Instruction {
             user: self.user.clone(),
             reason: Some(self.reason.clone()),
             trace: self.trace.clone(),
+            wait_token: None,
         }
     }
 }

@@ -134,9 +134,11 @@ async fn wake_some(app: Arc<App>, next: Arc<AtomicU64>, sagas: u64) -> anyhow::R
             action: ControlAction::Signal {
                 kind: EventType::new("Woken")?,
                 data: json!({ "id": format!("b-{number}") }),
+                due_at: None,
             },
             expected_version: None,
             at: app.clock.now(),
+            wait_token: None,
         };
         let started = Instant::now();
         let response = app.runtime.control(&workload::key(workload::SLEEPER, number)?, signal).await?;

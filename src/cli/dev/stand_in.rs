@@ -142,12 +142,13 @@ fn with_fields(payload: &Value, mut fields: Map<String, Value>) -> Value {
 async fn send(app: &App, item: &WorkItem, kind: EventType, data: Value) -> Result<(), ProviderError> {
     let request = ControlRequest {
         id: EventId::new(format!("stand-in:{}", item.id)).expect("a prefix and a UUID are a valid id"),
-        action: ControlAction::Signal { kind, data },
+        action: ControlAction::Signal { kind, data, due_at: None },
         expected_version: None,
         at: app.clock.now(),
         user: None,
         reason: None,
         trace: item.trace.clone(),
+        wait_token: None,
     };
     match app.runtime.control(&item.instance, request).await {
         Ok(_) | Err(ControlError::Rejected(_) | ControlError::DeadLettered(_)) => Ok(()),

@@ -76,5 +76,5 @@ where
 
 /// Returns the signal that changes an instance.
 pub(crate) fn signal(kind: &str, data: Value) -> ControlAction {
-    ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data }
+    ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data, due_at: None }
 }

@@ -6,7 +6,9 @@ use std::borrow::Cow;
 use axum::{Extension, Json};
 use orlog_actors::{ControlError, ControlResult};
 use orlog_engine::Rejection;
-use orlog_model::{ControlAction, ControlRequest, EventId, EventType, InstanceKey, StartSignal};
+use orlog_model::{
+    ControlAction, ControlRequest, EventId, EventType, InstanceKey, StartSignal, Timestamp, WaitToken,
+};
 use orlog_program::is_built_in;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -35,6 +37,9 @@ pub(crate) struct ControlBody {
     reason: Option<String>,
     /// Reject the request unless the instance has this version.
     expected_version: Option<u64>,
+    /// Reject the request unless the instance waits under this token.
+    #[schema(value_type = Option<String>)]
+    wait_token: Option<WaitToken>,
 }
 
 /// Event that is delivered to one instance only.
@@ -57,6 +62,11 @@ pub(crate) struct SignalBody {
     reason: Option<String>,
     /// Reject the request unless the instance has this version.
     expected_version: Option<u64>,
+    /// Reject the request unless the instance waits under this token. It is checked again when a later signal is due.
+    #[schema(value_type = Option<String>)]
+    wait_token: Option<WaitToken>,
+    /// Time of the delivery (RFC 3339). Default: at once. The end of the instance cancels a later signal.
+    due_at: Option<String>,
     /// Starts the instance if it does not exist, then delivers the signal to it, in one durable request.
     start: Option<StartBody>,
 }
@@ -67,6 +77,7 @@ pub(crate) struct ControlCaller {
     pub(crate) user: Option<String>,
     pub(crate) reason: Option<String>,
     pub(crate) expected_version: Option<u64>,
+    pub(crate) wait_token: Option<WaitToken>,
 }
 
 /// Result of a control request.
@@ -96,6 +107,7 @@ impl From<ControlError> for Problem {
         let code = match &error {
             ControlError::Rejected(Rejection::NotFound) => Code::InstanceNotFound,
             ControlError::Rejected(Rejection::VersionMismatch { .. }) => Code::VersionConflict,
+            ControlError::Rejected(Rejection::WaitEnded { .. }) => Code::WaitEnded,
             ControlError::Rejected(Rejection::InvalidStatus { .. }) => Code::InvalidStatus,
             ControlError::Rejected(Rejection::Quarantined { .. }) => Code::InstanceQuarantined,
             ControlError::Rejected(Rejection::TaskNotFound { .. }) => Code::TaskNotFound,
@@ -132,15 +144,23 @@ pub(crate) async fn signal(
         return Err(invalid_parameter("saga", detail));
     }
     let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
-    let SignalBody { id, kind, data, user, reason, expected_version, start } = signal;
+    let SignalBody { id, kind, data, user, reason, expected_version, wait_token, due_at, start } = signal;
+    let due_at = due_at.map(|text| Timestamp::parse(&text)).transpose();
+    let due_at = due_at.map_err(|error| Problem::new(Code::InvalidBody, format!("due_at: {error}")))?;
     let action = match start {
         Some(start) => {
             takes_work(&api)?;
-            ControlAction::Start(Box::new(with_signal(&api, &key, start, StartSignal { kind, data })?))
+            ControlAction::Start(Box::new(with_signal(
+                &api,
+                &key,
+                start,
+                StartSignal { kind, data, due_at },
+            )?))
         }
-        None => ControlAction::Signal { kind, data },
+        None => ControlAction::Signal { kind, data, due_at },
     };
-    send_control(&api, &caller, &key, ControlCaller { id, user, reason, expected_version }, action).await
+    let provided = ControlCaller { id, user, reason, expected_version, wait_token };
+    send_control(&api, &caller, &key, provided, action).await
 }
 
 macro_rules! verbs {
@@ -189,9 +209,10 @@ pub(crate) async fn instruct(
     body: &CheckedBody,
     action: impl FnOnce(String) -> ControlAction,
 ) -> Result<Json<ControlResponse>, Problem> {
-    let ControlBody { id, user: by, reason, expected_version } = body.optional()?;
+    let ControlBody { id, user, reason, expected_version, wait_token } = body.optional()?;
     let action = action(reason.clone().unwrap_or_default());
-    send_control(api, caller, key, ControlCaller { id, user: by, reason, expected_version }, action).await
+    let provided = ControlCaller { id, user, reason, expected_version, wait_token };
+    send_control(api, caller, key, provided, action).await
 }
 
 /// Sends a control request; returns after its commit is durable.
@@ -204,7 +225,7 @@ pub(crate) async fn send_control(
 ) -> Result<Json<ControlResponse>, Problem> {
     let new =
         || EventId::new(format!("control:{}", Uuid::now_v7())).expect("an id in this format is short ASCII");
-    let ControlCaller { id, user: by, reason, expected_version } = provided;
+    let ControlCaller { id, user: by, reason, expected_version, wait_token } = provided;
     let id = id.map(|id| EventId::for_input(id.as_str())).transpose();
     let id = id.map_err(|error| Problem::new(Code::InvalidBody, format!("id: {error}")))?;
     let control = ControlRequest {
@@ -215,6 +236,7 @@ pub(crate) async fn send_control(
         user: caller.check_user(by)?,
         reason: reason.filter(|reason| !reason.is_empty()),
         trace: api.scope.trace.clone(),
+        wait_token,
     };
     let controlled = api.app.runtime.control(key, control).await?;
     Ok(Json(controlled.into()))

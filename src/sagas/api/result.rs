@@ -88,7 +88,7 @@ impl ResultView {
         let failure = instance.last_error.as_ref().filter(|_| instance.status != Status::Completed);
         Self {
             result: instance.result.as_deref().map(|result| SagaResultView::of(result, &app.config.redact)),
-            failure: failure.map(|failure| FailureView::of(failure, &hidden)),
+            failure: failure.map(|failure| FailureView::of_instance(failure, &hidden)),
             ..Self::of_status(key, instance.status, instance.paused, instance.version)
         }
     }

@@ -9,19 +9,21 @@ use orlog_store::{FoundInstance, InstanceQuery, VariableCondition};
 use serde_json::{Map, Value, json};
 
 use super::state::{displayed_state, hidden_values};
-use super::view::{DefinitionRefView, OpenTaskView, ParentView, WaitView};
-use super::work::FailureView;
+use super::view::{DefinitionRefView, OpenTaskView, ParentView, WaitView, reference_view};
+use super::work::LastErrorView;
 use crate::api::errors::invalid_parameter;
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
 use crate::app::App;
 use crate::app::component_config::indexed_value;
-use crate::redact::HiddenValues;
+use crate::redact::{HiddenValues, Redaction};
 
 /// Instances per read; the tables are not locked during the evaluation.
 const CHUNK: usize = 256;
 /// Maximum evaluation cost of the conditions of one request: about one second.
 const MAX_FILTER_COST: u64 = 20_000_000;
+/// Prefix of the parts of the business reference in conditions and in the names of indexes.
+const REFERENCE_PREFIX: &str = "reference.";
 /// Variables with times.
 const TIMES: [&str; 3] = ["created_at", "updated_at", "now"];
 
@@ -60,6 +62,18 @@ pub(crate) struct SearchResult {
 pub(crate) fn compile_filter(source: &str) -> Result<Filter, Problem> {
     let invalid_filter = |error: orlog_program::FilterError| invalid_parameter("filter", error.to_string());
     Filter::compile(source, &example(), &TIMES).map_err(invalid_filter)
+}
+
+/// Returns the condition of a search for a business reference: `part=text` selects by a part, another text by the name.
+/// `filter` applies in addition.
+pub(crate) fn reference_condition(reference: &str, filter: Option<&str>) -> String {
+    let is_part =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let own = match reference.split_once('=').filter(|(name, _)| is_part(name)) {
+        Some((name, text)) => format!("{REFERENCE_PREFIX}{name} == {}", json!(text)),
+        None => format!("reference == {}", json!(reference)),
+    };
+    filter.map_or_else(|| own.clone(), |filter| format!("{own} && ({filter})"))
 }
 
 /// Returns an example row with the variables that all sagas have.
@@ -153,10 +167,18 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
     let active = app.definitions.active();
     let definition = active.iter().find(|definition| definition.program.definition_ref().saga == *saga);
     // The number of instances read would reveal values that are not displayed.
-    let is_readable = |name: &Name| !app.config.redact.hides_variable(name.as_str());
+    let redact = &app.config.redact;
+    let reference = definition
+        .and_then(|definition| definition.program.as_compiled())
+        .and_then(|compiled| compiled.definition().reference.as_ref());
+    let is_readable = |name: &Name| match name.as_str().strip_prefix(REFERENCE_PREFIX) {
+        Some(part) => !reference.is_some_and(|parts| reads_hidden(&parts[part], redact)),
+        None => !redact.hides_variable(name.as_str()),
+    };
     let indexed = definition.into_iter().flat_map(|definition| &definition.program.manifest().indexed);
     let conditions = indexed.filter(|name| is_readable(name)).filter_map(|name| {
-        let path = format!("vars.{name}");
+        let is_part = name.as_str().starts_with(REFERENCE_PREFIX);
+        let path = if is_part { name.to_string() } else { format!("vars.{name}") };
         let mut condition = VariableCondition { name: name.clone(), lower: None, upper: None };
         for comparison in comparisons.iter().filter(|comparison| comparison.path == path) {
             let value = indexed_value(&comparison.value)?;
@@ -171,6 +193,19 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
     });
     // An equality finds the fewest instances.
     query.variable = conditions.min_by_key(|condition| condition.lower != condition.upper);
+}
+
+/// Returns whether a part of a business reference can contain a value that is not displayed: of a hidden variable, or of
+/// an expression whose variables are not named.
+fn reads_hidden(template: &Value, redact: &Redaction) -> bool {
+    let text = template.to_string();
+    let is_hidden = |rest: &str| {
+        let name = rest
+            .strip_prefix('.')
+            .and_then(|name| name.split(|c: char| !c.is_alphanumeric() && c != '_').next());
+        name.is_none_or(|name| name.is_empty() || redact.hides_variable(name))
+    };
+    redact.is_active() && (text.contains("results") || text.split("vars").skip(1).any(is_hidden))
 }
 
 fn take(sifted: &mut SearchResult, shard: u16, limit: usize, found: FoundInstance) {
@@ -214,9 +249,7 @@ impl FilterEvaluator<'_> {
         };
         set("saga", &|| key.saga.as_str().into());
         set("correlation", &|| key.correlation.as_str().into());
-        set("reference", &|| {
-            instance.reference.as_deref().map(|reference| hidden.remove_from(reference)).into()
-        });
+        set("reference", &|| to_json(&reference_view(instance, &hidden)));
         set("status", &|| instance.status.as_str().into());
         set("paused", &|| instance.paused.into());
         set("attention", &|| StatusSnapshot::from_instance(instance).attention().into());
@@ -225,13 +258,11 @@ impl FilterEvaluator<'_> {
         set("created_at", &|| instance.created_at.to_string().into());
         set("updated_at", &|| instance.updated_at.to_string().into());
         set("now", &|| self.now.to_string().into());
-        set("waits", &|| to_json(&instance.waits.iter().map(WaitView::of).collect::<Vec<_>>()));
+        set("waits", &|| to_json(&WaitView::all(instance)));
         set("tasks", &|| {
             to_json(&instance.tasks.iter().map(|task| OpenTaskView::of(task, redact)).collect::<Vec<_>>())
         });
-        set("last_error", &|| {
-            to_json(&instance.last_error.as_ref().map(|failure| FailureView::of(failure, &hidden)))
-        });
+        set("last_error", &|| to_json(&LastErrorView::of(instance, &hidden)));
         set("node", &|| instance.node.as_str().into());
         set("parent", &|| to_json(&instance.parent.as_deref().map(ParentView::of)));
         if filter.uses("state") || filter.uses("vars") {

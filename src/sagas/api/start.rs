@@ -151,6 +151,7 @@ pub(crate) async fn start(
         user: caller.check_user(None)?,
         reason: None,
         trace: api.scope.trace.clone(),
+        wait_token: None,
     };
     let started =
         tokio::time::timeout(api.app.config.http.request_timeout, api.app.runtime.control(&key, control));

@@ -2,7 +2,7 @@
 //! it is readable.
 
 use orlog_model::{
-    DefinitionRef, HistoryEntry, Instance, InstanceKey, ParentRef, StatusSnapshot, Task, Wait, WaitKind,
+    DefinitionRef, HistoryEntry, Instance, InstanceKey, ParentRef, Reference, StatusSnapshot, Task, Wait,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::context::{BreakerView, BufferedInputView};
 use super::history::HistoryPageView;
 use super::result::SagaResultView;
 use super::state::{displayed_state, task_data};
-use super::work::{AttemptView, FailureView, OutboxView, kind};
+use super::work::{AttemptView, LastErrorView, OutboxView, kind};
 use crate::app::App;
 use crate::dead_letters::api::DeadLetterView;
 use crate::redact::{HiddenValues, Redaction};
@@ -23,8 +23,9 @@ use crate::tasks::api::TaskSpecView;
 pub(crate) struct InstanceSummary {
     saga: String,
     correlation: String,
-    /// Business reference.
-    reference: Option<String>,
+    /// Business reference: a text, or an object with its parts.
+    #[schema(value_type = Option<Value>)]
+    reference: Option<Reference>,
     /// `running`, `compensating`, `completed`, `failed`, `cancelled` or `stuck`.
     status: &'static str,
     /// Inputs are buffered, not applied.
@@ -38,8 +39,8 @@ pub(crate) struct InstanceSummary {
     definition: DefinitionRefView,
     /// Inputs that it waits for.
     waits: Vec<WaitView>,
-    /// Last error.
-    last_error: Option<FailureView>,
+    /// Last error, and the one that caused the compensation.
+    last_error: Option<LastErrorView>,
     /// Time of the first transition.
     created_at: String,
     /// Time of the last transition.
@@ -63,6 +64,8 @@ pub(crate) struct WaitView {
     name: String,
     /// Deadline, if there is one.
     until: Option<String>,
+    /// Identifies this wait: a later wait for the same has another token. See `wait_token` of signals.
+    token: String,
 }
 
 /// All details of an instance.
@@ -112,8 +115,10 @@ pub(crate) struct InstanceDetail {
 struct TimerView {
     name: String,
     due: String,
-    /// State version that armed it.
+    /// Hash of the input that armed it.
     token: u64,
+    /// Event type of the signal that it delivers.
+    signal: Option<String>,
 }
 
 /// Pending work item.
@@ -155,18 +160,23 @@ impl InstanceSummary {
         Self {
             saga: key.saga.to_string(),
             correlation: key.correlation.to_string(),
-            reference: instance.reference.as_deref().map(|reference| hidden.remove_from(reference)),
+            reference: reference_view(instance, hidden),
             status: instance.status.as_str(),
             paused: instance.paused,
             attention: StatusSnapshot::from_instance(instance).attention(),
             version: instance.version,
             definition: DefinitionRefView::of(program),
-            waits: instance.waits.iter().map(WaitView::of).collect(),
-            last_error: instance.last_error.as_ref().map(|failure| FailureView::of(failure, hidden)),
+            waits: WaitView::all(instance),
+            last_error: LastErrorView::of(instance, hidden),
             created_at: instance.created_at.to_string(),
             updated_at: instance.updated_at.to_string(),
         }
     }
+}
+
+/// Returns the business reference of an instance without the values that it must not quote.
+pub(crate) fn reference_view(instance: &Instance, hidden: &HiddenValues) -> Option<Reference> {
+    instance.reference.as_ref().map(|reference| reference.map(|text| hidden.remove_from(text)))
 }
 
 impl InstanceDetail {
@@ -186,6 +196,7 @@ impl InstanceDetail {
             name: timer.name.to_string(),
             due: timer.due.to_string(),
             token: timer.token,
+            signal: timer.signal.as_ref().map(|signal| signal.event.kind.to_string()),
         });
         let open = instance.pending_work.iter().map(|work| PendingWorkView {
             id: work.id.to_string(),
@@ -242,15 +253,14 @@ impl ParentView {
 }
 
 impl WaitView {
-    pub(crate) fn of(wait: &Wait) -> Self {
-        let kind = match wait.kind {
-            WaitKind::Event => "event",
-            WaitKind::WorkResult => "work_result",
-            WaitKind::Timer => "timer",
-            WaitKind::Operator => "operator",
-            WaitKind::Task => "task",
-            WaitKind::Saga => "saga",
+    /// Creates the views of the waits of an instance.
+    pub(crate) fn all(instance: &Instance) -> Vec<Self> {
+        let view = |wait: &Wait| Self {
+            kind: wait.kind.as_str(),
+            name: wait.name.to_string(),
+            until: wait.until.map(|at| at.to_string()),
+            token: instance.wait_token(wait).to_string(),
         };
-        Self { kind, name: wait.name.to_string(), until: wait.until.map(|at| at.to_string()) }
+        instance.waits.iter().map(view).collect()
     }
 }

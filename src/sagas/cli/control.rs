@@ -38,6 +38,9 @@ pub(crate) struct ControlArgs {
     /// Reject the request unless the instance has this version
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
+    /// Reject the request unless the instance waits under this token
+    #[arg(long, value_name = "TOKEN")]
+    wait_token: Option<String>,
     /// User name recorded in the history
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
     user: Option<String>,
@@ -56,6 +59,9 @@ pub(crate) struct SignalArgs {
     /// Event payload as JSON; `@FILE` reads a file, `@-` standard input
     #[arg(long, value_name = "JSON", default_value = "null")]
     data: String,
+    /// Deliver the signal at this time (RFC 3339) [default: at once]
+    #[arg(long, value_name = "TIME")]
+    due_at: Option<String>,
     /// Start the instance if it does not exist, with this data of its start event; `{}` without a value
     #[arg(long, value_name = "JSON", num_args = 0..=1, default_missing_value = "{}")]
     start: Option<String>,
@@ -76,7 +82,7 @@ pub(crate) async fn send_action(
 }
 
 pub(crate) async fn signal(args: SignalArgs, console: &Console) -> Result<(), CommandError> {
-    let SignalArgs { control, kind, data, start, start_event, on_existing } = args;
+    let SignalArgs { control, kind, data, due_at, start, start_event, on_existing } = args;
     let start = match start {
         Some(data) => Value::Object(fields([
             ("data", read_data("--start", &data)?),
@@ -85,7 +91,12 @@ pub(crate) async fn signal(args: SignalArgs, console: &Console) -> Result<(), Co
         ])),
         None => Value::Null,
     };
-    let body = fields([("type", json!(kind)), ("data", read_data("--data", &data)?), ("start", start)]);
+    let body = fields([
+        ("type", json!(kind)),
+        ("data", read_data("--data", &data)?),
+        ("due_at", json!(due_at)),
+        ("start", start),
+    ]);
     instruct("signal", &control, body, console).await
 }
 
@@ -95,12 +106,13 @@ async fn instruct(
     mut body: Map<String, Value>,
     console: &Console,
 ) -> Result<(), CommandError> {
-    let ControlArgs { id, user, reason, expected_version, .. } = args;
+    let ControlArgs { id, user, reason, expected_version, wait_token, .. } = args;
     body.extend(fields([
         ("id", json!(id)),
         ("user", json!(user)),
         ("reason", json!(reason)),
         ("expected_version", json!(expected_version)),
+        ("wait_token", json!(wait_token)),
     ]));
     let client = ApiClient::new(&args.which.server)?;
     let response = client.post(&args.which.path(Some(verb)), Some(&Value::Object(body))).await?;

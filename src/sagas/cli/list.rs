@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Started before this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     created_until: Option<String>,
+    /// Filter by a part of the business reference, for example order=o-1, or by the name
+    #[arg(long, value_name = "[PART=]TEXT")]
+    reference: Option<String>,
     /// Filter with a CEL condition, for example "vars.total > 100" (docs/queries.md)
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
@@ -46,6 +49,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         ("updated_until", args.updated_until),
         ("created_from", args.created_from),
         ("created_until", args.created_until),
+        ("reference", args.reference),
         ("filter", args.filter),
     ];
     let found = args.page.fetch("/v1/sagas", &query).await?;

@@ -55,7 +55,6 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let name = format!("{} {}: ", text(instance, "saga"), text(instance, "correlation"));
     console.status(&name, &text(instance, "status"), paused)?;
     let definition = &instance["definition"];
-    let error = &instance["last_error"];
     let joined = |field: &str, show: &dyn Fn(&Value) -> String| {
         items(instance, field).iter().map(show).collect::<Vec<_>>().join(", ")
     };
@@ -70,27 +69,22 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let result = &instance["result"];
     let result = format!("{} {}", text(result, "event"), text(result, "data")).trim().to_owned();
     let lines = [
-        ("reference", text(instance, "reference")),
+        ("reference", reference(&instance["reference"])),
         ("definition", format!("version {}, {}", text(definition, "version"), text(definition, "hash"))),
         ("attention", text(instance, "attention").replace('_', " ")),
         ("state version", text(instance, "version")),
         ("started", text(instance, "created_at")),
         ("updated", format!("{} by {}", text(instance, "updated_at"), text(instance, "node"))),
         ("waiting for", joined("waits", &|wait| until("name", "until", wait))),
+        ("wait tokens", joined("waits", &|wait| format!("{} {}", text(wait, "name"), text(wait, "token")))),
         ("timers", joined("timers", &|timer| until("name", "due", timer))),
         ("outbox", outbox.collect::<Vec<_>>().join(", ")),
         (
             "buffered inputs",
             Some(text(instance, "buffered_inputs")).filter(|buffered| buffered != "0").unwrap_or_default(),
         ),
-        (
-            "last error",
-            if error.is_null() {
-                String::new()
-            } else {
-                format!("{} ({})", text(error, "message"), text(error, "code"))
-            },
-        ),
+        ("last error", failure(&instance["last_error"])),
+        ("cause", failure(&instance["last_error"]["cause"])),
         ("result", result),
         ("trace", text(instance, "trace_id")),
     ];
@@ -99,6 +93,31 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
         console.field(&format!("  {name}"), 17, &value)?;
     }
     Ok(())
+}
+
+/// Returns a business reference: the name, or the parts as `customer=c-7, order=o-1`.
+fn reference(reference: &Value) -> String {
+    match reference {
+        Value::Object(parts) => {
+            let part =
+                |(name, text): (&String, &Value)| format!("{name}={}", text.as_str().unwrap_or_default());
+            parts.iter().map(part).collect::<Vec<_>>().join(", ")
+        }
+        name => name.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Returns an error with its step, attempts and time; nothing if there is none.
+fn failure(error: &Value) -> String {
+    if error.is_null() {
+        return String::new();
+    }
+    let [code, message, step, attempts, at] =
+        ["code", "message", "step", "attempts", "at"].map(|field| text(error, field));
+    let attempts = if attempts.is_empty() { attempts } else { format!("{attempts} attempts") };
+    let details: Vec<_> = [step, attempts, at].into_iter().filter(|detail| !detail.is_empty()).collect();
+    let details = if details.is_empty() { String::new() } else { format!(", {}", details.join(", ")) };
+    format!("{message} ({code}){details}")
 }
 
 /// Prints what concerns the instance besides its snapshot: failed attempts of its pending work, circuit breakers,

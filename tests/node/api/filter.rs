@@ -192,7 +192,7 @@ async fn redacted_values_leave_the_node_in_no_view() {
 }
 
 /// Waits until a page fits. An index is built without a commit, so no change of the store announces it.
-async fn until_page(node: &Node, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn until_page(node: &Node, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
     let polled = async {
         loop {
             let page = node.get(path).await.ok();

@@ -36,9 +36,11 @@ async fn failed_effect_shows_its_attempts_and_the_responses() {
     let failed = node.end("", "o-1").await;
     let message =
         r#"hotel: failed after 3 attempts; last: POST /rooms returned HTTP 503: {"reason":"no rooms"}"#;
-    assert_eq!(failed["last_error"], json!({ "code": "http_503", "message": message }));
     let entry = result_entry(&failed);
-    assert_eq!(entry["failure"], failed["last_error"]);
+    assert_eq!(entry["failure"], json!({ "code": "http_503", "message": message }));
+    let at = &entry["at"];
+    let error = json!({ "code": "http_503", "message": message, "step": "charge", "attempts": 3, "at": at, "cause": null });
+    assert_eq!(failed["last_error"], error);
     let attempts = entry["attempts"]["items"].as_array().unwrap();
     assert_eq!((attempts.len(), &entry["attempts"]["omitted"]), (3, &json!(0)));
     let last = &attempts[2];
@@ -150,8 +152,8 @@ async fn instance_whose_response_cannot_be_saved_needs_attention() {
     );
     let entry = marked["history"]["items"].as_array().unwrap().last().unwrap();
     assert_eq!(
-        (&entry["note"], &entry["failure"]),
-        (&json!("charge: result dead-lettered"), &marked["last_error"])
+        (&entry["note"], &entry["failure"]["message"]),
+        (&json!("charge: result dead-lettered"), &marked["last_error"]["message"])
     );
 
     let listed = node.get("/v1/sagas?filter=attention%20%3D%3D%20%27unapplied_result%27").await;

@@ -92,8 +92,12 @@ impl State {
     fn apply_one_buffered(&mut self, number: u64, input: &Input) {
         let _guard = self.own.programs.guard();
         let started = self.trace_start(input);
-        let mut commit = match self.subject().decide(input, self.mailbox.crashes() + 1) {
+        let attempts = self.mailbox.crashes() + 1;
+        let mut commit = match self.subject().decide(input, attempts) {
             Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => commit,
+            Decision::Reject(rejection) if matches!(input, Input::Control(_)) => {
+                Box::new(self.subject().rejected_commit(input, &rejection, attempts))
+            }
             Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {
                 Box::new(Commit::empty(self.mailbox.key.clone(), self.own.clock.now()))
             }

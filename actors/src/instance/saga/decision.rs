@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orlog_engine::{
-    BufferedInputRef, DeadLetterCause, Decision, DecisionContext, dead_letter_input, decide,
+    BufferedInputRef, DeadLetterCause, Decision, DecisionContext, Rejection, dead_letter_input, decide,
     decide_migration, decide_without_definition, mark_unapplied,
 };
 use orlog_model::{
@@ -117,6 +117,12 @@ impl Subject<'_> {
         attempts: u32,
     ) -> Decision {
         Decision::Commit(Box::new(self.dead_letter_commit(input, reason, message, attempts)))
+    }
+
+    /// Returns the commit that stores a rejected signal as a dead letter, because no caller receives the rejection.
+    pub(super) fn rejected_commit(&self, input: &Input, rejection: &Rejection, attempts: u32) -> Commit {
+        log_instance!(INFO, self.key, input.trace(), input = input.label(), %rejection, "signal rejected");
+        self.dead_letter_commit(input, DeadLetterReason::SignalRejected, rejection.to_string(), attempts)
     }
 
     /// Returns the commit that stores the input as a dead letter.

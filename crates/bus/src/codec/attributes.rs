@@ -5,11 +5,30 @@ use std::fmt::{self, Display, Formatter};
 
 use compact_str::CompactString;
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, IdError, TenantId, Timestamp, TraceParent, is_direction_control,
+    CorrelationId, Event, EventId, EventType, IdError, TenantId, Timestamp, TraceParent, WaitToken,
+    WaitTokenError, is_direction_control,
 };
 use serde_json::Value;
 
 use super::error::DecodeError;
+
+/// Version that the instance of a signal must have.
+pub(super) const EXPECTED_VERSION: &str = "orlogexpectedversion";
+/// Token of the wait in which the instance of a signal must be.
+pub(super) const WAIT_TOKEN: &str = "orlogwaittoken";
+/// Time at which a signal is delivered.
+pub(super) const DUE_AT: &str = "orlogdueat";
+
+/// Conditions of a signal, and the time of its delivery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SignalConditions {
+    /// Version that the instance must have.
+    pub expected_version: Option<u64>,
+    /// Wait in which the instance must be.
+    pub wait_token: Option<WaitToken>,
+    /// Time of the delivery; `None`: at once.
+    pub due_at: Option<Timestamp>,
+}
 
 /// Lookup of attributes by their CloudEvents names.
 pub(super) trait Attributes {
@@ -63,6 +82,23 @@ pub(super) fn event(
         },
         data,
         user: text(from, "orloguser")?,
+    })
+}
+
+/// Reads the conditions of a signal.
+pub(super) fn conditions(from: &impl Attributes) -> Result<SignalConditions, DecodeError> {
+    let read_version = |text: Cow<'_, str>| {
+        let rule = "it must be a whole number from 0, the version that the instance must have";
+        text.parse().map_err(|_| DecodeError::invalid(from.label(EXPECTED_VERSION), rule, &text))
+    };
+    let read_token = |text: Cow<'_, str>| {
+        text.parse()
+            .map_err(|e: WaitTokenError| DecodeError::invalid(from.label(WAIT_TOKEN), e.to_string(), &text))
+    };
+    Ok(SignalConditions {
+        expected_version: from.get(EXPECTED_VERSION)?.map(read_version).transpose()?,
+        wait_token: from.get(WAIT_TOKEN)?.map(read_token).transpose()?,
+        due_at: from.get(DUE_AT)?.map(|text| time(from.label(DUE_AT), &text)).transpose()?,
     })
 }
 

@@ -7,14 +7,14 @@ use orlog_model::{Event, EventType};
 use percent_encoding::percent_decode_str;
 
 use super::attributes::{self, Attributes};
-use super::attributes::{DecodeDefaults, MAX_MESSAGE_BYTES};
+use super::attributes::{DecodeDefaults, MAX_MESSAGE_BYTES, SignalConditions};
 use super::data;
 use super::error::DecodeError;
 
 const PREFIX: &str = "ce-";
 
 /// Attributes that the codec reads; it discards all others.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 15] = [
     "specversion",
     "id",
     "type",
@@ -27,6 +27,9 @@ const NAMES: [&str; 12] = [
     "dataversion",
     "orloguser",
     "traceparent",
+    attributes::EXPECTED_VERSION,
+    attributes::WAIT_TOKEN,
+    attributes::DUE_AT,
 ];
 
 /// Reads an event from headers (`ce-id` …, `traceparent`, `content-type`; names in any case) and a
@@ -47,6 +50,14 @@ pub fn from_binary<'a>(
     let (found, content_type) = Headers::read(headers)?;
     let data = data::of_bytes("the body", content_type, body)?;
     attributes::event(&found, data, defaults)
+}
+
+/// Reads the conditions of a signal.
+pub(super) fn conditions<'a>(
+    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<SignalConditions, DecodeError> {
+    let (found, _) = Headers::read(headers)?;
+    attributes::conditions(&found)
 }
 
 /// Checks the required attributes and the tenant, and returns the event type.

@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use orlog_model::Event;
 use serde_json::{Map, Value};
 
-use super::attributes::DecodeDefaults;
 use super::attributes::{self, Attributes};
+use super::attributes::{DecodeDefaults, SignalConditions};
 use super::data;
 use super::error::DecodeError;
 
@@ -24,6 +24,13 @@ pub fn from_structured(value: &Value, defaults: &DecodeDefaults) -> Result<Event
     attributes::event(&Members(members), data(members)?, defaults)
 }
 
+/// Reads the conditions of a signal; none if it is not an object.
+pub(super) fn conditions(value: &Value) -> Result<SignalConditions, DecodeError> {
+    value
+        .as_object()
+        .map_or_else(|| Ok(SignalConditions::default()), |members| attributes::conditions(&Members(members)))
+}
+
 struct Members<'a>(&'a Map<String, Value>);
 
 impl Attributes for Members<'_> {
@@ -33,7 +40,9 @@ impl Attributes for Members<'_> {
         match self.0.get(attribute) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(Cow::Borrowed(text))),
-            Some(Value::Number(number)) if attribute == "dataversion" => {
+            Some(Value::Number(number))
+                if matches!(attribute, "dataversion" | attributes::EXPECTED_VERSION) =>
+            {
                 Ok(Some(Cow::Owned(number.to_string())))
             }
             Some(other) => Err(DecodeError::invalid_type(attribute, "it must be a string", other)),

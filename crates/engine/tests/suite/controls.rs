@@ -75,7 +75,9 @@ fn history_records_user_and_reason() {
 fn only_the_declared_signal_starts_an_instance() {
     let program =
         scripted_program().with_manifest(|manifest| manifest.started_by_signal = Some(kind("Opened")));
-    let signal = |of| Input::Control(control(ControlAction::Signal { kind: kind(of), data: Value::Null }));
+    let signal = |of| {
+        Input::Control(control(ControlAction::Signal { kind: kind(of), data: Value::Null, due_at: None }))
+    };
     let mut fixture = DecisionFixture::empty(&program);
     assert_eq!(fixture.expect_rejection(&signal("Paid")), "saga instance not found");
     assert_eq!(fixture.expect_ignored(&event("Opened", "o")), "no instance waits for this event");

@@ -8,6 +8,7 @@ mod early_input;
 mod excluded_users;
 mod migration;
 mod new_run;
+mod signals;
 mod start;
 mod support;
 mod tasks;

@@ -30,7 +30,8 @@ fn newer() -> ScriptedProgram {
 fn fixture_with_work(program: &ScriptedProgram) -> DecisionFixture<'_> {
     let mut fixture = DecisionFixture::with_instance(program);
     let instance = fixture.instance.as_mut().unwrap();
-    instance.timers = vec![ArmedTimer { name: name("pay"), token: 1, due: at(8_000), trace: None }];
+    instance.timers =
+        vec![ArmedTimer { name: name("pay"), token: 1, due: at(8_000), trace: None, signal: None }];
     instance.pending_work = vec![PendingWork {
         id: Uuid::from_u128(1),
         kind: WorkKind::Effect,

@@ -43,7 +43,7 @@ fn program() -> ScriptedProgram {
             },
             _ => Transition {
                 work: vec![effect("a"), effect("b"), fact()],
-                reference: Some("R-1".to_owned()),
+                reference: Some("R-1".into()),
                 timers: timers[1..].to_vec(),
                 ..step(Status::Running)
             },
@@ -71,7 +71,7 @@ fn new_run_has_new_ids_and_keeps_versions_parent_and_users() {
     assert_ne!(new.run_id, old.run_id);
     assert_eq!((new.version, new.parent.as_deref()), (old.version + 1, Some(&parent)));
     assert_eq!(new.users.as_ref().unwrap().started_by.as_deref(), Some("ada"));
-    assert_eq!((new.reference.as_deref(), commit.forgets), (None, Some(1)));
+    assert_eq!((&new.reference, commit.forgets), (&None, Some(1)));
     assert_eq!(commit.dedupe_key, event("Again", "2").dedupe_key());
     let pending: Vec<_> = new.pending_work.iter().map(|work| work.tag.as_str()).collect();
     assert_eq!(pending, ["a"], "work of the old run is not pending in the new one");

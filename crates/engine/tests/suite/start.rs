@@ -43,7 +43,7 @@ fn request(on_existing: OnExisting) -> StartRequest {
 }
 
 fn with_signal(on_existing: OnExisting) -> StartRequest {
-    let signal = Some(StartSignal { kind: kind("Paid"), data: json!({}) });
+    let signal = Some(StartSignal { kind: kind("Paid"), data: json!({}), due_at: None });
     StartRequest { signal, ..request(on_existing) }
 }
 
@@ -106,7 +106,7 @@ fn restart_begins_a_new_run_of_an_ended_instance() {
     let program = program();
     for status in [Status::Completed, Status::Failed, Status::Cancelled] {
         let mut fixture = fixture_with(&program, |it| {
-            (it.status, it.version, it.reference) = (status, 5, Some("old".to_owned()));
+            (it.status, it.version, it.reference) = (status, 5, Some("old".into()));
             it.result = Some(Box::new(SagaResult { event: kind("Done"), data: json!({}) }));
         });
         let old = fixture.current_instance().clone();

@@ -241,6 +241,7 @@ pub(crate) fn control(action: ControlAction) -> ControlRequest {
         user: None,
         reason: None,
         trace: None,
+        wait_token: None,
     }
 }
 

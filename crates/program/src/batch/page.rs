@@ -200,7 +200,7 @@ fn transition(
     work: Vec<Work>,
     failure: Option<Failure>,
 ) -> Result<ProgramOutput, ProgramError> {
-    let wait = Wait { kind: WaitKind::WorkResult, name: tag(), until: None };
+    let wait = Wait::new(WaitKind::WorkResult, tag(), None);
     Ok(ProgramOutput::Applied(Box::new(Transition {
         run: orlog_model::RunChange::default(),
         state: encode(state)?,
@@ -210,7 +210,7 @@ fn transition(
         tasks: Vec::new(),
         waits: Some(wait).filter(|_| status == Status::Running).into_iter().collect(),
         reference: None,
-        failure,
+        failure: failure.map(Into::into),
         variables: Vec::new(),
         note: status.to_string(),
     })))

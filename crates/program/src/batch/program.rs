@@ -200,13 +200,9 @@ fn output(
         None => TimerChange::Cancel { name: name.clone() },
     };
     let wait = match due {
-        _ if state.in_flight.is_some() => Wait { kind: WaitKind::WorkResult, name: tag(), until: None },
-        Some(due) => Wait { kind: WaitKind::Timer, name, until: Some(due) },
-        None => Wait {
-            kind: WaitKind::Operator,
-            name: Name::new("resume").expect("the name is short"),
-            until: None,
-        },
+        _ if state.in_flight.is_some() => Wait::new(WaitKind::WorkResult, tag(), None),
+        Some(due) => Wait::new(WaitKind::Timer, name, Some(due)),
+        None => Wait::new(WaitKind::Operator, Name::new("resume").expect("the name is short"), None),
     };
     let status = match state.status {
         BatchStatus::Completed => Status::Completed,
@@ -225,8 +221,8 @@ fn output(
         timers: vec![timer],
         tasks: Vec::new(),
         waits: Some(wait).filter(|_| !status.is_final()).into_iter().collect(),
-        reference: Some(state.spec.selection.saga.to_string()),
-        failure,
+        reference: Some(state.spec.selection.saga.to_string().into()),
+        failure: failure.map(Into::into),
         variables: Vec::new(),
         note,
     })))

@@ -109,7 +109,7 @@ impl BatchAction {
             Self::Skip => ControlAction::Skip,
             Self::ForceComplete => ControlAction::ForceComplete,
             Self::Signal { signal, data } => {
-                ControlAction::Signal { kind: signal.clone(), data: data.clone() }
+                ControlAction::Signal { kind: signal.clone(), data: data.clone(), due_at: None }
             }
             Self::Migrate { hash, .. } => ControlAction::Migrate { to: *hash },
         }

@@ -384,7 +384,7 @@ fn page_of_another_shard_returns_the_outcome_of_its_effect() {
     assert_eq!((ended.status, &fact.data), (Status::Completed, &json!({ "matched": 3 })));
     let failure = Failure { code: "x".to_owned(), message: "y".to_owned() };
     let ended = end(&WorkOutcome::TimedOut { failure: failure.clone() });
-    assert_eq!((ended.status, ended.failure), (Status::Failed, Some(failure)));
+    assert_eq!((ended.status, ended.failure), (Status::Failed, Some(failure.into())));
 }
 
 #[test]

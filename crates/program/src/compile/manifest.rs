@@ -1,6 +1,7 @@
 //! Manifest: the events that a definition consumes and the work that it may request.
 
-use orlog_model::{EffectName, EventType, SagaName};
+use orlog_model::{EffectName, EventType, Name, SagaName};
+use serde_json::Value;
 
 use crate::contract::{EventSubscription, Manifest};
 use crate::definition::Definition;
@@ -13,9 +14,15 @@ pub(super) fn of(definition: &Definition, result_events: &[EventType]) -> Manife
         commands: sorted(actions(definition).filter_map(command)),
         sagas: sorted(actions(definition).filter_map(saga)),
         early_event_ttl: definition.early_event_ttl(),
-        indexed: sorted(definition.index.iter().cloned()),
+        indexed: sorted(definition.index.iter().cloned().chain(reference_parts(definition))),
         ..Manifest::default()
     }
+}
+
+/// Returns the indexed names of the parts of the business reference: `reference.order`.
+fn reference_parts(definition: &Definition) -> impl Iterator<Item = Name> {
+    let parts = definition.reference.iter().filter_map(Value::as_object).flatten();
+    parts.filter_map(|(part, _)| Name::new(format!("reference.{part}")).ok())
 }
 
 /// Returns the consumed events: start events, result events of steps and compensations, and events of

@@ -1,10 +1,11 @@
 //! Validation of steps: which fields each kind of action supports, and valid names, times and counts.
 
 use orlog_model::{InDoubtPolicy, RetryPolicy};
+use serde_json::Value;
 
 use crate::definition::{AfterHandler, CompensationSpec, Definition, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
-use crate::limits::{MAX_INDEXES, check_duration};
+use crate::limits::{MAX_INDEXES, MAX_REFERENCE_PARTS, check_duration};
 use crate::machine::SAGA_TIMER;
 use crate::steps::Action;
 use crate::steps::kind::Completion;
@@ -36,6 +37,32 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
     handlers(definition, findings);
     migrations(definition, findings);
     indexes(definition, findings);
+    reference(definition, findings);
+}
+
+/// Checks the parts of the business reference: they are indexed by their names.
+fn reference(definition: &Definition, findings: &mut RawDiagnostics) {
+    let Some(Value::Object(parts)) = &definition.reference else { return };
+    if parts.len() > MAX_REFERENCE_PARTS {
+        let message = format!("a reference has at most {MAX_REFERENCE_PARTS} parts; it has {}", parts.len());
+        findings.push(RawDiagnostic::new("reference", message));
+    }
+    for (name, value) in parts {
+        let path = format!("reference.{name}");
+        let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !is_name || name.len() > MAX_ID_BYTES {
+            let finding = RawDiagnostic::new(&path, format!("`{name}` is not a name of a reference part"));
+            findings.push(finding.with_suggestion("use letters, digits and `_`"));
+        }
+        if value.is_object() || value.is_array() || value.is_boolean() {
+            let finding = RawDiagnostic::new(
+                &path,
+                format!("the reference part `{name}` is neither text nor a number"),
+            );
+            findings.push(finding.with_suggestion("use an expression such as `=vars.orderId`"));
+        }
+    }
 }
 
 fn indexes(definition: &Definition, findings: &mut RawDiagnostics) {

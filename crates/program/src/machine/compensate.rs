@@ -24,7 +24,7 @@ pub(super) fn start_compensation(run: &mut Execution<'_>, cause: FailureCause) {
     abandon_all(run);
     run.cancel_saga_timer();
     if !run.state.flags.has(Flags::CANCELLED) {
-        run.failure = Some(Failure { code: cause.code.clone(), message: cause.message.clone() });
+        run.failure = Some(cause.clone());
     }
     run.state.cause = Some(cause);
     run.state.flags.set(Flags::COMPENSATION_STARTED);
@@ -121,7 +121,8 @@ pub(super) fn schedule_retry(run: &mut Execution<'_>, at: StepIndex, code: &str,
     let delay = first.saturating_mul(1_u32.checked_shl(retry_count).unwrap_or(u32::MAX)).min(MAX_RETRY_DELAY);
     run.finish_wait(at, step_state);
     let until = run.context.now.saturating_add(delay);
-    *run.state.entry_mut(at) = StepEntry { state: step_state, deadline: Some(until), retries: retry_count };
+    *run.state.entry_mut(at) =
+        StepEntry { deadline: Some(until), retries: retry_count, ..StepEntry::of(step_state) };
     let name = run.timer_name(at, step_state);
     run.timers.push(TimerChange::Arm { name, due: until });
     run.add_step_note(at, &format!("{code}, retry in {delay:?}"));
@@ -136,7 +137,7 @@ pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, cause: F
     }
     run.finish_wait(at, StepState::CompensationFailed);
     run.add_step_note(at, "compensation failed");
-    run.failure = Some(Failure { code: cause.code, message: cause.message });
+    run.failure = Some(cause);
 }
 
 pub(super) fn start_cancellation(run: &mut Execution<'_>, reason: &str) {

@@ -1,7 +1,7 @@
 //! Execution of one transition: the state and its outputs.
 
 use compact_str::CompactString;
-use orlog_model::{Failure, Name, TaskChange, TimerChange, VariableChange, Work};
+use orlog_model::{Name, TaskChange, TimerChange, VariableChange, Work};
 use serde_json::Value;
 
 use super::compiled::{
@@ -10,7 +10,7 @@ use super::compiled::{
 };
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::StepState;
-use crate::contract::{Context, ProgramError};
+use crate::contract::{Context, FailureCause, ProgramError};
 use crate::expression::{Bindings, EvalError, Expression};
 use crate::limits::check_payload;
 use crate::steps::element_tag;
@@ -24,13 +24,13 @@ pub(super) struct Execution<'a> {
     pub(super) work: Vec<Work>,
     pub(super) timers: Vec<TimerChange>,
     pub(super) tasks: Vec<TaskChange>,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<FailureCause>,
     pub(super) variables: Vec<VariableChange>,
     pub(super) note: String,
     /// Timer that caused the transition and needs no cancellation.
-    pub(super) fired: Option<String>,
+    pub(super) fired: Option<CompactString>,
     /// Tag of the work whose result caused the transition.
-    pub(super) settles: Option<String>,
+    pub(super) settles: Option<CompactString>,
     /// Whether the transition begins a run of the instance, the first or a later one.
     pub(super) begins_run: bool,
     /// Position in the work at which a later run begins.
@@ -264,7 +264,7 @@ impl<'a> Execution<'a> {
         if self.state.extra.is_some() {
             self.remove_child_and_escalation(&self.tag_of(at, old.state.is_compensation()));
         }
-        *self.state.entry_mut(at) = StepEntry { state: step_state, deadline: None, retries: old.retries };
+        *self.state.entry_mut(at) = StepEntry { retries: old.retries, ..StepEntry::of(step_state) };
     }
 
     /// Removes the child saga and the escalation of this tag.

@@ -1,7 +1,5 @@
 //! Failure of a step: tolerated by a join, stuck past the pivot, otherwise the saga compensates.
 
-use orlog_model::Failure;
-
 use super::compensate::{abandon, discard_branches, start_compensation};
 use super::execution::Execution;
 use super::join;
@@ -31,7 +29,7 @@ pub(super) fn fail_step(run: &mut Execution<'_>, at: StepIndex, step_state: Step
     }
     match losing {
         Some((join, losing)) => discard_branches(run, join, &losing),
-        None if blocked => run.failure = Some(Failure { code: cause.code, message: cause.message }),
+        None if blocked => run.failure = Some(cause),
         None => start_compensation(run, cause),
     }
 }

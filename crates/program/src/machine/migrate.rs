@@ -332,12 +332,13 @@ impl StateMigrator<'_> {
         if self.old.phase == Phase::Stuck {
             return Vec::new();
         }
-        let mut changes = Vec::new();
+        // All cancellations come first: a step can take the name of another one.
+        let (mut changes, mut armed) = (Vec::new(), Vec::new());
         let mut rename = |old: Name, new: Name, due| {
             if old != new {
                 changes.push(TimerChange::Cancel { name: old });
             }
-            changes.push(TimerChange::Arm { name: new, due });
+            armed.push(TimerChange::Arm { name: new, due });
         };
         for at in (0..self.from.steps.len()).flat_map(|step| before.step_and_elements(step)) {
             let entry = self.old.entry(at);
@@ -358,10 +359,11 @@ impl StateMigrator<'_> {
             }
         }
         match (self.old.until, after.state.until) {
-            (_, Some(due)) => changes.push(TimerChange::Arm { name: saga_timer(), due }),
+            (_, Some(due)) => armed.push(TimerChange::Arm { name: saga_timer(), due }),
             (Some(_), None) => changes.push(TimerChange::Cancel { name: saga_timer() }),
             (None, None) => {}
         }
+        changes.append(&mut armed);
         changes
     }
 }

@@ -7,8 +7,6 @@
 //! | skip | rejected | rejected | first compensation: compensated; first step: skipped | rejected |
 //! | force-complete | rejected | rejected | ends without further steps or compensations | rejected |
 
-use orlog_model::Failure;
-
 use super::compensate::{abandon_all, request_compensation, start_cancellation};
 use super::complete::{complete_saga, finish_compensated};
 use super::execution::{Execution, NoTransition};
@@ -122,8 +120,9 @@ fn end_forced(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     }
     if run.state.cause.is_none() {
         let message = "an operator force-completed the instance".to_owned();
-        run.failure = Some(Failure { code: "forced".to_owned(), message: message.clone() });
-        run.state.cause = Some(FailureCause { code: "forced".to_owned(), message, step: String::new() });
+        let cause = FailureCause { code: "forced".to_owned(), message, step: String::new() };
+        run.failure = Some(cause.clone());
+        run.state.cause = Some(cause);
     }
     run.cancel_saga_timer();
     finish_compensated(run)

@@ -1,12 +1,15 @@
 //! Transition of an execution, with the pending waits and the business reference for users and queries.
 
-use orlog_model::{Name, RunChange, Timestamp, Transition, Wait, WaitKind};
+use std::collections::BTreeMap;
+
+use orlog_model::{Failure, Name, Reference, RunChange, Transition, TransitionFailure, Wait, WaitKind};
 use serde_json::Value;
 
 use super::compiled::{CompiledAction, RETRY, prefixed_name};
 use super::execution::Execution;
+use super::state::StepEntry;
 use super::step_state::{Phase, StepState};
-use crate::contract::ProgramError;
+use crate::contract::{FailureCause, ProgramError};
 
 /// Returns the transition of an execution.
 pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, ProgramError> {
@@ -20,16 +23,32 @@ pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, Prog
         work: run.work,
         timers: run.timers,
         tasks: run.tasks,
-        failure: run.failure,
+        failure: run.failure.map(|cause| Box::new(reported(cause))),
         variables: run.variables,
         note: run.note,
     })
 }
 
-/// Returns the business reference of the instance; `None` while the expression has no value.
-fn reference(run: &Execution<'_>) -> Option<String> {
+/// Returns a failure as the transition reports it.
+fn reported(FailureCause { code, message, step }: FailureCause) -> TransitionFailure {
+    TransitionFailure { failure: Failure { code, message }, step: Name::new(step).ok() }
+}
+
+/// Returns the business reference of the instance; `None` while an expression of it has no value.
+fn reference(run: &Execution<'_>) -> Option<Reference> {
     match run.saga.reference.as_ref()?.evaluate(&run.saga_bindings()).ok()? {
-        Value::String(text) => Some(text),
+        Value::Object(parts) => {
+            let parts = parts.iter().filter_map(|(name, value)| Some((name.clone(), text_of(value)?)));
+            let parts: BTreeMap<_, _> = parts.collect();
+            (!parts.is_empty()).then(|| Reference::Parts(Box::new(parts)))
+        }
+        value => text_of(&value).map(Reference::Name),
+    }
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
@@ -50,23 +69,23 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
                     wait_for(
                         run.action_of(at, is_compensation),
                         || run.tag_of(at, is_compensation),
-                        entry.deadline,
+                        entry,
                         &mut waits,
                     );
                 }
                 StepState::Retrying | StepState::CompensationRetrying => {
-                    waits.push(wait(
+                    waits.push(Wait::new(
                         WaitKind::Timer,
                         prefixed_name(RETRY, &run.tag_of(at, is_compensation)),
                         entry.deadline,
                     ));
                 }
                 StepState::InDoubt | StepState::InDoubtAbandoned => {
-                    waits.push(wait(WaitKind::Task, run.tag_of(at, false), None));
+                    waits.push(Wait::new(WaitKind::Task, run.tag_of(at, false), None));
                 }
-                StepState::ChildAwaited => waits.push(wait(WaitKind::Saga, run.tag_of(at, false), None)),
+                StepState::ChildAwaited => waits.push(Wait::new(WaitKind::Saga, run.tag_of(at, false), None)),
                 StepState::Blocked | StepState::CompensationFailed if run.state.phase == Phase::Stuck => {
-                    waits.push(wait(WaitKind::Operator, run.tag_of(at, is_compensation), None));
+                    waits.push(Wait::new(WaitKind::Operator, run.tag_of(at, is_compensation), None));
                 }
                 StepState::Pending
                 | StepState::Skipped
@@ -84,25 +103,18 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
     waits
 }
 
-fn wait_for(
-    action: &CompiledAction,
-    tag: impl Fn() -> Name,
-    until: Option<Timestamp>,
-    waits: &mut Vec<Wait>,
-) {
+fn wait_for(action: &CompiledAction, tag: impl Fn() -> Name, entry: StepEntry, waits: &mut Vec<Wait>) {
     if !action.awaits_event() {
-        return waits.push(wait(action.kind.traits().wait, tag(), until));
+        return waits.push(Wait::new(action.kind.traits().wait, tag(), entry.deadline));
     }
     for matcher in action.options.ok.iter().chain(&action.options.fail) {
         let name = Name::new(matcher.event.as_str())
             .expect("the maximum length of a name exceeds that of an event type");
-        let one = wait(WaitKind::Event, name, until);
-        if !waits.contains(&one) {
-            waits.push(one);
+        let one = Wait { is_new: entry.is_new, ..Wait::new(WaitKind::Event, name, entry.deadline) };
+        // Steps that await the same event share a wait, which lasts while one of them waits.
+        match waits.iter_mut().find(|other| other.is_like(&one)) {
+            Some(other) => other.is_new &= one.is_new,
+            None => waits.push(one),
         }
     }
-}
-
-fn wait(kind: WaitKind, name: Name, until: Option<Timestamp>) -> Wait {
-    Wait { kind, name, until }
 }

@@ -55,7 +55,7 @@ pub(super) fn request_action(
     }
     run.timers.extend(until.map(|due| TimerChange::Arm { name: tag, due }));
     let step_state = if is_compensation { StepState::Compensating } else { StepState::Running };
-    *run.state.entry_mut(at) = StepEntry { state: step_state, deadline: until, retries };
+    *run.state.entry_mut(at) = StepEntry { state: step_state, deadline: until, retries, is_new: true };
     Ok(())
 }
 

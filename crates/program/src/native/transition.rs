@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    Command, Confirmation, Effect, EffectName, EventType, Fact, Failure, IdError, Name, Priority, Status,
-    TimerChange, Wait, WaitKind, Work,
+    Command, Confirmation, Effect, EffectName, EventType, Fact, Failure, IdError, Name, Priority, Reference,
+    Status, TimerChange, Wait, WaitKind, Work,
 };
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub struct TransitionBuilder<'a> {
     pub(super) timers: Vec<TimerChange>,
     pub(super) waits: Vec<Wait>,
     pub(super) status: Status,
-    pub(super) reference: Option<String>,
+    pub(super) reference: Option<Reference>,
     pub(super) failure: Option<Failure>,
     pub(super) note: Option<String>,
     pub(super) error: Option<String>,
@@ -70,7 +70,7 @@ impl<'a> TransitionBuilder<'a> {
     pub fn effect(&mut self, tag: &str, name: &str, payload: Value, timeout: Option<Duration>) {
         let (tag, name) = (self.checked(Name::new(tag)), self.checked(EffectName::new(name)));
         let (Some(tag), Some(name)) = (tag, name) else { return };
-        self.waits.push(Wait { kind: WaitKind::WorkResult, name: tag.clone(), until: None });
+        self.waits.push(Wait::new(WaitKind::WorkResult, tag.clone(), None));
         self.work(Work::Effect(Effect {
             tag,
             round: 0,
@@ -122,7 +122,7 @@ impl<'a> TransitionBuilder<'a> {
     /// Records what the instance waits for. The wait is only displayed.
     pub fn wait_for(&mut self, kind: WaitKind, name: &str) {
         if let Some(name) = self.checked(Name::new(name)) {
-            self.waits.push(Wait { kind, name, until: None });
+            self.waits.push(Wait::new(kind, name, None));
         }
     }
 
@@ -132,7 +132,7 @@ impl<'a> TransitionBuilder<'a> {
     }
 
     /// Sets the business reference of the instance.
-    pub fn reference(&mut self, reference: impl Into<String>) {
+    pub fn reference(&mut self, reference: impl Into<Reference>) {
         self.reference = Some(reference.into());
     }
 

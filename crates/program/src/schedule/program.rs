@@ -216,7 +216,7 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         Some(due) => TimerChange::Arm { name: name.clone(), due },
         None => TimerChange::Cancel { name: name.clone() },
     };
-    let waits = state.fires_at.map(|due| Wait { kind: WaitKind::Timer, name, until: Some(due) });
+    let waits = state.fires_at.map(|due| Wait::new(WaitKind::Timer, name, Some(due)));
     let status = if state.has_ended() { Status::Completed } else { Status::Running };
     let note = match (&requests.notes[..], state.fires_at) {
         ([], Some(next)) => format!("next {next}"),
@@ -233,7 +233,7 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         timers: vec![timer],
         tasks: Vec::new(),
         waits: waits.into_iter().collect(),
-        reference: Some(state.spec.saga.clone()),
+        reference: Some(state.spec.saga.clone().into()),
         failure: None,
         variables: Vec::new(),
         note,

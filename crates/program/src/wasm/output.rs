@@ -118,7 +118,7 @@ pub(super) fn parse_migration(bytes: &[u8], context: &Context<'_>) -> Result<Mig
         timers: output.timers.into_iter().map(|request| requests::timer(request, context)).collect(),
         tasks: tasks.map_err(|reason| vec![reason])?,
         waits: output.waits.into_iter().map(requests::wait).collect(),
-        reference: output.reference,
+        reference: output.reference.map(Into::into),
         variables: Vec::new(),
         failure: None,
         note: output.note.unwrap_or_else(|| "migrated".to_owned()),
@@ -202,7 +202,7 @@ fn transition(
     context: &Context<'_>,
 ) -> Result<Transition, String> {
     let work = output.work.into_iter().map(|request| requests::work(request, declared, context));
-    let failure = output.failure.map(|FailureOutput { code, message }| Failure { code, message });
+    let failure = output.failure.map(|FailureOutput { code, message }| Failure { code, message }.into());
     Ok(Transition {
         run: orlog_model::RunChange::default(),
         state,
@@ -211,7 +211,7 @@ fn transition(
         timers: output.timers.into_iter().map(|request| requests::timer(request, context)).collect(),
         tasks: output.tasks.into_iter().map(requests::task).collect::<Result<_, _>>()?,
         waits: output.waits.into_iter().map(requests::wait).collect(),
-        reference: output.reference,
+        reference: output.reference.map(Into::into),
         variables: Vec::new(),
         failure,
         note: output.note.unwrap_or_else(|| program_input.label()),

@@ -328,5 +328,5 @@ pub(super) fn wait(request: WaitRequest) -> Wait {
         WaitRequestKind::Task => WaitKind::Task,
         WaitRequestKind::Saga => WaitKind::Saga,
     };
-    Wait { kind, name, until: until.map(Timestamp::from_millis) }
+    Wait::new(kind, name, until.map(Timestamp::from_millis))
 }

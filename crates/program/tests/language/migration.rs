@@ -42,6 +42,29 @@ fn instance_with_all_steps_present_migrates_safely() {
     assert_eq!(run.labels().last().unwrap(), "e.finish");
 }
 
+/// Requirements: E6.
+#[test]
+fn steps_that_swap_their_names_keep_both_timers() {
+    let old = "steps:
+  - { id: a, do: { event: A }, timeout: 1h }
+  - { id: b, after: [], do: { event: B }, timeout: 2h }
+";
+    let new = "migrations: [{ from: 1, steps: { a: b, b: a } }]
+steps:
+  - { id: b, do: { event: A }, timeout: 1h }
+  - { id: a, after: [], do: { event: B }, timeout: 2h }
+";
+    let (old, new) = (version(1, old), version(2, new));
+    let mut run = start_run(&old, json!({}));
+    assert_eq!(run.timers(), ["a", "b"]);
+    run.migrate(&new).unwrap();
+    let mut timers = run.timers();
+    timers.sort_unstable();
+    assert_eq!(timers, ["a", "b"]);
+    run.advance(Duration::from_hours(1)).unwrap();
+    assert_eq!(step_state(&run, "b"), "abandoned", "the first step has the earlier timer");
+}
+
 #[test]
 fn migration_renames_drops_and_sets_vars() {
     let old = version(1, OLD);

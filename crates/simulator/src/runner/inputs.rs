@@ -226,6 +226,7 @@ impl InputFactory<'_> {
             user,
             reason: None,
             trace: None,
+            wait_token: None,
         })
     }
 

@@ -42,9 +42,9 @@ pub(super) fn mismatches(
     ];
     mismatches.extend(results.into_iter().flatten());
     if let Some(expected) = &expect.reference {
-        let actual =
-            entry.and_then(SimulatedInstance::instance).and_then(|instance| instance.reference.as_ref());
-        if expected.as_ref() != actual {
+        let actual = entry.and_then(SimulatedInstance::instance).and_then(|it| it.reference.as_ref());
+        let actual = actual.map(ToString::to_string);
+        if expected.as_ref() != actual.as_ref() {
             mismatches.push(format!("reference: expected {}, is {}", json!(expected), json!(actual)));
         }
     }

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use orlog_model::{DefinitionRef, Instance, Status, Timestamp};
-use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
+use orlog_model::{DefinitionRef, Instance, Reference, Status, Timestamp};
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Number of snapshot fields between `state` and `updated_at`.
-const SKIPPED: usize = 9;
+/// Number of snapshot fields between `state` and `reference`.
+const BEFORE_REFERENCE: usize = 3;
+/// Number of snapshot fields between `reference` and `updated_at`.
+const AFTER_REFERENCE: usize = 5;
 
 /// First fields of a snapshot, and the time of the last change.
 #[derive(Debug, PartialEq)]
@@ -16,6 +18,8 @@ pub(crate) struct SnapshotHeader<'a> {
     pub(crate) status: Status,
     pub(crate) paused: bool,
     pub(crate) state: &'a [u8],
+    /// Parts of the business reference: names and texts.
+    pub(crate) reference_parts: Vec<(&'a str, &'a str)>,
     pub(crate) updated_at: Timestamp,
 }
 
@@ -27,6 +31,12 @@ impl<'a> SnapshotHeader<'a> {
             status: instance.status,
             paused: instance.paused,
             state: &instance.state,
+            reference_parts: match &instance.reference {
+                Some(Reference::Parts(parts)) => {
+                    parts.iter().map(|(n, t)| (n.as_str(), t.as_str())).collect()
+                }
+                Some(Reference::Name(_)) | None => Vec::new(),
+            },
             updated_at: instance.updated_at,
         }
     }
@@ -54,12 +64,51 @@ impl<'de> Visitor<'de> for Snapshot {
         let status = fields.next_element()?.ok_or_else(missing)?;
         let paused = fields.next_element()?.ok_or_else(missing)?;
         let state: &serde_bytes::Bytes = fields.next_element()?.ok_or_else(missing)?;
-        for _ in 0..SKIPPED {
+        for _ in 0..BEFORE_REFERENCE {
+            fields.next_element::<IgnoredAny>()?.ok_or_else(missing)?;
+        }
+        let ReferenceParts(reference_parts) = fields.next_element()?.ok_or_else(missing)?;
+        for _ in 0..AFTER_REFERENCE {
             fields.next_element::<IgnoredAny>()?.ok_or_else(missing)?;
         }
         let updated_at = fields.next_element()?.ok_or_else(missing)?;
         while fields.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(SnapshotHeader { definition, status, paused, state, updated_at })
+        Ok(SnapshotHeader { definition, status, paused, state, reference_parts, updated_at })
+    }
+}
+
+/// Parts of a business reference, without copies; none if it is a name or missing.
+struct ReferenceParts<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'de> Deserialize<'de> for ReferenceParts<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ReferenceVisitor)
+    }
+}
+
+struct ReferenceVisitor;
+
+impl<'de> Visitor<'de> for ReferenceVisitor {
+    type Value = ReferenceParts<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name, parts by name, or nothing")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(ReferenceParts(Vec::new()))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(ReferenceParts(Vec::new()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        let mut parts = Vec::new();
+        while let Some(part) = fields.next_entry()? {
+            parts.push(part);
+        }
+        Ok(ReferenceParts(parts))
     }
 }
 
@@ -72,8 +121,13 @@ mod tests {
 
     #[test]
     fn header_has_the_fields_of_the_snapshot() {
-        for status in Status::ALL {
-            let (snapshot, mut row) = (instance(3, status), Vec::new());
+        let parts =
+            [("order", "o-1"), ("customer", "c-7")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let parts = Some(Reference::Parts(Box::new(parts.into_iter().collect())));
+        for (status, reference) in
+            Status::ALL.into_iter().zip([None, Some("R-1".into()), parts].into_iter().cycle())
+        {
+            let (snapshot, mut row) = (Instance { reference, ..instance(3, status) }, Vec::new());
             encode(&mut row, &snapshot);
             let header: SnapshotHeader<'_> = decode(Table::Instance, &row).unwrap();
             assert_eq!(header, SnapshotHeader::from_instance(&snapshot));

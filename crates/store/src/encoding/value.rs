@@ -91,9 +91,10 @@ mod tests {
     use std::time::Duration;
 
     use orlog_model::{
-        ArmedTimer, Destination, Effect, EffectName, HistoryEntry, InDoubtPolicy, InputKind, InputOrigin,
-        Name, OutboxKey, Priority, RetryPolicy, StreamPosition, TenantId, Timestamp, TraceParent, WorkKind,
-        WorkOutcome, WorkResult,
+        ArmedTimer, ControlAction, ControlRequest, Destination, Effect, EffectName, Event, EventId,
+        EventType, HistoryEntry, InDoubtPolicy, InputKind, InputOrigin, Name, OutboxKey, Priority,
+        RetryPolicy, ScheduledSignal, StreamPosition, TenantId, Timestamp, TraceParent, Wait, WaitKind,
+        WorkKind, WorkOutcome, WorkResult,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -263,7 +264,8 @@ mod tests {
             assert_eq!(decode::<WorkResult>(Table::BufferedInput, &bytes).unwrap(), result);
         }
 
-        let untraced = ArmedTimer { name: Name::new("late").unwrap(), token: 2, due: at, trace: None };
+        let untraced =
+            ArmedTimer { name: Name::new("late").unwrap(), token: 2, due: at, trace: None, signal: None };
         let (mut before, mut after) = (Vec::new(), Vec::new());
         encode(&mut before, &("late", 2, at));
         encode(&mut after, &untraced);
@@ -271,9 +273,63 @@ mod tests {
             (&before, decode::<ArmedTimer>(Table::Instance, &before).unwrap()),
             (&after, untraced.clone())
         );
-        let (mut bytes, traced) = (Vec::new(), ArmedTimer { trace, ..untraced });
-        encode(&mut bytes, &traced);
-        assert_eq!(decode::<ArmedTimer>(Table::Instance, &bytes).unwrap(), traced);
+        let trace = trace.map(Box::new);
+        for (trace, signal) in
+            [(trace.clone(), None), (None, Some(scheduled_signal())), (trace, Some(scheduled_signal()))]
+        {
+            let (mut bytes, timer) = (Vec::new(), ArmedTimer { trace, signal, ..untraced.clone() });
+            encode(&mut bytes, &timer);
+            assert_eq!(decode::<ArmedTimer>(Table::Instance, &bytes).unwrap(), timer);
+        }
+    }
+
+    fn scheduled_signal() -> Box<ScheduledSignal> {
+        let event = Event {
+            id: EventId::new("s-1").unwrap(),
+            tenant: TenantId::default_tenant(),
+            kind: EventType::new("Approved").unwrap(),
+            source: "urn:desk".to_owned(),
+            subject: None,
+            time: Timestamp::from_millis(1),
+            correlation: None,
+            causation: None,
+            trace: None,
+            schema_version: 1,
+            data: json!({ "by": "ada" }),
+            user: None,
+        };
+        Box::new(ScheduledSignal { event, wait_token: Some("0f3a91c2b4d5e678".parse().unwrap()) })
+    }
+
+    #[test]
+    fn waits_and_requests_of_earlier_releases_are_read() {
+        let wait = Wait::new(WaitKind::Event, Name::new("Paid").unwrap(), None);
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        encode(&mut before, &("event", "Paid", None::<Timestamp>));
+        encode(&mut after, &wait);
+        assert_eq!((&before, decode::<Wait>(Table::Instance, &before).unwrap()), (&after, wait.clone()));
+        let later = Wait { origin: 7, ..wait };
+        after.clear();
+        encode(&mut after, &later);
+        assert_eq!(decode::<Wait>(Table::Instance, &after).unwrap(), later);
+
+        let request = ControlRequest {
+            id: EventId::new("r-1").unwrap(),
+            action: ControlAction::Retry,
+            expected_version: Some(3),
+            at: Timestamp::from_millis(1),
+            user: None,
+            reason: None,
+            trace: None,
+            wait_token: None,
+        };
+        before.clear();
+        encode(&mut before, &("r-1", "retry", Some(3), 1, None::<&str>, None::<&str>));
+        assert_eq!(decode::<ControlRequest>(Table::BufferedInput, &before).unwrap(), request);
+        let guarded = ControlRequest { wait_token: Some("0f3a91c2b4d5e678".parse().unwrap()), ..request };
+        after.clear();
+        encode(&mut after, &guarded);
+        assert_eq!(decode::<ControlRequest>(Table::BufferedInput, &after).unwrap(), guarded);
     }
 
     #[track_caller]

@@ -14,7 +14,7 @@ use crate::encoding::range::{KeyRange, successor_key};
 use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
-use crate::index::{Index, VariableReader};
+use crate::index::{Index, VariableReader, indexed_value};
 use crate::read::reader::{ROWS_PER_LOCK, Reader};
 use crate::read::sweep::{SweepCursor, SweepPage};
 use crate::table::Table;
@@ -254,7 +254,7 @@ pub(crate) fn by_variable(
     variables: VariableReader,
 ) -> impl Fn(&InstanceKey, &SnapshotHeader<'_>) -> Option<Key> {
     move |key, header| {
-        let value = variables(header.state, &[name.as_str()]).pop().flatten();
+        let value = indexed_value(header, name, variables);
         value.map(|value| index_keys::variable(key, name, &value))
     }
 }

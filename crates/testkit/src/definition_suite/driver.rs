@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, IN_DOUBT, InstanceKey, Status, TaskChange, TaskSpec,
-    TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, IN_DOUBT, InstanceKey, Reference, Status, TaskChange,
+    TaskSpec, TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
 };
 use orlog_program::{Context, Migration, Program, ProgramInput, ProgramOutput};
 use serde_json::Value;
@@ -234,8 +234,8 @@ impl<'a> InstanceDriver<'a> {
         }
         transition.tasks.iter().for_each(|change| self.change_task(change));
         self.state = Some(transition.state.clone());
-        if transition.failure.is_some() {
-            self.failure.clone_from(&transition.failure);
+        if let Some(reported) = &transition.failure {
+            self.failure = Some(reported.failure.clone());
         }
         let note = transition.note.clone();
         self.last = Some(transition);
@@ -346,8 +346,8 @@ impl<'a> InstanceDriver<'a> {
 
     /// Returns the business reference.
     #[must_use]
-    pub fn reference(&self) -> Option<&str> {
-        self.last.as_ref()?.reference.as_deref()
+    pub fn reference(&self) -> Option<&Reference> {
+        self.last.as_ref()?.reference.as_ref()
     }
 
     /// Returns the number of applied inputs.

@@ -56,7 +56,8 @@ pub fn replacement_removes_all_previous_rows_but_dedupe_keys(mut fixture: StoreF
 /// Returns an instance with the timer that its last transition armed.
 fn armed(version: u64) -> Instance {
     let timer = timer(30, version);
-    let timers = vec![ArmedTimer { name: timer.name, token: timer.token, due: timer.due, trace: None }];
+    let timers =
+        vec![ArmedTimer { name: timer.name, token: timer.token, due: timer.due, trace: None, signal: None }];
     Instance { timers, ..instance(version, Status::Running) }
 }
 

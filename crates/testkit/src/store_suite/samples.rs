@@ -60,7 +60,7 @@ pub(super) fn instance(version: u64, status: Status) -> Instance {
         waits: vec![],
         timers: vec![],
         pending_work: vec![],
-        reference: Some("R-1".to_owned()),
+        reference: Some("R-1".into()),
         last_input: event_id("e"),
         last_error: None,
         node: "node-1".into(),

@@ -34,6 +34,8 @@ pub(in crate::machine) struct StepEntry {
     pub(in crate::machine) deadline: Option<Timestamp>,
     /// Attempts after the first; for a switch, the selected case.
     pub(in crate::machine) retries: u32,
+    /// Its action or its compensation was requested in this transition. Not stored.
+    pub(in crate::machine) is_new: bool,
 }
 
 impl Default for StepEntry {
@@ -44,7 +46,7 @@ impl Default for StepEntry {
 
 impl StepEntry {
     pub(in crate::machine) fn of(step_state: StepState) -> Self {
-        Self { state: step_state, deadline: None, retries: 0 }
+        Self { state: step_state, deadline: None, retries: 0, is_new: false }
     }
 }
 
@@ -129,6 +131,6 @@ impl<'de> Visitor<'de> for StepEntryVisitor {
         let step_state = seq.next_element()?.ok_or_else(|| de::Error::invalid_length(0, &self))?;
         let until = seq.next_element()?.unwrap_or_default();
         let retry_count = seq.next_element()?.unwrap_or_default();
-        Ok(StepEntry { state: step_state, deadline: until, retries: retry_count })
+        Ok(StepEntry { deadline: until, retries: retry_count, ..StepEntry::of(step_state) })
     }
 }

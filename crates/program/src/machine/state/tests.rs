@@ -17,13 +17,16 @@ fn state_of_three_steps_is_small_and_round_trips() {
 fn full_state_round_trips() {
     let mut state = State::new(2);
     state.set_elements(1, vec![json!({ "sku": "a" }), json!(7)]);
-    *state.entry_mut(StepIndex::element(1, 1)) =
-        StepEntry { state: StepState::Running, deadline: Some(Timestamp::from_millis(5)), retries: 2 };
+    *state.entry_mut(StepIndex::element(1, 1)) = StepEntry {
+        deadline: Some(Timestamp::from_millis(5)),
+        retries: 2,
+        ..StepEntry::of(StepState::Running)
+    };
     state.steps[0] =
-        StepEntry { state: StepState::Retrying, deadline: Some(Timestamp::from_millis(-5)), retries: 0 };
+        StepEntry { deadline: Some(Timestamp::from_millis(-5)), ..StepEntry::of(StepState::Retrying) };
     state.done = vec![StepIndex::element(1, 0), StepIndex::step(0)];
     *state.entry_mut(StepIndex::element(1, 0)) =
-        StepEntry { state: StepState::InDoubtAbandoned, deadline: None, retries: 1 };
+        StepEntry { retries: 1, ..StepEntry::of(StepState::InDoubtAbandoned) };
     state.compensating_step = Some(StepIndex::element(1, 1));
     state.flags.set(Flags::PIVOTED);
     state.until = Some(Timestamp::MAX);
