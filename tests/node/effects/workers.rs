@@ -233,3 +233,35 @@ async fn fetched_jobs_are_claimed_by_their_ids() {
     let order = second["correlation"].as_str().unwrap();
     assert_eq!(node.end("acme", order).await["status"], "completed");
 }
+
+/// Requirements: F4.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_is_started_when_a_worker_claims_it() {
+    const FILM: &str = "saga: film\nversion: 1\ncorrelate: orderId\nstart: PaymentAsked\nsteps:\n\
+        \x20 - { id: cut, do: { job: { type: python, script: 'cut()' } } }\n\
+        \x20 - { id: send, do: { job: { type: python, script: 'send()', prerequisites: [cut] } } }\n";
+    let dirs = Dirs::new(&[("jobs", "kind = \"worker\"\neffects = [\"job.python\"]\n")]);
+    dirs.define("payment", FILM);
+    let node = dirs.start().await;
+    node.pay("acme", "o-1", json!({})).await;
+    let flow = async |status: &str, cut: &str| {
+        let is_so = |saga: &Value| {
+            let flow = &saga["state"]["flow"];
+            flow["status"] == status && flow["jobs"]["cut"] == cut
+        };
+        node.until("acme", "/v1/sagas/film/o-1", is_so).await["state"].clone()
+    };
+    let state = flow("dispatched", "dispatched").await;
+    assert_eq!(state["flow"]["jobs"]["send"], "waiting_for_prerequisites");
+    assert_eq!(
+        (&state["steps"][0]["state"], &state["steps"][0]["job"]),
+        (&json!("running"), &json!("dispatched"))
+    );
+    let request = json!({ "effects": ["job.python"], "worker": "w-1", "wait_seconds": 20 });
+    let (_, response) = post(&node, "/v1/work/claim", &request).await;
+    assert_eq!(flow("started", "started").await["steps"][0]["job"], "started");
+    let job = &response["jobs"][0];
+    let result = json!({ "claim": job["claim"], "result": "succeeded" });
+    assert_eq!(post(&node, &at(job, "result"), &result).await.0, StatusCode::OK);
+    assert_eq!(flow("started", "finished").await["flow"]["jobs"]["send"], "dispatched");
+}
