@@ -158,6 +158,8 @@ fn tenant_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(timers::api::list))
         .routes(routes!(jobs::api::list::list))
         .routes(routes!(jobs::api::claim))
+        .routes(routes!(jobs::api::fetch))
+        .routes(routes!(jobs::api::claim_job))
         .routes(routes!(jobs::api::exchange::exchange, jobs::api::exchange::stream::open))
         .routes(routes!(jobs::api::heartbeat))
         .routes(routes!(jobs::api::list::job_logs))

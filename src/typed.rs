@@ -64,7 +64,7 @@ mod mapping;
 mod saga;
 
 pub use handler::{
-    Compensation, Event, Handler, HandlerContext, HandlerError, Identifier, NoFailure, Trigger,
+    Compensation, Event, Handler, HandlerContext, HandlerError, Identifier, NoFailure, ProbeOutcome, Trigger,
 };
 pub use handlers::Handlers;
 pub use mapping::{HandlerSagaMapping, MappingError, MappingErrors};

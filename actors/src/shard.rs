@@ -19,6 +19,7 @@ pub(crate) mod stream_progress;
 pub(crate) mod submission;
 pub(crate) mod subscribe;
 pub(crate) mod timer;
+mod worker_dead_letter;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -248,6 +249,7 @@ fn ingester_arguments(
     streams: Arc<ShardStreams>,
 ) -> ingester::Arguments {
     let ShardTemplate { bus, programs, clock, node, slots, limits, metrics, tracer, .. } = &*shard.shared;
+    let is_optional = source.has_dead_letters();
     let subscription = SubscriptionArguments {
         source,
         name: shard.name(),
@@ -257,7 +259,8 @@ fn ingester_arguments(
             total: limits.max_in_flight_per_ingester,
             per_tenant: Some(limits.max_in_flight_per_tenant),
         },
-        accept_data_loss: shard.shared.accept_data_loss,
+        // The limits of their stream drop dead letters, and operators purge them.
+        accept_data_loss: shard.shared.accept_data_loss || is_optional,
         lost_streams: Arc::clone(&shard.lost_streams),
         metrics: Arc::clone(metrics),
     };

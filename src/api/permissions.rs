@@ -97,6 +97,8 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("POST", "/v1/work/claim", Tenant(Work)),
     ("GET", "/v1/work/exchange", Tenant(Work)),
     ("POST", "/v1/work/exchange", Tenant(Work)),
+    ("POST", "/v1/work/fetch", Tenant(Work)),
+    ("POST", "/v1/work/jobs/{job}/claim", Tenant(Work)),
     ("POST", "/v1/work/jobs/{job}/heartbeat", Tenant(Work)),
     ("POST", "/v1/work/jobs/{job}/logs", Tenant(Work)),
     ("POST", "/v1/work/jobs/{job}/result", Tenant(Work)),

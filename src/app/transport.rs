@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use orlog_actors::{EMBEDDED_STREAM, EventSource, StreamSharing};
 use orlog_bus::embedded::{ConsumerCheckpoint, OpenError};
-use orlog_bus::nats::{self, AGGREGATE_EVENTS, Connection, NatsStream, WORKFLOW_COMMANDS, WORKFLOW_EVENTS};
+use orlog_bus::nats::{
+    self, AGGREGATE_EVENTS, Connection, NatsStream, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
+};
 use orlog_bus::subject::SubjectKind;
 use orlog_bus::{Bus, Embedded};
 use orlog_model::{Clock, TenantId, Timestamp};
@@ -24,10 +26,11 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// Input streams and the kind of their messages.
-const SOURCES: [(&str, SubjectKind); 3] = [
+const SOURCES: [(&str, SubjectKind); 4] = [
     (AGGREGATE_EVENTS, SubjectKind::Aggregate),
     (WORKFLOW_EVENTS, SubjectKind::WorkflowEvent),
     (WORKFLOW_COMMANDS, SubjectKind::Workflow),
+    (WORKFLOW_DEADLETTERS, SubjectKind::DeadLetter),
 ];
 
 /// Opened transport.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orlog_effect::Catalog;
-use orlog_model::{InDoubtPolicy, SagaName, WorkKind};
+use orlog_model::{EffectName, InDoubtPolicy, SagaName, WorkKind};
 use orlog_program::{Action, Program};
 use orlog_store::PinCounts;
 
@@ -122,17 +122,17 @@ fn unknown_outcomes(definition: &LoadedDefinition, catalog: &Catalog) -> Option<
     let compensated =
         steps.iter().filter(|step| step.compensate.is_some() && step.in_doubt != Some(InDoubtPolicy::Ask));
     let effects = compensated.filter_map(|step| match &step.action {
-        Action::Effect(effect) => Some(effect.name.as_str()),
+        Action::Effect(effect) => Some(&effect.name),
         _ => None,
     });
-    let cannot_probe = |effect: &&str| {
-        let executor = catalog.executor_for_name(WorkKind::Effect, effect);
-        executor.is_some_and(|executor| !executor.upstream().provider.can_probe())
+    let cannot_probe = |effect: &&EffectName| {
+        let executor = catalog.executor_for_name(WorkKind::Effect, effect.as_str());
+        executor.is_some_and(|executor| !executor.upstream().provider.can_probe(effect))
     };
     let effects: BTreeSet<_> = effects.filter(cannot_probe).collect();
     let saga = &definition.program.definition_ref().saga;
     (!effects.is_empty()).then(|| {
-        let effects = effects.into_iter().collect::<Vec<_>>().join(", ");
+        let effects = effects.into_iter().map(EffectName::as_str).collect::<Vec<_>>().join(", ");
         format!(
             "{saga}: the upstreams of {effects} cannot report whether they executed an attempt; if that stays unknown, the \
              `undo` of the step is executed, and it must succeed if there is nothing to undo; or set `in_doubt: ask`"

@@ -5,12 +5,13 @@ pub(crate) mod exchange;
 pub(crate) mod list;
 mod report;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::http::StatusCode;
-use orlog_effect::worker::{ReportAck, ResultAck};
-use orlog_model::EffectName;
+use orlog_effect::worker::{ClaimLost, ClaimOptions, ClaimRequest, JobBoard, ReportAck, ResultAck};
+use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -20,8 +21,12 @@ use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, Tenant};
 use crate::api::problem::Problem;
-use claimed_job::{ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request};
-use report::{HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, apply_one, stored};
+use crate::api::quotas::LongPollPermit;
+use claimed_job::{
+    AvailableJobView, ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request,
+    job_claim_request,
+};
+use report::{HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, apply_one, claim_lost, stored};
 
 /// Claim request of a worker.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -36,12 +41,32 @@ pub(crate) struct ClaimBody {
     max: Option<usize>,
     /// Maximum wait for work in seconds. Maximum and default: 25.
     wait_seconds: Option<u64>,
+    /// The worker determines the outcome of earlier attempts before it executes a job with `in_doubt`.
+    #[serde(default)]
+    probes: bool,
 }
 
 /// Jobs that the worker claimed; empty if there was no work.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClaimResponse {
     jobs: Vec<ClaimedJobView>,
+}
+
+/// Jobs that the worker can claim; empty if there was no work.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FetchResponse {
+    jobs: Vec<AvailableJobView>,
+}
+
+/// Claim request of a worker for one job.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobClaimBody {
+    /// Display name of the worker.
+    worker: String,
+    /// The worker determines the outcome of earlier attempts before it executes a job with `in_doubt`.
+    #[serde(default)]
+    probes: bool,
 }
 
 /// New expiry of the claim.
@@ -72,20 +97,89 @@ pub(crate) async fn claim(
     Tenant(tenant): Tenant,
     JsonBody(claim_body): JsonBody<ClaimBody>,
 ) -> Result<Json<ClaimResponse>, Problem> {
-    let request = claim_request(&tenant, claim_body.worker, claim_body.effects)?;
-    let (board, terms) = board_for(&api, &request)?;
-    let max_jobs = claim_body.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
-    let clock = api.app.clock.as_ref();
-    let wait = Duration::from_secs(claim_body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS).min(MAX_WAIT_SECONDS));
-    let _long_poll =
-        (!wait.is_zero()).then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref())).transpose()?;
+    let JobRequest { request, board, terms, max_jobs, wait } = claim_body.resolve(&api, &tenant)?;
+    let _long_poll = begin_wait(&api, wait)?;
     let claimed = tokio::select! {
         biased;
-        claimed = board.claim(clock, &request, max_jobs, terms, wait) => claimed,
+        claimed = board.claim(api.app.clock.as_ref(), &request, max_jobs, terms, wait) => claimed,
         // The process is shutting down and would wait for this response.
         () = api.app.drained() => Vec::new(),
     };
     Ok(Json(ClaimResponse { jobs: claimed.into_iter().map(ClaimedJobView::from).collect() }))
+}
+
+/// Fetch jobs without claiming them
+///
+/// Returns jobs that the worker can claim. Waits until one is available, or the wait time expires.
+#[utoipa::path(
+    post,
+    path = "/v1/work/fetch",
+    tag = "work",
+    request_body = ClaimBody,
+    responses((status = 200, description = "Available jobs: by priority, then oldest first", body = FetchResponse))
+)]
+pub(crate) async fn fetch(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    JsonBody(body): JsonBody<ClaimBody>,
+) -> Result<Json<FetchResponse>, Problem> {
+    let JobRequest { request, board, max_jobs, wait, .. } = body.resolve(&api, &tenant)?;
+    let _long_poll = begin_wait(&api, wait)?;
+    let available = tokio::select! {
+        biased;
+        available = board.fetch(api.app.clock.as_ref(), &request, max_jobs, wait) => available,
+        // The process is shutting down and would wait for this response.
+        () = api.app.drained() => Vec::new(),
+    };
+    Ok(Json(FetchResponse { jobs: available.into_iter().map(AvailableJobView::from).collect() }))
+}
+
+/// Claim one job
+///
+/// Claims a job that the worker has fetched. Rejected with OR0030 if it is not available any more.
+#[utoipa::path(
+    post,
+    path = "/v1/work/jobs/{job}/claim",
+    tag = "work",
+    params(("job" = String, Path, description = "The job")),
+    request_body = JobClaimBody,
+    responses((status = 200, description = "The claimed job", body = ClaimedJobView))
+)]
+pub(crate) async fn claim_job(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    LastSegment(job): LastSegment,
+    JsonBody(body): JsonBody<JobClaimBody>,
+) -> Result<Json<ClaimedJobView>, Problem> {
+    let request = job_claim_request(&tenant, id(&job)?, body.worker, body.probes)?;
+    let boards = api.app.catalog.job_boards().into_iter();
+    let mut claims = boards.map(|(board, terms, _)| board.claim_job(api.app.clock.as_ref(), &request, terms));
+    let claimed = claims.find_map(Result::ok).ok_or_else(|| claim_lost(ClaimLost))?;
+    Ok(Json(claimed.into()))
+}
+
+/// Request for jobs, with its board.
+struct JobRequest {
+    request: ClaimRequest,
+    board: Arc<JobBoard>,
+    terms: ClaimOptions,
+    max_jobs: usize,
+    wait: Duration,
+}
+
+impl ClaimBody {
+    fn resolve(self, api: &ApiState, tenant: &TenantId) -> Result<JobRequest, Problem> {
+        let request = claim_request(tenant, self.worker, self.effects, self.probes)?;
+        let (board, terms) = board_for(api, &request)?;
+        let max_jobs = self.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
+        let wait = Duration::from_secs(self.wait_seconds.unwrap_or(MAX_WAIT_SECONDS).min(MAX_WAIT_SECONDS));
+        Ok(JobRequest { request, board, terms, max_jobs, wait })
+    }
+}
+
+/// Counts a request that waits against the quota of its caller.
+fn begin_wait(api: &ApiState, wait: Duration) -> Result<Option<LongPollPermit>, Problem> {
+    (!wait.is_zero()).then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref())).transpose()
 }
 
 /// Extend a claim

@@ -34,7 +34,7 @@ pub(crate) async fn read_inputs(
     after: &BTreeMap<String, u64>,
 ) -> Result<ReplayInputs, ReplayError> {
     let mut found = ReplayInputs::default();
-    for source in sources {
+    for source in sources.iter().filter(|source| !source.has_dead_letters()) {
         let behind = after.get(&source.name).map(|end| ScanStart::Sequence(end + 1));
         let since = behind.unwrap_or(ScanStart::Time(order.from));
         let mut scan = source.bus.scan(filters(source, order), since).await?;

@@ -3,6 +3,7 @@
 pub(crate) mod built_in;
 mod context;
 pub(crate) mod control;
+mod flow;
 mod history;
 pub(crate) mod overview;
 mod page;
@@ -235,7 +236,7 @@ pub(crate) async fn show(
         let (work, whole) = outbox(&reader, &key, &instance)?;
         let (dead_letters, scanned_all) = context::dead_letters(&reader, &key)?;
         let (redact, hidden) = (&app.config.redact, hidden_values(app, &instance));
-        let mut detail = InstanceDetail::of(app, &key, &instance, &history, limit);
+        let mut detail = InstanceDetail::of(app, &key, &instance, &history, limit, &work);
         detail.buffered_inputs = buffered.len() + spilled.len();
         let inputs = buffered.iter().map(|(_, input)| BufferedInputView::of(input, false));
         let inputs = inputs.chain(spilled.iter().map(|(_, input)| BufferedInputView::of(input, true)));

@@ -54,6 +54,33 @@ pub trait Handler: Send + Sync + 'static {
         command: Self::Command,
         call: &mut HandlerContext,
     ) -> Result<Self::Ok, HandlerError<Self::Fail>>;
+
+    /// Returns whether an earlier call under the same idempotency key was executed, without executing the step.
+    /// Called after a crash and after an error with an unknown outcome. Facts that the earlier call emitted must
+    /// be emitted again. Default: unknown, so that the `in_doubt` policy decides.
+    ///
+    /// # Errors
+    /// A transient error repeats the probe. After a permanent error the outcome is unknown.
+    async fn probe(
+        &self,
+        _command: Self::Command,
+        _call: &mut HandlerContext,
+    ) -> Result<ProbeOutcome<Self::Ok, Self::Fail>, ProviderError> {
+        Ok(ProbeOutcome::Unknown)
+    }
+}
+
+/// Outcome of an earlier call of a handler.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProbeOutcome<O, F> {
+    /// The step was executed.
+    Executed(O),
+    /// The step failed by decision.
+    Failed(F),
+    /// The step was not executed.
+    NotExecuted,
+    /// The outcome is unknown.
+    Unknown,
 }
 
 /// Context of a handler call: its metadata, and a method to emit facts in addition to the result.

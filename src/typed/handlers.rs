@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError, Reply};
+use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProbeResult, ProviderError, Reply};
 use orlog_model::{EffectName, EventType};
 use orlog_program::{CompiledDefinition, Program};
 use serde_json::Value;
 
-use super::handler::{Compensation, Event, Handler, HandlerContext, HandlerError, data};
+use super::handler::{Compensation, Event, Handler, HandlerContext, HandlerError, ProbeOutcome, data};
 use super::mapping::{HandlerDeclaration, HandlerSagaMapping, MappingErrors, build_mapping};
 use crate::app::AppOverrides;
 
@@ -38,7 +38,8 @@ impl Handlers {
         let (ok, fail) = (kind(H::Ok::TYPE), (!H::Fail::TYPE.is_empty()).then(|| kind(H::Fail::TYPE)));
         let declared = HandlerDeclaration::Step { ok: ok.clone(), fail: fail.clone() };
         let handler = Arc::new(handler);
-        self.add(H::EFFECT, declared, move |call| {
+        let (probed, probed_ok, probed_fail) = (Arc::clone(&handler), ok.clone(), fail.clone());
+        let mut handlers = self.add(H::EFFECT, declared, move |call| {
             let (handler, ok, fail) = (Arc::clone(&handler), ok.clone(), fail.clone());
             async move {
                 let mut call = HandlerContext::new(call);
@@ -52,7 +53,15 @@ impl Handlers {
                     Err(HandlerError::Provider(error)) => Err(error.with_facts(facts)),
                 }
             }
-        })
+        });
+        handlers.native =
+            handlers.native.probe(H::EFFECT, move |call| {
+                let (handler, ok, fail) = (Arc::clone(&probed), probed_ok.clone(), probed_fail.clone());
+                async move {
+                    probe(handler.as_ref(), ok, fail, call).await.unwrap_or_else(ProbeResult::from_error)
+                }
+            });
+        handlers
     }
 
     /// Adds a compensation handler.
@@ -111,6 +120,28 @@ impl Handlers {
             ..AppOverrides::default()
         })
     }
+}
+
+/// Probes a handler, and converts the outcome.
+async fn probe<H: Handler>(
+    handler: &H,
+    ok: EventType,
+    fail: Option<EventType>,
+    call: FunctionCall,
+) -> Result<ProbeResult, ProviderError> {
+    let mut call = HandlerContext::new(call);
+    let outcome = handler.probe(call.command()?, &mut call).await?;
+    let facts = call.into_facts();
+    Ok(match outcome {
+        ProbeOutcome::Executed(event) => {
+            ProbeResult::Done(Reply::with_event(ok, data(event)?).with_facts(facts))
+        }
+        ProbeOutcome::Failed(event) => {
+            ProbeResult::Failed(provider_error(fail, data(event)?).with_facts(facts))
+        }
+        ProbeOutcome::NotExecuted => ProbeResult::NotDone,
+        ProbeOutcome::Unknown => ProbeResult::Unknown,
+    })
 }
 
 /// Converts a failure event: its type is the code; its `message` or `reason` is the reason.

@@ -156,7 +156,12 @@ mod tests {
         let responses = Arc::new(ScriptedClient(Mutex::new(responses), Mutex::default()));
         let subject = SubjectTemplate::parse("gateway.{tenant}.{aggregate_type}.{aggregate_id}").unwrap();
         let gateway = NatsGateway::new(Arc::clone(&responses) as Arc<dyn RequestClient>, subject).unwrap();
-        let attempt = Attempt { number: 1, timeout: Duration::from_secs(1), at: Timestamp::from_millis(0) };
+        let attempt = Attempt {
+            number: 1,
+            timeout: Duration::from_secs(1),
+            at: Timestamp::from_millis(0),
+            in_doubt: false,
+        };
         let mut outcomes = Vec::new();
         for _ in 0..7 {
             outcomes.push(match gateway.execute(&item(), attempt).await {

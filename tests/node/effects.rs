@@ -12,6 +12,7 @@ mod grpc;
 mod http;
 mod in_doubt;
 mod nats;
+mod probes;
 mod reload;
 mod script;
 mod secrets;

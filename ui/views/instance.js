@@ -185,8 +185,9 @@ function steps({ state }) {
   const variant = (step) => STEP_BADGES[step.state] ?? 'plain';
   // The current round of a loop is the last one. The first round, 0, is not shown.
   const round = (step) => step.rounds?.at(-1).round ?? step.round;
+  const waits = (step) => step.state === 'running' && step.job === 'dispatched';
   return section('Steps', {}, h('ol', { class: 'steps' }, state.steps.map((step) => h('li', { class: variant(step), 'data-key': step.id },
-    h('span', { class: 'name' }, step.id), statusMark(step.state, variant(step)), round(step) ? h('span', { class: 'muted' }, `round ${round(step)}`) : null, step.until ? h('span', { class: 'muted' }, 'due ', time(step.until)) : null))));
+    h('span', { class: 'name' }, step.id), statusMark(step.state, variant(step)), round(step) ? h('span', { class: 'muted' }, `round ${round(step)}`) : null, waits(step) ? h('span', { class: 'muted' }, 'job dispatched') : null, step.until ? h('span', { class: 'muted' }, 'due ', time(step.until)) : null))));
 }
 
 /** History entries, attempts and armed timers by time. */

@@ -16,7 +16,9 @@ use orlog_bus::effect_queue::{
     self, EffectQueue, EffectResult, EnqueuedCommand, ReadConsistency, ResultPublish,
 };
 use orlog_bus::{Error, Message};
-use orlog_effect::{Attempt, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply};
+use orlog_effect::{
+    Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,
+};
 use orlog_model::{Clock, Effect, Work, WorkItem, WorkOutcome};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -205,7 +207,9 @@ impl QueueProvider {
 
 #[async_trait]
 impl RemoteProvider for QueueProvider {
-    async fn execute_remotely(&self, item: &WorkItem, _: Attempt) -> RemoteResult {
+    /// The time at which a worker starts is unknown, so that the timeout of the attempt counts from its dispatch.
+    async fn execute_remotely(&self, item: &WorkItem, _: Attempt, start: &AttemptStart) -> RemoteResult {
+        start.start();
         match self.await_result(item).await {
             Ok(mut result) => {
                 let (trace, attempt_log) = (result.trace.take(), result.attempt_log.take());
@@ -219,14 +223,14 @@ impl RemoteProvider for QueueProvider {
 #[async_trait]
 impl Provider for QueueProvider {
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
-        self.execute_remotely(item, attempt).await.result
+        self.execute_remotely(item, attempt, &AttemptStart::default()).await.result
     }
 
     fn remote(&self) -> Option<&dyn RemoteProvider> {
         Some(self)
     }
 
-    async fn probe(&self, item: &WorkItem) -> ProbeResult {
+    async fn probe(&self, item: &WorkItem, _probe: Probe) -> ProbeResult {
         let Work::Effect(effect) = &item.work else { return ProbeResult::Unknown };
         self.result_listener.query_result(item, effect).await.map_or(ProbeResult::Pending, probe_result)
     }

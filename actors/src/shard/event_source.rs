@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use orlog_bus::effect_queue::DEAD_LETTER_NAME;
 use orlog_bus::subject::{self, SubjectKind};
 use orlog_bus::{Bus, MaxInFlight, Partition, Subscription};
 use orlog_model::{SlotAssigner, StreamPosition, TenantId};
@@ -19,7 +20,7 @@ pub struct EventSource {
     pub name: String,
     /// The bus of the stream.
     pub bus: Arc<dyn Bus>,
-    /// Subject kinds that are read.
+    /// Subject kinds that are read. Dead letters: those of effect workers only, in a stream of their own.
     pub kinds: Vec<SubjectKind>,
     /// Sharing of the stream between processes. `None`: the shards of this process read all messages, and
     /// each selects its own. `Some`: other processes exist, and each message is delivered to one shard. For
@@ -40,6 +41,12 @@ impl EventSource {
     pub fn embedded(bus: Arc<dyn Bus>) -> Self {
         let kinds = vec![SubjectKind::Aggregate, SubjectKind::WorkflowEvent, SubjectKind::Workflow];
         Self { name: EMBEDDED_STREAM.to_owned(), bus, kinds, sharing: None }
+    }
+
+    /// Returns whether the stream contains the dead letters of effect workers.
+    #[must_use]
+    pub fn has_dead_letters(&self) -> bool {
+        self.kinds.contains(&SubjectKind::DeadLetter)
     }
 
     /// Returns the subscription of a shard.
@@ -64,7 +71,8 @@ impl EventSource {
 
     /// Returns the filters of the tenants of the shard, or of all tenants if they are unknown or too many.
     pub(crate) fn filters(&self, slots: &SlotAssigner, range: &Range<u16>) -> Vec<String> {
-        let all = || self.kinds.iter().flat_map(|kind| subject::filters(None, *kind, None)).collect();
+        let name = |kind| (kind == SubjectKind::DeadLetter).then_some(DEAD_LETTER_NAME);
+        let all = || self.kinds.iter().flat_map(|kind| subject::filters(None, *kind, name(*kind))).collect();
         let Some(tenants) = self.sharing.as_ref().and_then(|sharing| sharing.tenants.as_ref()) else {
             return all();
         };
@@ -75,7 +83,7 @@ impl EventSource {
                     || *kind == SubjectKind::Workflow && slots.is_key_sharded(tenant)
             };
             for tenant in tenants.iter().filter(concerns) {
-                filters.extend(subject::filters(Some(tenant), *kind, None));
+                filters.extend(subject::filters(Some(tenant), *kind, name(*kind)));
             }
         }
         if filters.is_empty() || filters.len() > MAX_FILTERS { all() } else { filters }
@@ -145,6 +153,8 @@ mod tests {
         assert!(filters(SubjectKind::Workflow, &other_slots).contains(&"tenant.big.workflow.>".to_owned()));
         let all_tenants = source(SubjectKind::Aggregate, None).filters(&slots, &here);
         assert_eq!(all_tenants, ["tenant.*.aggregate.>", "aggregate.>"]);
+        let dead_letters = source(SubjectKind::DeadLetter, None).filters(&slots, &here);
+        assert_eq!(dead_letters, ["tenant.*.deadletter.effect.*", "deadletter.effect.*"]);
         let many: Vec<String> = (0..=MAX_FILTERS).map(|n| format!("t{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(source(SubjectKind::Aggregate, Some(&many)).filters(&slots, &(0..SLOTS)), all_tenants);

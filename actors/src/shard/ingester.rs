@@ -3,7 +3,7 @@
 //! An event goes to the instances that the active programs select; a message under
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
 //! consequences are durable for every instance. A message that is not an event or lacks its identifier
-//! becomes a dead letter and is acknowledged. An event whose type no program consumes is acknowledged
+//! becomes a dead letter and is acknowledged. The dead letters of effect workers are stored with the others. An event whose type no program consumes is acknowledged
 //! without being decoded, if its headers contain its type: facts are mostly such events.
 //!
 //! Each group commit contains the checkpoint (see `stream_progress.rs`); a restart resumes there. If the
@@ -36,6 +36,7 @@ use crate::publish::publish_batch;
 use crate::shard::stream_progress::{ShardStreams, StreamProgress};
 use crate::shard::submission::{ShardUnavailable, Submission};
 use crate::shard::subscribe::{SubscriptionArguments, subscribe_verified};
+use crate::shard::worker_dead_letter;
 use crate::supervision::TaskKind;
 use crate::telemetry::metrics::ActorKind;
 use crate::telemetry::tracer::{IngestedEvent, Tracer};
@@ -158,8 +159,8 @@ impl IngestLoop<'_> {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
-        if workflow::is_instance_subject(&delivery.message.subject) {
-            return self.ingest_addressed(delivery);
+        if let Some(ingested) = self.ingest_unrouted(delivery) {
+            return ingested;
         }
         if let Some(kind) = codec::event_type(&delivery.message).filter(|kind| programs.consumers(kind) == 0)
         {
@@ -273,6 +274,25 @@ impl IngestLoop<'_> {
         let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1);
         let envelope = Envelope::new(input, Completion::Ack(ack));
         self.arguments.registry.deliver_in_incarnation(self.arguments.incarnation_number, &key, envelope)
+    }
+
+    /// Ingests a message that programs do not route; `None`: it is an event.
+    fn ingest_unrouted(&self, delivery: &Delivery) -> Option<Result<(), ShardUnavailable>> {
+        if self.arguments.subscription.source.has_dead_letters() {
+            return Some(self.ingest_dead_letter(delivery));
+        }
+        workflow::is_instance_subject(&delivery.message.subject).then(|| self.ingest_addressed(delivery))
+    }
+
+    /// Stores the dead letter of an effect worker.
+    fn ingest_dead_letter(&self, delivery: &Delivery) -> Result<(), ShardUnavailable> {
+        match worker_dead_letter::decode(delivery) {
+            Ok(dead_letter) => {
+                let done = Completion::Ack(SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1));
+                self.store(dead_letter, done)
+            }
+            Err(error) => self.dead_letter_message(delivery, error.to_string()),
+        }
     }
 
     /// Returns the current time if tracing is enabled.

@@ -27,7 +27,9 @@ use crate::subject::{SubjectKind, format_subject};
 use crate::{Error, Message};
 
 pub use command::{EffectCommand, decode as decode_command, encode as encode_command};
-pub use dead_letter::encode as encode_dead_letter;
+pub use dead_letter::{
+    DEAD_LETTER_NAME, EffectDeadLetter, decode as decode_dead_letter, encode as encode_dead_letter,
+};
 pub use result::{EffectResult, decode as decode_result, encode as encode_result};
 
 /// Interface of a queue for senders and workers.

@@ -13,6 +13,9 @@ use crate::provider::{ProbeResult, ProviderError, RemoteResult, Reply, Transient
 use crate::receipt::ResultReceipt;
 use crate::retry::{self, Backoff, FailedAttempt, RetryDecision, RetryLimits};
 
+/// Maximum number of probes without an answer after one attempt. With the default backoff, they take 2 minutes.
+const MAX_PROBES: u8 = 10;
+
 /// Progress of a work item under an earlier executor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecutionProgress {
@@ -20,6 +23,8 @@ pub struct ExecutionProgress {
     pub attempts: u32,
     /// Whether an earlier attempt is in doubt.
     pub in_doubt: bool,
+    /// Number of probes without an answer since the last attempt.
+    pub probes: u8,
     /// Deadline, from the first executor of this process; `None`: not known yet, or no deadline.
     pub deadline: Option<SteadyTime>,
     /// How these attempts ended.
@@ -57,6 +62,8 @@ pub(crate) struct EffectExecution {
     pub(crate) delay: Option<Duration>,
     /// Whether an earlier attempt is in doubt.
     pub(crate) in_doubt: bool,
+    /// Number of probes without an answer since the last attempt.
+    pub(crate) probes: u8,
     pub(crate) last: Option<Failure>,
     pub(crate) trace: Option<TraceParent>,
     pub(crate) receipt: Option<ResultReceipt>,
@@ -71,6 +78,7 @@ impl EffectExecution {
         ExecutionProgress {
             attempts: self.attempts,
             in_doubt: self.in_doubt,
+            probes: self.probes,
             deadline: self.limits.deadline,
             attempt_log: self.attempt_log,
         }
@@ -84,15 +92,30 @@ impl EffectExecution {
         }
     }
 
-    /// Returns the outcome of an attempt in doubt that is not retried.
-    pub(crate) fn unknown(&mut self, item: &WorkItem, upstream: &str) -> WorkOutcome {
+    /// Returns whether all attempts are used up.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.attempts > 0 && self.limits.max_attempts.is_some_and(|max| self.attempts >= max)
+    }
+
+    /// Returns the outcome of an attempt in doubt that is not retried. `probe` is why the probe has no answer.
+    pub(crate) fn unknown(
+        &mut self,
+        item: &WorkItem,
+        upstream: &str,
+        probe: Option<&Failure>,
+    ) -> WorkOutcome {
         let last = self.last.take().map_or_else(
             || "the process stopped while an attempt was in flight".to_owned(),
             |last| format!("{}: {}", last.code, last.message),
         );
+        let probe = probe.map(|probe| {
+            let plural = if self.probes == 1 { "" } else { "s" };
+            format!("; {} probe{plural} without an answer: {}: {}", self.probes, probe.code, probe.message)
+        });
         let message = format!(
-            "unknown whether {upstream} executed the effect under the key {}; not retried: {last}",
-            item.id
+            "unknown whether {upstream} executed the effect under the key {}; not retried: {last}{}",
+            item.id,
+            probe.unwrap_or_default()
         );
         WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
     }
@@ -135,8 +158,21 @@ impl EffectExecution {
 
     fn rng(&self, item: &WorkItem) -> fastrand::Rng {
         let (high, low) = item.id.as_u64_pair();
-        let attempts = u64::from(self.attempts).rotate_right(16);
+        let attempts = u64::from(self.attempts.wrapping_add(u32::from(self.probes) << 16)).rotate_right(16);
         fastrand::Rng::with_seed(high.rotate_left(17) ^ low ^ attempts)
+    }
+
+    /// Decides about another probe after one without an answer, within the deadline of the item.
+    pub(crate) fn next_probe(
+        &self,
+        backoff: &Backoff,
+        retry_after: Option<Duration>,
+        item: &WorkItem,
+        now: SteadyTime,
+    ) -> RetryDecision {
+        let tried = FailedAttempt { attempts: self.probes.into(), delay: self.delay, retry_after };
+        let limits = RetryLimits { max_attempts: Some(MAX_PROBES.into()), ..self.limits };
+        retry::decide_retry(backoff, tried, limits, now, &mut self.rng(item))
     }
 
     /// Decides about a retry. The jitter is derived from the item and the attempt number: items differ, and
@@ -199,7 +235,10 @@ pub(crate) fn probed_result(item: &WorkItem, probe: ProbeResult) -> Option<Finis
     match probe {
         ProbeResult::Done(reply) => Some(success(item, reply)),
         ProbeResult::Failed(error) => final_result(error).ok(),
-        ProbeResult::NotDone | ProbeResult::Pending | ProbeResult::Unknown => None,
+        ProbeResult::NotDone
+        | ProbeResult::Pending
+        | ProbeResult::Unanswered { .. }
+        | ProbeResult::Unknown => None,
     }
 }
 
@@ -242,7 +281,7 @@ pub(crate) fn attempt_outcome(result: &Result<Reply, ProviderError>) -> AttemptO
         Err(ProviderError::Transient { trouble, .. }) => match trouble {
             TransientCause::Throttled => AttemptOutcome::Throttled,
             TransientCause::Unavailable => AttemptOutcome::Unavailable,
-            TransientCause::ResponseLost => AttemptOutcome::ResponseLost,
+            TransientCause::ResponseLost | TransientCause::Undetermined => AttemptOutcome::ResponseLost,
         },
     }
 }

@@ -10,16 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{AttemptOutcome, Clock, InDoubtPolicy, SteadyTime, WorkItem, WorkOutcome};
+use orlog_model::{AttemptOutcome, Clock, SteadyTime, WorkItem, WorkOutcome};
 
+use crate::attempt::{self, AttemptWindow, before};
 use crate::dispatcher::{Dispatcher, StopToken, is_stopped};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
-    attempts_exhausted, call_health, final_result, no_response, not_started, probed_result, success,
+    attempts_exhausted, call_health, final_result, no_response, not_started, success,
 };
+use crate::in_doubt::{self, Doubt};
 use crate::limits::admission::{Admission, AdmissionPermit};
 use crate::observer::{AttemptReport, EffectObserver, NoopObserver};
-use crate::provider::{Attempt, ProbeResult, ProviderError, RemoteResult, Reply, TransientCause};
+use crate::provider::{Attempt, ProviderError, Reply, TransientCause};
 use crate::retry::{FailedAttempt, RetryDecision, RetryLimits};
 use crate::upstream::{Upstream, UpstreamStatus};
 
@@ -136,6 +138,7 @@ impl EffectExecutor {
             attempts: progress.attempts,
             delay: None,
             in_doubt: progress.in_doubt,
+            probes: progress.probes,
             last: None,
             trace: item.trace.clone(),
             receipt: None,
@@ -157,7 +160,7 @@ impl EffectExecutor {
                     continue;
                 }
             }
-            if execution.attempts == 0 {
+            if execution.attempts == 0 && execution.probes == 0 {
                 self.admission.deposit_first();
             }
             let admitted = self.unless_interrupted(dispatcher, pin!(self.admission(item, &execution))).await;
@@ -238,18 +241,22 @@ impl EffectExecutor {
         dispatcher: Option<&dyn Dispatcher>,
     ) -> NextStep {
         let Some(admitted) = admitted else {
-            return NextStep::Finish(Box::pin(self.finish_exhausted(item, execution)).await);
+            return NextStep::Finish(Box::pin(self.finish_late(item, execution)).await);
         };
-        if execution.in_doubt
-            && !is_stopped(dispatcher)
-            && let Some(end) = Box::pin(self.resolve_in_doubt(item, execution)).await
-        {
-            return NextStep::Finish(end);
+        if !is_stopped(dispatcher) {
+            match self.resolve_in_doubt(item, execution).await {
+                Doubt::Ended(end) => return NextStep::Finish(end),
+                Doubt::ProbeAgain(delay) => return NextStep::Retry(delay),
+                Doubt::AttemptAllowed if execution.probes > 0 && execution.is_exhausted() => {
+                    return NextStep::Finish(Box::pin(self.exhausted(item, execution)).await);
+                }
+                Doubt::AttemptAllowed => {}
+            }
         }
         if is_stopped(dispatcher) {
             return NextStep::Stop;
         }
-        execution.attempts += 1;
+        (execution.attempts, execution.probes) = (execution.attempts + 1, 0);
         let result = self.attempt(item, execution).await;
         admitted.report(call_health(&result));
         self.evaluate(item, execution, result).await
@@ -261,7 +268,8 @@ impl EffectExecutor {
         if deadline.is_some_and(|deadline| self.clock.steady() >= deadline) {
             return None;
         }
-        self.before(deadline, pin!(self.admission.admit(&item.instance.tenant, item.priority))).await
+        let admitted = pin!(self.admission.admit(&item.instance.tenant, item.priority));
+        before(self.clock.as_ref(), deadline, admitted).await
     }
 
     async fn attempt(
@@ -269,14 +277,16 @@ impl EffectExecutor {
         item: &mut WorkItem,
         execution: &mut EffectExecution,
     ) -> Result<Reply, ProviderError> {
-        let (timeout, until) = self.time_for_one(execution.limits.deadline);
+        let window =
+            AttemptWindow::new(&self.upstream.policy, self.clock.as_ref(), execution.limits.deadline);
         let started = Instant::now();
-        let attempt = Attempt { number: execution.attempts, timeout, at: self.clock.now() };
+        let (number, in_doubt) = (execution.attempts, execution.in_doubt);
+        let attempt = Attempt { number, timeout: window.timeout, at: self.clock.now(), in_doubt };
         let parent = self.observer.attempt_started(item).and_then(|span| item.trace.replace(span));
-        let remote = self.before(until, pin!(self.execute_once(item, attempt))).await;
+        let remote = attempt::execute(&self.upstream, self.clock.as_ref(), item, attempt, window).await;
         let (result, remote_span) = execution.receive(remote);
         let outcome = result.as_ref().map_or(AttemptOutcome::TimedOut, attempt_outcome);
-        let result = result.unwrap_or_else(|| Err(no_response(&self.upstream.name, timeout)));
+        let result = result.unwrap_or_else(|| Err(no_response(&self.upstream.name, attempt.timeout)));
         let report = AttemptReport {
             upstream: &self.upstream.name,
             item,
@@ -297,24 +307,6 @@ impl EffectExecutor {
         result
     }
 
-    async fn execute_once(&self, item: &WorkItem, attempt: Attempt) -> RemoteResult {
-        match self.upstream.provider.remote() {
-            Some(remote) => remote.execute_remotely(item, attempt).await,
-            None => self.upstream.provider.execute(item, attempt).await.into(),
-        }
-    }
-
-    /// Returns the timeout of one attempt and its end time; `None`: never.
-    fn time_for_one(&self, deadline: Option<SteadyTime>) -> (Duration, Option<SteadyTime>) {
-        let allowed = self.upstream.policy.attempt_timeout;
-        if deadline.is_none() && allowed == Duration::MAX {
-            return (allowed, None);
-        }
-        let now = self.clock.steady();
-        let until = now.saturating_add(allowed).min(deadline.unwrap_or(SteadyTime::MAX));
-        (until.duration_since(now), Some(until))
-    }
-
     async fn evaluate(
         &self,
         item: &WorkItem,
@@ -328,24 +320,38 @@ impl EffectExecutor {
                 Err(transient) => transient,
             },
         };
-        execution.in_doubt |= trouble == TransientCause::ResponseLost;
+        execution.in_doubt |= matches!(trouble, TransientCause::ResponseLost | TransientCause::Undetermined);
         execution.last = Some(failure);
+        if trouble == TransientCause::Undetermined
+            && let Doubt::Ended(end) = in_doubt::unknown(&self.upstream, item, execution, None).await
+        {
+            return NextStep::Finish(end);
+        }
         let tried = FailedAttempt { attempts: execution.attempts, delay: execution.delay, retry_after };
         let backoff = self.upstream.policy.backoff_for(item);
         match execution.next_attempt(&backoff, tried, item, self.clock.steady()) {
             RetryDecision::Retry(delay) => NextStep::Retry(delay),
-            RetryDecision::Abandon => {
-                NextStep::Finish(Box::pin(self.finish_exhausted(item, execution)).await)
-            }
+            RetryDecision::Abandon => match self.resolve_in_doubt(item, execution).await {
+                Doubt::Ended(end) => NextStep::Finish(end),
+                Doubt::ProbeAgain(delay) if execution.is_exhausted() => NextStep::Retry(delay),
+                Doubt::ProbeAgain(_) | Doubt::AttemptAllowed => {
+                    NextStep::Finish(Box::pin(self.exhausted(item, execution)).await)
+                }
+            },
         }
     }
 
-    /// Returns the outcome without a further attempt. An attempt in doubt is probed a last time. The work timed
-    /// out if an attempt may have reached the upstream; otherwise it failed.
-    async fn finish_exhausted(&self, item: &WorkItem, execution: &mut EffectExecution) -> FinishedExecution {
-        if let Some(end) = self.resolve_in_doubt(item, execution).await {
-            return end;
+    /// Returns the outcome after the deadline. An attempt in doubt is probed a last time.
+    async fn finish_late(&self, item: &WorkItem, execution: &mut EffectExecution) -> FinishedExecution {
+        match self.resolve_in_doubt(item, execution).await {
+            Doubt::Ended(end) => end,
+            Doubt::ProbeAgain(_) | Doubt::AttemptAllowed => Box::pin(self.exhausted(item, execution)).await,
         }
+    }
+
+    /// Returns the outcome without a further attempt. The work timed out if an attempt may have reached the
+    /// upstream; otherwise it failed.
+    async fn exhausted(&self, item: &WorkItem, execution: &mut EffectExecution) -> FinishedExecution {
         let failure = execution.last.take().map_or_else(
             || not_started(&self.upstream.name, self.admission.breaker()),
             |last| attempts_exhausted(&self.upstream.name, last, execution.attempts, execution.in_doubt),
@@ -355,54 +361,15 @@ impl EffectExecutor {
         } else {
             WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null }
         };
-        self.report_outcome(item, outcome).await
+        in_doubt::report_outcome(self.upstream.provider.as_ref(), item, outcome).await
     }
 
-    /// Probes earlier attempts that are in doubt; `None`: there is no final result.
-    async fn resolve_in_doubt(
-        &self,
-        item: &WorkItem,
-        execution: &mut EffectExecution,
-    ) -> Option<FinishedExecution> {
+    /// Probes earlier attempts that are in doubt, and applies the policy if they stay unknown.
+    async fn resolve_in_doubt(&self, item: &WorkItem, execution: &mut EffectExecution) -> Doubt {
         if !execution.in_doubt {
-            return None;
+            return Doubt::AttemptAllowed;
         }
-        match self.probe(item).await {
-            ProbeResult::NotDone => execution.in_doubt = false,
-            // The saga decides whether it asks an operator.
-            ProbeResult::Unknown if self.upstream.policy.in_doubt(item) != InDoubtPolicy::Retry => {
-                let unknown = execution.unknown(item, &self.upstream.name);
-                return Some(self.report_outcome(item, unknown).await);
-            }
-            ProbeResult::Pending | ProbeResult::Unknown => {}
-            result => return probed_result(item, result),
-        }
-        None
-    }
-
-    /// Reports the final outcome to the provider, unless the provider has another result.
-    async fn report_outcome(&self, item: &WorkItem, outcome: WorkOutcome) -> FinishedExecution {
-        let result = self.upstream.provider.abandon(item, &outcome).await;
-        probed_result(item, result).unwrap_or_else(|| outcome.into())
-    }
-
-    /// Probes the provider for the result of earlier attempts, within the attempt timeout.
-    async fn probe(&self, item: &WorkItem) -> ProbeResult {
-        let (_, until) = self.time_for_one(None);
-        self.before(until, pin!(self.upstream.provider.probe(item))).await.unwrap_or(ProbeResult::Unknown)
-    }
-
-    /// Runs a future unless `until` comes first. A future that is ready at once arms no timer.
-    async fn before<T>(
-        &self,
-        until: Option<SteadyTime>,
-        work: Pin<&mut impl Future<Output = T>>,
-    ) -> Option<T> {
-        let Some(until) = until else { return Some(work.await) };
-        tokio::select! {
-            biased;
-            out = work => Some(out),
-            () = async { self.clock.sleep_until(until).await } => None,
-        }
+        // Rare, and large: without the box, every execution would have the size of its future.
+        Box::pin(in_doubt::resolve(&self.upstream, self.clock.as_ref(), item, execution)).await
     }
 }

@@ -4,6 +4,7 @@
 //! [`Provider`] (one attempt) → upstream. The decisions of the executor are pure state machines:
 //! backoff, circuit breaker, retry budget and rate limiter.
 
+mod attempt;
 pub mod catalog;
 pub mod config;
 mod dispatcher;
@@ -12,6 +13,7 @@ mod effect_execution;
 pub mod egress;
 mod executor;
 pub mod http;
+mod in_doubt;
 pub mod job_logs;
 pub mod limits;
 mod observer;
@@ -35,7 +37,8 @@ pub use executor::EffectExecutor;
 pub use observer::{AttemptReport, EffectObserver, NoopObserver};
 pub use policy::{Policy, TenantLimits};
 pub use provider::{
-    Attempt, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply, TransientCause,
+    Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,
+    TransientCause,
 };
 pub use providers::EffectsConfig;
 pub use providers::function::{FunctionCall, FunctionProvider, SyncFunctionCall};
@@ -43,5 +46,5 @@ pub use providers::function::{FunctionCall, FunctionProvider, SyncFunctionCall};
 pub use providers::script;
 pub use providers::worker;
 pub use receipt::{ReceiptState, ReceiptWatch, ResultReceipt};
-pub use response_rules::{ResponseClass, ResponseRule};
+pub use response_rules::{ProbeClass, ResponseClass, ResponseRule};
 pub use upstream::{Upstream, UpstreamScope, UpstreamStatus};

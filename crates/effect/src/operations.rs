@@ -34,6 +34,11 @@ impl<O> Operations<O> {
         self.by_effect.keys().cloned().collect()
     }
 
+    /// Returns the operation of an effect.
+    pub(crate) fn get(&self, effect: &EffectName) -> Option<&O> {
+        self.by_effect.get(effect)
+    }
+
     /// Returns the effect of an item with its operation.
     pub(crate) fn find<'a>(&'a self, item: &'a WorkItem) -> Result<(&'a Effect, &'a O), ProviderError> {
         let effect = effect_of(item)?;

@@ -5,11 +5,15 @@
 //! idempotency key and must reach the upstream if it supports keys. Retries, deadlines, circuit
 //! breaking and limits are not part of the provider.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_model::{AttemptLog, EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome};
+use orlog_model::{
+    AttemptLog, EffectName, EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome,
+};
 use serde_json::Value;
+use tokio::sync::Notify;
 
 use crate::receipt::ResultReceipt;
 
@@ -45,13 +49,14 @@ pub trait Provider: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns whether [`Provider::probe`] can determine the result of an earlier attempt.
-    fn can_probe(&self) -> bool {
+    /// Returns whether [`Provider::probe`] can determine the result of an earlier attempt of this effect.
+    fn can_probe(&self, _effect: &EffectName) -> bool {
         false
     }
 
-    /// Probes the upstream for the result of an earlier attempt whose response was lost.
-    async fn probe(&self, _item: &WorkItem) -> ProbeResult {
+    /// Probes the upstream for the result of an earlier attempt whose response was lost. It must not execute
+    /// the effect. Called any number of times; the caller enforces the timeout of an attempt.
+    async fn probe(&self, _item: &WorkItem, _probe: Probe) -> ProbeResult {
         ProbeResult::Unknown
     }
 
@@ -65,8 +70,26 @@ pub trait Provider: Send + Sync + 'static {
 /// Provider whose attempts run in another process, which may report its own span.
 #[async_trait]
 pub trait RemoteProvider: Send + Sync {
-    /// Makes one attempt, as [`Provider::execute`].
-    async fn execute_remotely(&self, item: &WorkItem, attempt: Attempt) -> RemoteResult;
+    /// Makes one attempt, as [`Provider::execute`]. Its timeout counts from the last call of
+    /// [`AttemptStart::start`]; without a call, only the deadline of the item ends the attempt.
+    async fn execute_remotely(&self, item: &WorkItem, attempt: Attempt, start: &AttemptStart)
+    -> RemoteResult;
+}
+
+/// Start of the work of an attempt in another process, which may wait for it.
+#[derive(Clone, Debug, Default)]
+pub struct AttemptStart(Arc<Notify>);
+
+impl AttemptStart {
+    /// Reports that the work starts now, maybe again.
+    pub fn start(&self) {
+        self.0.notify_one();
+    }
+
+    /// Waits until the work starts. Cancel safe.
+    pub(crate) async fn started(&self) {
+        self.0.notified().await;
+    }
 }
 
 /// Result of an attempt in another process.
@@ -95,6 +118,17 @@ pub struct Attempt {
     /// reset it.
     pub number: u32,
     /// Timeout of this attempt; the caller enforces it.
+    pub timeout: Duration,
+    /// Start time.
+    pub at: Timestamp,
+    /// Whether an earlier attempt may have been executed.
+    pub in_doubt: bool,
+}
+
+/// Current probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Timeout of this probe; the caller enforces it.
     pub timeout: Duration,
     /// Start time.
     pub at: Timestamp,
@@ -174,6 +208,9 @@ pub enum TransientCause {
     Unavailable,
     /// The response was lost: in doubt. The executor probes before the next attempt.
     ResponseLost,
+    /// The attempt could not determine whether an earlier one was executed, and executed nothing: in doubt.
+    /// The `in_doubt` policy decides.
+    Undetermined,
 }
 
 impl ProviderError {
@@ -206,6 +243,11 @@ impl ProviderError {
     /// Creates a transient error: the outcome is unknown.
     pub fn response_lost(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::transient(TransientCause::ResponseLost, code, message)
+    }
+
+    /// Creates a transient error: unknown whether an earlier attempt was executed; this one executed nothing.
+    pub fn undetermined(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::transient(TransientCause::Undetermined, code, message)
     }
 
     /// Adds the response of the upstream; an abandoned effect has none.
@@ -280,8 +322,29 @@ pub enum ProbeResult {
     Failed(ProviderError),
     /// The effect was not executed.
     NotDone,
-    /// There is no result yet. Another process may execute the effect, and another attempt is harmless.
+    /// There is no result yet. Another process may execute the effect, and another attempt is harmless: it
+    /// determines itself whether an earlier one was executed.
     Pending,
-    /// The outcome is unknown.
+    /// The upstream could not be asked, or has no final answer yet. The executor probes again.
+    Unanswered {
+        /// Reason.
+        failure: Failure,
+        /// Delay that the upstream requested.
+        retry_after: Option<Duration>,
+    },
+    /// The outcome is unknown, and another probe is pointless.
     Unknown,
+}
+
+impl ProbeResult {
+    /// Returns the result of a probe that failed: unanswered after a transient error, otherwise unknown.
+    #[must_use]
+    pub fn from_error(error: ProviderError) -> Self {
+        match error {
+            ProviderError::Transient { failure, retry_after, .. } => {
+                Self::Unanswered { failure, retry_after }
+            }
+            ProviderError::Permanent { .. } | ProviderError::Abandoned { .. } => Self::Unknown,
+        }
+    }
 }

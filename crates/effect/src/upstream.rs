@@ -109,7 +109,8 @@ impl Upstream {
 
     /// Inherits the job board of the upstream that it replaces: workers continue their jobs.
     pub(crate) fn inherit_job_board(mut self, other: &Self) -> Self {
-        if let (Some((_, terms)), Some((board, _))) = (&self.board, &other.board) {
+        if let (Some((own, terms)), Some((board, _))) = (&self.board, &other.board) {
+            board.configure_as(own);
             self.board = Some((Arc::clone(board), *terms));
             self.job_logs.clone_from(&other.job_logs);
             self.provider = Arc::clone(&other.provider);

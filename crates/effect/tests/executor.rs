@@ -12,8 +12,8 @@ use orlog_effect::retry::Backoff;
 use orlog_effect::retry_budget;
 use orlog_effect::{
     Attempt, AttemptReport, Catalog, Dispatcher, EffectExecutor, EffectObserver, ExecutionProgress,
-    ExecutionResult, FunctionProvider, LeaseEnd, NoopObserver, Policy, ProbeResult, Provider, ProviderError,
-    Reply, StopToken, SyncFunctionCall, Upstream,
+    ExecutionResult, FunctionProvider, LeaseEnd, NoopObserver, Policy, Probe, ProbeResult, Provider,
+    ProviderError, Reply, StopToken, SyncFunctionCall, Upstream,
 };
 use orlog_model::{
     AttemptOutcome, Clock, EffectName, InDoubtPolicy, RetryPolicy, Work, WorkItem, WorkOutcome,
@@ -25,6 +25,10 @@ use tokio::time::Instant;
 
 #[path = "executor/attempt_log.rs"]
 mod attempt_log;
+#[path = "executor/in_doubt.rs"]
+mod in_doubt;
+#[path = "executor/worker.rs"]
+mod worker;
 
 /// Provider that responds to each attempt with the result of a function of its number.
 struct FakeProvider<F> {
@@ -39,7 +43,7 @@ impl<F: Fn(u32) -> Result<Reply, ProviderError> + Send + Sync + 'static> Provide
         (self.respond)(self.calls.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    async fn probe(&self, _: &WorkItem) -> ProbeResult {
+    async fn probe(&self, _: &WorkItem, _: Probe) -> ProbeResult {
         self.probe.clone()
     }
 }
@@ -139,31 +143,6 @@ async fn retry_hints_override_the_policy() {
     let done = run_with_clock(&clock, executor.execute(&item)).await;
     assert_eq!((done.attempts, calls()), (2, 2));
     assert!(clock.now() >= START.saturating_add(Duration::from_secs(9)));
-}
-
-#[tokio::test]
-async fn lost_response_is_probed_before_a_retry() {
-    let found = Reply::from(json!({"receipt": "r-1"}));
-    let (clock, executor, calls) = stage(Policy::default(), ProbeResult::Done(found), lost);
-    let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
-    let outcome = WorkOutcome::Succeeded { event: None, payload: json!({"receipt": "r-1"}) };
-    assert_eq!((done.outcome, done.attempts, calls()), (outcome, 1, 1));
-}
-
-#[tokio::test]
-async fn lost_response_is_probed_after_the_last_attempt() {
-    let policy = Policy { max_attempts: Some(1), ..Policy::default() };
-    let (_, executor, _) = stage(policy.clone(), ProbeResult::Done(Reply::default()), lost);
-    assert_eq!(failure(&executor.execute(&item(&name(), 1)).await).0, "succeeded");
-    let (_, executor, _) = stage(policy.clone(), ProbeResult::NotDone, lost);
-    assert_eq!(failure(&executor.execute(&item(&name(), 1)).await).0, "failed");
-}
-
-#[tokio::test]
-async fn upstream_is_probed_after_a_crash() {
-    let (_, executor, calls) = stage(Policy::default(), ProbeResult::Done(Reply::default()), unhealthy);
-    let done = executor.resume(&item(&name(), 1)).await;
-    assert_eq!((failure(&done).0, done.attempts, calls()), ("succeeded", 0, 0));
 }
 
 #[tokio::test]
@@ -353,62 +332,6 @@ async fn deadline_starts_at_the_transition_and_survives_a_crash() {
     clock.advance_to(START.saturating_add(Duration::from_mins(10)));
     let done = run_with_clock(&clock, executor.resume(&item(&name(), 1))).await;
     assert_eq!((failure(&done).0, calls()), ("timed out", 0));
-}
-
-#[tokio::test]
-async fn in_doubt_policy_prevents_a_retry() {
-    let policy = Policy { in_doubt: InDoubtPolicy::Fail, ..Policy::default() };
-    let (clock, executor, calls) = stage(policy.clone(), ProbeResult::Unknown, lost);
-    let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
-    let (kind, text) = failure(&done);
-    assert_eq!((kind, calls()), ("timed out", 1));
-    assert!(text.contains("(in_doubt)") && text.contains("connection reset"), "{text}");
-    let (clock, executor, calls) =
-        stage(policy.clone(), ProbeResult::NotDone, |n| if n < 3 { lost(n) } else { Ok(Reply::default()) });
-    let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
-    assert_eq!((failure(&done).0, calls()), ("succeeded", 3));
-    let (_, executor, calls) = stage(policy, ProbeResult::Unknown, unhealthy);
-    assert_eq!((failure(&executor.resume(&item(&name(), 1)).await).0, calls()), ("timed out", 0));
-}
-
-/// Creates an item with an `in_doubt` policy of the definition.
-fn item_with_policy(in_doubt: InDoubtPolicy) -> WorkItem {
-    let mut item = item(&name(), 1);
-    if let Work::Effect(effect) = &mut item.work {
-        effect.in_doubt = Some(in_doubt);
-    }
-    item
-}
-
-#[tokio::test]
-async fn in_doubt_of_the_definition_overrides_the_policy() {
-    let policy = |in_doubt| Policy { in_doubt, max_attempts: Some(3), ..Policy::default() };
-    for word in [InDoubtPolicy::Ask, InDoubtPolicy::Fail] {
-        let (clock, executor, calls) = stage(policy(InDoubtPolicy::Retry), ProbeResult::Unknown, lost);
-        let (kind, text) = failure(&run_with_clock(&clock, executor.execute(&item_with_policy(word))).await);
-        assert_eq!((kind, calls(), text.contains("(in_doubt)")), ("timed out", 1, true), "{text}");
-        assert!(text.contains(&item_with_policy(word).id.to_string()), "{text}");
-    }
-    let (clock, executor, calls) = stage(policy(InDoubtPolicy::Fail), ProbeResult::Unknown, lost);
-    let (kind, text) =
-        failure(&run_with_clock(&clock, executor.execute(&item_with_policy(InDoubtPolicy::Retry))).await);
-    assert_eq!((kind, calls(), text.contains("(transport)")), ("timed out", 3, true), "{text}");
-}
-
-#[tokio::test]
-async fn last_attempt_is_in_doubt_unless_probed() {
-    let once = Policy { max_attempts: Some(1), ..Policy::default() };
-    let (clock, executor, calls) = stage(once.clone(), ProbeResult::Unknown, lost);
-    let (_, text) =
-        failure(&run_with_clock(&clock, executor.execute(&item_with_policy(InDoubtPolicy::Ask))).await);
-    assert!(calls() == 1 && text.contains("(in_doubt)"), "{text}");
-    let (clock, executor, _) = stage(once.clone(), ProbeResult::NotDone, lost);
-    let (kind, text) =
-        failure(&run_with_clock(&clock, executor.execute(&item_with_policy(InDoubtPolicy::Ask))).await);
-    assert!(kind == "failed" && text.contains("(transport)"), "{text}");
-    let (clock, executor, _) = stage(once, ProbeResult::Done(Reply::default()), lost);
-    let done = run_with_clock(&clock, executor.execute(&item_with_policy(InDoubtPolicy::Ask))).await;
-    assert_eq!(failure(&done).0, "succeeded");
 }
 
 #[tokio::test]

@@ -4,21 +4,26 @@
 //! The macro [`provider_suite!`](crate::provider_suite!) creates one test per case. Time is simulated.
 
 mod item;
+mod probes;
+mod script;
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orlog_effect::limits::breaker::{self, BreakerState};
 use orlog_effect::{EffectExecutor, ExecutionProgress, ExecutionResult, Policy, Provider, Upstream};
 use orlog_model::{Clock, EffectName, InDoubtPolicy, WorkOutcome};
-use serde_json::{Value, json};
-use tokio::sync::Notify;
+use serde_json::json;
 
 use crate::SimClock;
 
 pub use item::{START, item};
+pub use probes::{
+    attempt_unexecuted_at_the_crash_is_executed, executed_attempt_is_found_after_a_crash,
+    executed_attempt_is_found_after_a_timeout, unanswered_probe_is_repeated, unanswered_probes_are_bounded,
+};
+pub use script::{ProbeResponse, UpstreamResponse, UpstreamScript};
 
 /// Timeout of an attempt in the suite; retry delays are much shorter.
 const ATTEMPT: Duration = Duration::from_mins(1);
@@ -34,79 +39,6 @@ pub struct ProviderFixture {
     pub effect: EffectName,
     /// Script of the upstream.
     pub script: Arc<UpstreamScript>,
-}
-
-/// Response of an upstream.
-#[derive(Clone, Debug, PartialEq)]
-pub enum UpstreamResponse {
-    /// Executes the effect and returns this result.
-    Done(Value),
-    /// Rejects permanently.
-    Rejected,
-    /// Throttles the call.
-    Throttled(Option<Duration>),
-    /// Is unavailable.
-    Unavailable,
-    /// Sends no response: the upstream awaits [`UpstreamScript::silence`].
-    NoResponse,
-}
-
-/// Script of an upstream: planned responses and received calls.
-#[derive(Default)]
-pub struct UpstreamScript {
-    responses: Mutex<VecDeque<UpstreamResponse>>,
-    requested_keys: Mutex<Vec<String>>,
-    silences: AtomicUsize,
-    abandoned: AtomicUsize,
-    changed: Notify,
-}
-
-impl UpstreamScript {
-    /// Records the idempotency key and returns the planned response; called by the upstream. After the end
-    /// of the script: success.
-    pub fn next_response(&self, key: impl Into<String>) -> UpstreamResponse {
-        self.requested_keys.lock().unwrap_or_else(PoisonError::into_inner).push(key.into());
-        self.changed.notify_waiters();
-        let next = self.responses.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        next.unwrap_or(UpstreamResponse::Done(Value::Null))
-    }
-
-    /// Never completes and records when it is dropped; called by the upstream.
-    pub async fn silence(&self) {
-        let _guard = AbandonGuard(self);
-        self.silences.fetch_add(1, Ordering::SeqCst);
-        self.changed.notify_waiters();
-        std::future::pending::<()>().await;
-    }
-
-    /// Returns the keys of all calls so far.
-    pub fn requested_keys(&self) -> Vec<String> {
-        self.requested_keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, responses: impl IntoIterator<Item = UpstreamResponse>) {
-        self.responses.lock().unwrap_or_else(PoisonError::into_inner).extend(responses);
-    }
-
-    async fn until(&self, fact: impl Fn(&Self) -> bool) {
-        loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if fact(self) {
-                return;
-            }
-            changed.await;
-        }
-    }
-}
-
-struct AbandonGuard<'a>(&'a UpstreamScript);
-
-impl Drop for AbandonGuard<'_> {
-    fn drop(&mut self) {
-        self.0.abandoned.fetch_add(1, Ordering::SeqCst);
-        self.0.changed.notify_waiters();
-    }
 }
 
 /// Creates a test for each case. The argument is an expression that returns a future of a new

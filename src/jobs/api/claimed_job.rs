@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orlog_effect::worker::{ClaimOptions, ClaimRequest, ClaimedJob, JobBoard};
+use orlog_effect::worker::{AvailableJob, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobClaimRequest};
 use orlog_model::{EffectName, TenantId, WorkItem};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
@@ -23,7 +23,7 @@ const MAX_WORKER_NAME_CHARS: usize = 200;
 
 /// Claimed job.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ClaimedJobView {
+pub(crate) struct ClaimedJobView {
     /// Job id, and idempotency key of the effect.
     #[serde(rename = "job")]
     #[schema(value_type = String)]
@@ -33,6 +33,8 @@ pub(super) struct ClaimedJobView {
     claim: Uuid,
     /// Number of this claim of the job, from 1.
     claim_count: u32,
+    /// An earlier attempt may have executed the job. Check this before the execution, by the idempotency key.
+    in_doubt: bool,
     /// Expiry of the claim unless a heartbeat extends it.
     expires_at: String,
     /// Recommended interval of heartbeats. Each heartbeat extends the claim by its full duration.
@@ -47,6 +49,28 @@ pub(super) struct ClaimedJobView {
     traceparent: Option<String>,
 }
 
+/// Job that a worker can claim.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AvailableJobView {
+    /// Job id, and idempotency key of the effect.
+    #[serde(rename = "job")]
+    #[schema(value_type = String)]
+    id: Uuid,
+    /// Number of claims so far.
+    claim_count: u32,
+    /// An earlier attempt may have executed the job.
+    in_doubt: bool,
+    /// `high`, `normal` or `low`.
+    priority: &'static str,
+    /// Deadline of the whole effect.
+    deadline: Option<String>,
+    effect: String,
+    #[schema(value_type = Value)]
+    payload: SharedPayload,
+    saga: String,
+    correlation: String,
+}
+
 /// Payload of a job, in the work item of the job board.
 #[derive(Debug)]
 struct SharedPayload(Arc<WorkItem>);
@@ -59,11 +83,12 @@ impl Serialize for SharedPayload {
 
 impl From<ClaimedJob> for ClaimedJobView {
     fn from(claimed: ClaimedJob) -> Self {
-        let ClaimedJob { item, claim, claim_count, expires_at, heartbeat_interval } = claimed;
+        let ClaimedJob { item, claim, claim_count, in_doubt, expires_at, heartbeat_interval } = claimed;
         Self {
             id: item.id,
             claim,
             claim_count,
+            in_doubt,
             expires_at: expires_at.to_string(),
             heartbeat_interval_seconds: heartbeat_interval.as_secs_f64(),
             deadline: item.deadline.map(|deadline| deadline.to_string()),
@@ -76,6 +101,37 @@ impl From<ClaimedJob> for ClaimedJobView {
     }
 }
 
+impl From<AvailableJob> for AvailableJobView {
+    fn from(available: AvailableJob) -> Self {
+        let AvailableJob { item, claim_count, in_doubt } = available;
+        Self {
+            id: item.id,
+            claim_count,
+            in_doubt,
+            priority: item.priority.as_str(),
+            deadline: item.deadline.map(|deadline| deadline.to_string()),
+            effect: item.work.label().into(),
+            saga: item.instance.saga.to_string(),
+            correlation: item.instance.correlation.to_string(),
+            payload: SharedPayload(item),
+        }
+    }
+}
+
+/// Creates the claim request of a worker for one job.
+///
+/// # Errors
+/// If the name of the worker is invalid.
+pub(super) fn job_claim_request(
+    tenant: &TenantId,
+    job: Uuid,
+    worker: String,
+    probes: bool,
+) -> Result<JobClaimRequest, Problem> {
+    check_worker(&worker)?;
+    Ok(JobClaimRequest { tenant: tenant.clone(), job, worker, probes })
+}
+
 /// Creates the claim request of a worker.
 ///
 /// # Errors
@@ -84,12 +140,18 @@ pub(super) fn claim_request(
     tenant: &TenantId,
     worker: String,
     effects: Vec<EffectName>,
+    probes: bool,
 ) -> Result<ClaimRequest, Problem> {
+    check_worker(&worker)?;
+    Ok(ClaimRequest { tenant: tenant.clone(), effects, worker, probes })
+}
+
+fn check_worker(worker: &str) -> Result<(), Problem> {
     if worker.is_empty() || worker.chars().count() > MAX_WORKER_NAME_CHARS {
         let detail = format!("worker name must have 1 to {MAX_WORKER_NAME_CHARS} characters");
         return Err(invalid_parameter("worker", detail));
     }
-    Ok(ClaimRequest { tenant: tenant.clone(), effects, worker })
+    Ok(())
 }
 
 /// Returns the job board of the upstream that executes the effects of a request for its tenant.

@@ -45,6 +45,10 @@ pub(crate) struct ExchangeBody {
     /// Effects that the worker executes, all of one upstream; required with `credit`.
     #[schema(value_type = Option<Vec<String>>)]
     effects: Option<Vec<EffectName>>,
+    /// The worker determines the outcome of earlier attempts before it executes a job with `in_doubt`. Stated with
+    /// `effects`.
+    #[serde(default)]
+    probes: bool,
     /// Number of further jobs that the worker accepts, at most 1000. Default: 0.
     #[serde(default)]
     credit: usize,
@@ -185,7 +189,8 @@ impl ExchangeBody {
     /// Returns the claim request of the worker; `None` if the message contains none.
     fn claim_request(&self, api: &ApiState, tenant: &TenantId) -> Result<Option<ClaimRequest>, Problem> {
         let Some(effects) = self.effects.clone() else { return Ok(None) };
-        let request = claim_request(tenant, self.worker.clone().unwrap_or_default(), effects)?;
+        let worker = self.worker.clone().unwrap_or_default();
+        let request = claim_request(tenant, worker, effects, self.probes)?;
         board_for(api, &request)?;
         Ok(Some(request))
     }

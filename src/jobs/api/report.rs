@@ -95,6 +95,8 @@ enum JobResultKind {
     Failed,
     /// The job failed; another attempt may succeed.
     Retry,
+    /// The worker cannot determine whether an earlier attempt executed the job, and executed nothing.
+    Unknown,
 }
 
 impl JobLogBody {
@@ -138,6 +140,7 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
         (JobResultKind::Failed, Some(event)) => ProviderError::permanent_with_event(event, code, message),
         (JobResultKind::Failed, None) => ProviderError::permanent(code, message),
         (JobResultKind::Retry, _) => ProviderError::unavailable(code, message),
+        (JobResultKind::Unknown, _) => ProviderError::undetermined(code, message),
     };
     let error = error.with_payload(report.payload).with_facts(facts);
     Err(match report.retry_after_seconds {

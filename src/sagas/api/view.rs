@@ -2,13 +2,15 @@
 //! it is readable.
 
 use orlog_model::{
-    DefinitionRef, HistoryEntry, Instance, InstanceKey, ParentRef, Reference, StatusSnapshot, Task, Wait,
+    DefinitionRef, HistoryEntry, Instance, InstanceKey, OutboxKey, ParentRef, Reference, StatusSnapshot,
+    Task, Wait, WorkItem,
 };
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::context::{BreakerView, BufferedInputView};
+use super::flow;
 use super::history::HistoryPageView;
 use super::result::SagaResultView;
 use super::state::{displayed_state, task_data};
@@ -75,7 +77,7 @@ pub(crate) struct InstanceDetail {
     #[serde(flatten)]
     summary: InstanceSummary,
     /// State as rendered by the program. For a definition: `phase`, `steps` (a list of `id`, `state`,
-    /// `until`), `vars`, `failure`. If the program cannot render it or is not loaded: the JSON state, else
+    /// `until`, and `job`, the status of a job), `vars`, `failure`. If the program cannot render it or is not loaded: the JSON state, else
     /// `{"base64": …}`.
     state: Value,
     /// Result of an ended instance: the last fact that it emitted at its end; null before, and if it emitted none.
@@ -181,16 +183,18 @@ pub(crate) fn reference_view(instance: &Instance, hidden: &HiddenValues) -> Opti
 
 impl InstanceDetail {
     /// Creates the view without outbox, attempts and buffered inputs. `history` has one entry more than `limit` if
-    /// there is a next page.
+    /// there is a next page. `work` is the work of the instance in the outbox.
     pub(crate) fn of(
         app: &App,
         key: &InstanceKey,
         instance: &Instance,
         history: &[HistoryEntry],
         limit: usize,
+        work: &[(OutboxKey, WorkItem)],
     ) -> Self {
         let redact = &app.config.redact;
-        let state = displayed_state(app, instance);
+        let mut state = displayed_state(app, instance);
+        flow::show_claims(app, work, &mut state);
         let hidden = redact.hidden_values(task_data(instance).chain([&state]));
         let timers = instance.timers.iter().map(|timer| TimerView {
             name: timer.name.to_string(),

@@ -167,8 +167,12 @@ fn state(state: &Value) -> Vec<(&'static str, String)> {
     vec![("failed step", text(&state["failure"], "step")), ("vars", vars.unwrap_or_default())]
 }
 
-/// Returns the state of a step; for a loop and its steps, also the current round after the first one.
+/// Returns the state of a step; for a loop and its steps, also the current round after the first one; and whether the
+/// job of a running step waits for a worker.
 fn step_state(step: &Value) -> String {
+    if step["state"] == "running" && step["job"] == "dispatched" {
+        return "running, job dispatched".to_owned();
+    }
     let current = items(step, "rounds").last().unwrap_or(step);
     match current["round"].as_u64() {
         Some(round) if round > 0 => format!("{}, round {round}", text(step, "state")),

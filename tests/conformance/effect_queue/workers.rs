@@ -14,7 +14,7 @@ use orlog_bus::effect_queue::EffectQueue;
 use orlog_bus::nats::NatsEffectQueue;
 use orlog_effect::{
     Catalog, EffectExecutor, EffectObserver, ExecutionResult, FunctionCall, FunctionProvider, NoopObserver,
-    Policy, ProviderError, Upstream,
+    Policy, ProbeResult, ProviderError, Reply, Upstream,
 };
 use orlog_model::{InDoubtPolicy, WorkItem, WorkOutcome};
 use serde_json::json;
@@ -356,6 +356,24 @@ async fn draining_worker_finishes_and_takes_no_jobs() {
     assert_eq!(pool.in_flight(), 0);
     let name = &effect_of(&second).name;
     assert!(fixture.queue.is_pending(name, &offered).await.unwrap());
+    pool.stop().await;
+}
+
+/// A command that may have been executed is probed by the upstream of the worker.
+///
+/// Requirements: R10.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_command_is_probed_before_it_is_executed() {
+    let fixture = QueueFixture::one().await;
+    let calls = CallCounter::default();
+    let found = |_| std::future::ready(ProbeResult::Done(Reply::from(json!({ "user": "found" }))));
+    let pool = workers(&fixture, doing("a.b", &calls, "one").probe("a.b", found)).await;
+    let (first, repeated) = (item("a.b", 1), item("a.b", 2));
+    fixture.queue.enqueue(command(&first, 1), true).await.unwrap();
+    fixture.queue.enqueue(command(&repeated, 2), true).await.unwrap();
+    assert_eq!(fixture.result_json(&repeated).await["payload"]["user"], "found");
+    assert_eq!(fixture.result_json(&first).await["payload"]["user"], "one");
+    assert_eq!(calls.all(), BTreeMap::from([(first.id, 1)]));
     pool.stop().await;
 }
 

@@ -7,8 +7,8 @@ use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::grpc::GrpcConfig;
 use orlog_model::EffectName;
 use orlog_testkit::grpc_server::{GrpcServerBuilder, Handler, ReceivedCall, Reflection, descriptors};
-use orlog_testkit::provider_suite;
-use orlog_testkit::provider_suite::{ProviderFixture, UpstreamResponse, UpstreamScript};
+use orlog_testkit::provider_suite::{ProbeResponse, ProviderFixture, UpstreamResponse, UpstreamScript};
+use orlog_testkit::{probe_suite, provider_suite};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -35,6 +35,15 @@ async fn charge(script: Arc<UpstreamScript>, called: ReceivedCall) -> Result<Val
     let order = header("x-correlation-id");
     assert_eq!(header("x-tenant-id"), "acme");
     let key = header("idempotency-key");
+    if called.method == "FindCharge" {
+        assert_eq!(key, "", "the upstream would replay the response of the attempt");
+        let key = called.message["meta"]["requestId"].as_str().expect("a key");
+        return match script.probe(key) {
+            ProbeResponse::Executed(charge) => Ok(charge),
+            ProbeResponse::NotExecuted => Err(Status::not_found("no such charge")),
+            ProbeResponse::Unavailable => Err(Status::unavailable("the disk is full")),
+        };
+    }
     let meta = json!({ "requestId": key });
     assert_eq!(called.message, json!({ "order": { "id": order }, "amount": "125", "meta": meta }));
     match script.next_response(key) {
@@ -43,20 +52,30 @@ async fn charge(script: Arc<UpstreamScript>, called: ReceivedCall) -> Result<Val
         UpstreamResponse::Throttled(Some(pause)) => Err(throttled_status(pause)),
         UpstreamResponse::Throttled(None) => Err(Status::resource_exhausted("later, please")),
         UpstreamResponse::Unavailable => Err(Status::unavailable("the disk is full")),
-        UpstreamResponse::NoResponse => {
+        UpstreamResponse::NoResponse | UpstreamResponse::DoneWithoutResponse(_) => {
             script.silence().await;
             unreachable!("silence never ends")
         }
     }
 }
 
-async fn fixture(reflection: Reflection) -> ProviderFixture {
+async fn fixture(reflection: Reflection, probes: bool) -> ProviderFixture {
     let script = Arc::new(UpstreamScript::default());
     let upstream = Arc::clone(&script);
     let handler: Handler = Arc::new(move |called| Box::pin(charge(Arc::clone(&upstream), called)));
     let server = GrpcServerBuilder::new(PROTO, reflection).start(handler).await;
     let dir = tempfile::tempdir().expect("a directory");
-    let method = json!({ "method": "payments.v1.Payments/Charge", "key_field": "meta.request_id" });
+    let mut method = json!({ "method": "payments.v1.Payments/Charge", "key_field": "meta.request_id" });
+    if probes {
+        method["probe"] = json!({
+            "method": "payments.v1.Payments/FindCharge",
+            "key_field": "meta.request_id",
+            "responses": [
+                { "status": "OK", "result": "executed" },
+                { "status": "NOT_FOUND", "result": "not_executed" },
+            ],
+        });
+    }
     let mut config = json!({ "endpoint": server.endpoint(), "effects": { "payments.charge": method } });
     if reflection == Reflection::No {
         std::fs::write(dir.path().join("payments.pb"), descriptors(PROTO))
@@ -76,15 +95,25 @@ async fn fixture(reflection: Reflection) -> ProviderFixture {
 
 mod from_a_file {
     use super::*;
-    provider_suite!(fixture(Reflection::No));
+    provider_suite!(fixture(Reflection::No, false));
+
+    mod with_probe {
+        use super::*;
+        probe_suite!(fixture(Reflection::No, true));
+    }
 }
 
 mod by_reflection {
     use super::*;
-    provider_suite!(fixture(Reflection::V1));
+    provider_suite!(fixture(Reflection::V1, false));
 }
 
 mod by_reflection_of_an_older_server {
     use super::*;
-    provider_suite!(fixture(Reflection::V1Alpha));
+    provider_suite!(fixture(Reflection::V1Alpha, false));
+
+    mod with_probe {
+        use super::*;
+        probe_suite!(fixture(Reflection::V1Alpha, true));
+    }
 }

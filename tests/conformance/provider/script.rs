@@ -32,7 +32,7 @@ async fn respond(socket: TcpStream, script: Arc<UpstreamScript>) {
         UpstreamResponse::Rejected => "65\n".to_owned(),
         UpstreamResponse::Throttled(_) => "75\n".to_owned(),
         UpstreamResponse::Unavailable => "69\n".to_owned(),
-        UpstreamResponse::NoResponse => {
+        UpstreamResponse::NoResponse | UpstreamResponse::DoneWithoutResponse(_) => {
             let mut nothing = String::new();
             tokio::select! {
                 () = script.silence() => unreachable!("silence never ends"),

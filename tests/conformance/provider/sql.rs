@@ -51,7 +51,7 @@ fn upstream(url: &str, effect: &Value) -> Upstream {
 async fn run(url: &str, statement: &str) {
     let upstream = upstream(url, &json!({ "statement": statement, "marker": false, "answer": "count" }));
     let item = item(&EffectName::new("payments.charge").expect("valid"), 1);
-    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START };
+    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START, in_doubt: false };
     upstream.provider.execute(&item, attempt).await.expect("the statement is right");
 }
 
@@ -65,7 +65,9 @@ async fn respond(socket: TcpStream, script: Arc<UpstreamScript>, url: String) {
         UpstreamResponse::Rejected => ("rejected".to_owned(), false),
         UpstreamResponse::Throttled(_) => ("busy".to_owned(), false),
         UpstreamResponse::Unavailable => ("ill".to_owned(), false),
-        UpstreamResponse::NoResponse => ("silence".to_owned(), true),
+        UpstreamResponse::NoResponse | UpstreamResponse::DoneWithoutResponse(_) => {
+            ("silence".to_owned(), true)
+        }
     };
     socket.write_all(reply.as_bytes()).await.expect("it listens");
     drop(socket);

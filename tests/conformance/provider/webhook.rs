@@ -31,7 +31,7 @@ async fn receive(State(script): State<Arc<UpstreamScript>>, headers: HeaderMap, 
         }
         UpstreamResponse::Throttled(None) => StatusCode::TOO_MANY_REQUESTS.into_response(),
         UpstreamResponse::Unavailable => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        UpstreamResponse::NoResponse => {
+        UpstreamResponse::NoResponse | UpstreamResponse::DoneWithoutResponse(_) => {
             script.silence().await;
             unreachable!("silence never ends")
         }

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 82] = [
+const ROUTES: [&str; 84] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
@@ -89,6 +89,8 @@ const ROUTES: [&str; 82] = [
     "POST /v1/webhooks/{name}",
     "POST /v1/work/claim",
     "POST /v1/work/exchange",
+    "POST /v1/work/fetch",
+    "POST /v1/work/jobs/{job}/claim",
     "POST /v1/work/jobs/{job}/heartbeat",
     "POST /v1/work/jobs/{job}/logs",
     "POST /v1/work/jobs/{job}/result",

@@ -38,7 +38,7 @@ pub(crate) async fn execute(
     item: &WorkItem,
     at: Timestamp,
 ) -> Result<Reply, ProviderError> {
-    let attempt = Attempt { number: 1, timeout: Duration::from_secs(10), at };
+    let attempt = Attempt { number: 1, timeout: Duration::from_secs(10), at, in_doubt: false };
     upstream.provider.execute(item, attempt).await
 }
 

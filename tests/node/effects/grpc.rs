@@ -311,7 +311,7 @@ async fn missing_reflection_retries_and_missing_service_fails() {
     let server = open(Reflection::V1, handler).await;
     for (method, expected) in [
         ("payments.v2.Payments/Charge", "reflection has no service payments.v2.Payments"),
-        ("payments.v1.Payments/Pay", "has no method Pay; methods: Charge, Echo, Watch"),
+        ("payments.v1.Payments/Pay", "has no method Pay; methods: Charge, FindCharge, Echo, Watch"),
         ("payments.v1.Payments/Watch", "is a streaming method"),
     ] {
         let response = perform(&by_reflection(&server.endpoint(), method), Value::Null).await;

@@ -141,3 +141,100 @@ async fn silent_worker_opens_an_in_doubt_task_and_the_job_is_not_reassigned() {
     complete_task(&node, "acme", &task, "Executed", json!({ "receipt": 1 })).await;
     assert_eq!(node.end("acme", "o-1").await["status"], "completed");
 }
+
+/// Returns an upstream whose effect has a probe, and forbids a retry in doubt.
+fn probed(shop: &HttpUpstream) -> String {
+    format!(
+        "{}[effects.\"pay.charge\".probe]\npath = \"/charges/{{@id}}\"\nresponses = [\n\
+         {{ status = 200, result = \"executed\" }},\n{{ status = 404, result = \"not_executed\" }},\n]\n",
+        http(shop)
+    )
+}
+
+/// The node stops while the upstream holds the response to an attempt, and starts again. Returns the requests in their
+/// order, without those of the first attempt.
+async fn crash_with_probe(responses: &[(u16, &str)]) -> (Value, Vec<String>) {
+    let shop = HttpUpstream::open().await;
+    shop.permits.forget_permits(1_000_000);
+    shop.script(200, &[], r#"{"receipt": "lost"}"#);
+    let node = dirs(&probed(&shop)).start().await;
+    node.pay("", "o-1", json!({})).await;
+    let key = shop.wait_for_requests(1).await[0].header("idempotency-key").to_owned();
+    let dirs = node.stop().await;
+    for (status, body) in responses {
+        shop.script(*status, &[], body);
+    }
+    shop.permits.add_permits(1_000);
+    let node = dirs.start().await;
+    let saga = node.end("", "o-1").await;
+    let requests = shop.received().into_iter().skip(1);
+    let requests = requests.map(|received| {
+        assert!(!received.uri.path().ends_with("/charges") || received.header("idempotency-key") == key);
+        format!("{} {}", received.method, received.uri.path().replace(&key, "{key}"))
+    });
+    (saga, requests.collect())
+}
+
+/// Requirements: R10.
+#[tokio::test(flavor = "multi_thread")]
+async fn executed_attempt_is_found_after_a_crash_and_asks_no_one() {
+    let (saga, requests) = crash_with_probe(&[(200, r#"{"receipt": "r-7"}"#)]).await;
+    assert_eq!((&saga["status"], &saga["state"]["vars"]["receipt"]), (&json!("completed"), &json!("r-7")));
+    assert_eq!(requests, ["GET /charges/{key}"]);
+}
+
+/// Requirements: R10.
+#[tokio::test(flavor = "multi_thread")]
+async fn unexecuted_attempt_is_repeated_after_a_crash_and_asks_no_one() {
+    let responses = [(503, "wait"), (404, "no such charge"), (200, r#"{"receipt": "r-8"}"#)];
+    let (saga, requests) = crash_with_probe(&responses).await;
+    assert_eq!((&saga["status"], &saga["state"]["vars"]["receipt"]), (&json!("completed"), &json!("r-8")));
+    assert_eq!(requests, ["GET /charges/{key}", "GET /charges/{key}", "POST /charges"]);
+}
+
+/// Requirements: R10.
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_that_probes_resolves_a_job_in_doubt_after_a_crash() {
+    let upstream =
+        "kind = \"worker\"\neffects = [\"pay.charge\"]\nprobes = true\nbackoff = { initial = \"1ms\" }\n";
+    let node = dirs(upstream).start().await;
+    let claim = async |node: &Node, probes: bool, seconds: u32| {
+        let request =
+            json!({ "effects": ["pay.charge"], "worker": "w", "wait_seconds": seconds, "probes": probes });
+        node.ask(Method::POST, "acme", "/v1/work/claim", &request).await.1["jobs"][0].clone()
+    };
+    let report = async |node: &Node, job: &Value, result: Value| {
+        let mut body = result;
+        body["claim"] = job["claim"].clone();
+        let path = format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap());
+        node.ask(Method::POST, "acme", &path, &body).await
+    };
+    for order in ["o-1", "o-2"] {
+        node.pay("acme", order, json!({})).await;
+        let first = claim(&node, false, 20).await;
+        assert_eq!((&first["correlation"], &first["in_doubt"]), (&json!(order), &json!(false)));
+    }
+    let node = node.stop().await.start().await;
+    assert_eq!(
+        claim(&node, false, 0).await,
+        Value::Null,
+        "a worker that does not probe receives no job in doubt"
+    );
+    let found = claim(&node, true, 20).await;
+    assert_eq!(found["in_doubt"], true, "{found}");
+    report(&node, &found, json!({ "result": "succeeded", "payload": { "receipt": "r-9" } })).await;
+    let order = found["correlation"].as_str().unwrap();
+    let saga = node.end("acme", order).await;
+    assert_eq!((&saga["status"], &saga["state"]["vars"]["receipt"]), (&json!("completed"), &json!("r-9")));
+    let unclear = claim(&node, true, 20).await;
+    let other = unclear["correlation"].as_str().unwrap();
+    assert_ne!(other, order);
+    report(
+        &node,
+        &unclear,
+        json!({ "result": "unknown", "code": "ledger", "message": "the ledger is gone" }),
+    )
+    .await;
+    let task = question(&node, "acme", other).await;
+    assert!(task["data"]["failure"].to_string().contains("the ledger is gone"), "{task}");
+}

@@ -56,7 +56,7 @@ fn job(kind: &str, number: u128, script: &str, more: &Value) -> WorkItem {
 }
 
 async fn perform(upstream: &Upstream, item: &WorkItem) -> Result<Reply, ProviderError> {
-    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START };
+    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START, in_doubt: false };
     tokio::time::timeout(WAIT_TIMEOUT, upstream.provider.execute(item, attempt)).await.expect("it ends")
 }
 

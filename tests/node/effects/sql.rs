@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::sql::SqlConfig;
-use orlog_effect::{Attempt, ProbeResult, ProviderError, Reply, TransientCause, Upstream};
+use orlog_effect::{Attempt, Probe, ProbeResult, ProviderError, Reply, TransientCause, Upstream};
 use orlog_model::{EffectName, Work, WorkItem};
 use orlog_testkit::provider_suite::{START, item};
 use orlog_testkit::servers;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+/// Probe of an attempt in doubt.
+pub(crate) const PROBE: Probe = Probe { timeout: Duration::from_secs(20), at: START };
 
 /// Empty database.
 pub(crate) struct Database {
@@ -103,7 +106,7 @@ pub(crate) async fn perform(
     number: u128,
     payload: Value,
 ) -> Result<Reply, ProviderError> {
-    let attempt = Attempt { number: 1, timeout: Duration::from_secs(20), at: START };
+    let attempt = Attempt { number: 1, timeout: Duration::from_secs(20), at: START, in_doubt: false };
     upstream.provider.execute(&order(effect, number, payload), attempt).await
 }
 
@@ -177,11 +180,11 @@ async fn rejected_operation_is_rolled_back() {
         assert_eq!((database.free().await, database.markers().await), (json!(3), json!(0)));
         failed(perform(&upstream, "stock.reserve", 3, json!({ "qty": 1 })).await, "invalid_payload");
         let item = order("stock.reserve", 2, of(1));
-        assert_eq!(upstream.provider.probe(&item).await, ProbeResult::NotDone);
+        assert_eq!(upstream.provider.probe(&item, PROBE).await, ProbeResult::NotDone);
         database.run("DELETE FROM reserved").await;
         perform(&upstream, "stock.reserve", 2, of(1)).await.unwrap();
         let done = ProbeResult::Done(Reply::from(json!({ "count": 1 })));
-        assert_eq!(upstream.provider.probe(&item).await, done, "{}", database.dialect);
+        assert_eq!(upstream.provider.probe(&item, PROBE).await, done, "{}", database.dialect);
     }
 }
 

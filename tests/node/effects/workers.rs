@@ -196,3 +196,72 @@ async fn worker_facts_are_published_once() {
     let points = node.until("acme", "/v1/sagas/points/4711", |saga| saga["status"] == "running").await;
     assert_eq!(points["state"]["vars"]["points"], 3);
 }
+
+/// Requirements: S3.
+#[tokio::test(flavor = "multi_thread")]
+async fn fetched_jobs_are_claimed_by_their_ids() {
+    let node = Node::start(&[("pay", &worker_config("max_batch = 2"))]).await;
+    let fetch = async || {
+        let request = json!({ "effects": ["pay.charge"], "worker": "w-1", "wait_seconds": 20 });
+        let (status, response) = post(&node, "/v1/work/fetch", &request).await;
+        assert_eq!(status, StatusCode::OK, "{response}");
+        response["jobs"].as_array().unwrap().clone()
+    };
+    for order in ["o-1", "o-2", "o-3"] {
+        node.pay("acme", order, json!({ "amount": 7 })).await;
+    }
+    let all_posted = async || {
+        let listed = node.get_as("acme", "/v1/work").await;
+        listed["items"].as_array().is_some_and(|jobs| jobs.len() == 3).then_some(listed)
+    };
+    let listed = orlog_testkit::wait::until("the jobs", all_posted).await;
+    let jobs = fetch().await;
+    assert_eq!(jobs.len(), 2, "`max_batch` jobs are fetched");
+    assert_eq!((&jobs[0]["job"], &jobs[0]["claim_count"]), (&listed["items"][0]["job"], &json!(0)));
+    assert_eq!((&jobs[0]["payload"]["amount"], &jobs[0]["claim"]), (&json!(7), &Value::Null));
+    assert_eq!(fetch().await, jobs, "a fetch claims nothing");
+    let worker = json!({ "worker": "w-1" });
+    let (status, second) = post(&node, &at(&jobs[1], "claim"), &worker).await;
+    assert_eq!((status, &second["job"]), (StatusCode::OK, &jobs[1]["job"]), "{second}");
+    let (status, problem) = post(&node, &at(&jobs[1], "claim"), &json!({ "worker": "w-2" })).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0030")), "{problem}");
+    let (status, _) = node.ask(Method::POST, "beta", &at(&jobs[0], "claim"), &worker).await;
+    assert_eq!(status, StatusCode::CONFLICT, "a job of another tenant");
+    assert_eq!(fetch().await[0], jobs[0]);
+    let result = json!({ "claim": second["claim"], "result": "succeeded" });
+    assert_eq!(post(&node, &at(&second, "result"), &result).await.0, StatusCode::OK);
+    let order = second["correlation"].as_str().unwrap();
+    assert_eq!(node.end("acme", order).await["status"], "completed");
+}
+
+/// Requirements: F4.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_is_started_when_a_worker_claims_it() {
+    const FILM: &str = "saga: film\nversion: 1\ncorrelate: orderId\nstart: PaymentAsked\nsteps:\n\
+        \x20 - { id: cut, do: { job: { type: python, script: 'cut()' } } }\n\
+        \x20 - { id: send, do: { job: { type: python, script: 'send()', prerequisites: [cut] } } }\n";
+    let dirs = Dirs::new(&[("jobs", "kind = \"worker\"\neffects = [\"job.python\"]\n")]);
+    dirs.define("payment", FILM);
+    let node = dirs.start().await;
+    node.pay("acme", "o-1", json!({})).await;
+    let flow = async |status: &str, cut: &str| {
+        let is_so = |saga: &Value| {
+            let flow = &saga["state"]["flow"];
+            flow["status"] == status && flow["jobs"]["cut"] == cut
+        };
+        node.until("acme", "/v1/sagas/film/o-1", is_so).await["state"].clone()
+    };
+    let state = flow("dispatched", "dispatched").await;
+    assert_eq!(state["flow"]["jobs"]["send"], "waiting_for_prerequisites");
+    assert_eq!(
+        (&state["steps"][0]["state"], &state["steps"][0]["job"]),
+        (&json!("running"), &json!("dispatched"))
+    );
+    let request = json!({ "effects": ["job.python"], "worker": "w-1", "wait_seconds": 20 });
+    let (_, response) = post(&node, "/v1/work/claim", &request).await;
+    assert_eq!(flow("started", "started").await["steps"][0]["job"], "started");
+    let job = &response["jobs"][0];
+    let result = json!({ "claim": job["claim"], "result": "succeeded" });
+    assert_eq!(post(&node, &at(job, "result"), &result).await.0, StatusCode::OK);
+    assert_eq!(flow("started", "finished").await["flow"]["jobs"]["send"], "dispatched");
+}

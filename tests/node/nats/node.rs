@@ -122,7 +122,7 @@ async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     submit(&app, "acme", &["o-1".to_owned()]).await;
     completes(&app, &key("acme", "o-1")).await;
     let info = app.info();
-    assert_eq!((info.bus.kind, info.bus.connected, info.bus.streams.len()), ("nats", true, 3));
+    assert_eq!((info.bus.kind, info.bus.connected, info.bus.streams.len()), ("nats", true, 4));
     let consumer = info.shards[0].consumers.iter().find(|it| it.stream == "WORKFLOW_EVENTS").unwrap();
     assert_eq!(consumer.name, "shard-0");
     assert!(consumer.filters.iter().any(|filter| filter == "tenant.*.workflow_event.>"), "{consumer:?}");

@@ -79,7 +79,7 @@ async fn documented_accounts_have_least_privilege() {
     // A pod with sagas inspects, reads, publishes and reports its position.
     let saga = connect(&server, account("saga")).await;
     assert_eq!(diff(&saga, &plan(), Timestamp::default()).await.unwrap(), []);
-    for name in ["AGGREGATE_EVENTS", WORKFLOW_EVENTS, WORKFLOW_COMMANDS] {
+    for name in ["AGGREGATE_EVENTS", WORKFLOW_EVENTS, WORKFLOW_COMMANDS, "WORKFLOW_DEADLETTERS"] {
         let bus = NatsStream::open(&saga, name, "pod").await.unwrap();
         let filters = vec!["tenant.*.workflow_event.>".to_owned(), "workflow_event.>".to_owned()];
         let filtered = orlog_bus::Subscription { filters, ..subscription("c", None) };

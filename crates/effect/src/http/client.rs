@@ -55,6 +55,8 @@ pub(crate) struct Request<'a> {
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) content_type: &'static str,
     pub(crate) at: Timestamp,
+    /// Whether it asks about an earlier attempt, so that it has no idempotency key.
+    pub(crate) is_probe: bool,
 }
 
 pub(crate) enum RequestTarget {
@@ -80,6 +82,7 @@ struct Call {
     body: Option<Bytes>,
     /// Type of the body, unless a header specifies it.
     content_type: &'static str,
+    is_probe: bool,
 }
 
 impl Call {
@@ -141,10 +144,11 @@ impl HttpClient {
         request: Request<'_>,
         mut scrub: SecretScrubber,
     ) -> Result<HttpExchange, ProviderError> {
-        let Request { method, to, headers, body, content_type, at } = request;
+        let Request { method, to, headers, body, content_type, at, is_probe } = request;
         let (to, path) = self.destination(to)?;
         let summary = RequestSummary { upstream: &self.upstream, method: method.as_str(), path: &path };
-        let call = Call { method: method.clone(), to, headers, body: body.map(Bytes::from), content_type };
+        let (method, body) = (method.clone(), body.map(Bytes::from));
+        let call = Call { method, to, headers, body, content_type, is_probe };
         match self.authorized(item, call, at, &mut scrub, summary).await {
             Ok(response) if scrub.is_empty() => Ok(HttpExchange { response, path }),
             Ok(mut response) => {
@@ -189,6 +193,9 @@ impl HttpClient {
     ) -> Result<HttpResponse, ProviderError> {
         let pair = self.clients.pair()?;
         let mut headers = context_headers(item, self.options.key_header.clone());
+        if call.is_probe {
+            headers.remove(&self.options.key_header);
+        }
         headers.extend(call.headers);
         let keys = self.options.signing_keys.as_slice();
         if !keys.is_empty() {

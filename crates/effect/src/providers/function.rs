@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::operations::effect_of;
 use crate::policy::Policy;
-use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply};
 use crate::upstream::Upstream;
 
 /// Call of an asynchronous function.
@@ -34,7 +34,7 @@ pub struct FunctionCall {
     pub effect: EffectName,
     /// Arguments.
     pub payload: Value,
-    /// Current attempt.
+    /// Current attempt; its number is 0 in a probe.
     pub attempt: Attempt,
     /// No attempt starts after this time.
     pub deadline: Option<Timestamp>,
@@ -55,6 +55,7 @@ pub struct SyncFunctionCall<'a> {
 
 type SyncFunction = dyn Fn(SyncFunctionCall<'_>) -> Result<Reply, ProviderError> + Send + Sync;
 type AsyncFunction = dyn Fn(FunctionCall) -> BoxFuture<'static, Result<Reply, ProviderError>> + Send + Sync;
+type ProbeFunction = dyn Fn(FunctionCall) -> BoxFuture<'static, ProbeResult> + Send + Sync;
 
 enum Function {
     Sync(Box<SyncFunction>),
@@ -65,6 +66,7 @@ enum Function {
 #[derive(Default)]
 pub struct FunctionProvider {
     functions: BTreeMap<EffectName, Function>,
+    probes: BTreeMap<EffectName, Box<ProbeFunction>>,
 }
 
 impl FunctionProvider {
@@ -138,6 +140,25 @@ impl FunctionProvider {
         self.add(name, Function::Sync(Box::new(move |call| function(call).map(Into::into))))
     }
 
+    /// Adds a function that returns whether an earlier call of the effect under the same key was executed. It
+    /// must not execute the effect.
+    ///
+    /// # Panics
+    /// If the effect is not registered, or already has such a function: both are bugs of the caller.
+    #[must_use]
+    #[track_caller]
+    pub fn probe<F, Fut>(mut self, name: &str, function: F) -> Self
+    where
+        F: Fn(FunctionCall) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ProbeResult> + Send + 'static,
+    {
+        let registered = self.functions.keys().find(|effect| effect.as_str() == name).cloned();
+        let effect = registered.expect("a probe belongs to a registered effect");
+        let earlier = self.probes.insert(effect, Box::new(move |call| function(call).boxed()));
+        assert!(earlier.is_none(), "the effect {name} has two probes");
+        self
+    }
+
     /// Returns the effects in order of their names.
     #[must_use]
     pub fn effects(&self) -> Vec<EffectName> {
@@ -183,6 +204,20 @@ impl Provider for FunctionProvider {
             }
         };
         outcome.unwrap_or_else(|panic| Err(panicked(effect, panic.as_ref())))
+    }
+
+    fn can_probe(&self, effect: &EffectName) -> bool {
+        self.probes.contains_key(effect)
+    }
+
+    async fn probe(&self, item: &WorkItem, probe: Probe) -> ProbeResult {
+        let effect = item.work.effect();
+        let found = effect.and_then(|effect| Some((effect, self.probes.get(&effect.name)?)));
+        let Some((effect, function)) = found else { return ProbeResult::Unknown };
+        let attempt = Attempt { number: 0, timeout: probe.timeout, at: probe.at, in_doubt: true };
+        let call = AssertUnwindSafe(async { function(owned(item, effect, attempt)).await });
+        let result = call.catch_unwind().await;
+        result.unwrap_or_else(|panic| ProbeResult::from_error(panicked(effect, panic.as_ref())))
     }
 }
 

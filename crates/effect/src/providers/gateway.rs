@@ -96,6 +96,7 @@ impl Provider for HttpGateway {
             body: Some(envelope(item, command).to_string().into_bytes()),
             content_type: "application/json",
             at: attempt.at,
+            is_probe: false,
         };
         let received = self.client.send(item, request, SecretScrubber::default()).await?;
         let summary = RequestSummary { upstream: GATEWAY, method: "POST", path: &received.path };

@@ -14,20 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orlog_model::{Effect, Failure, Timestamp, WorkItem};
+use orlog_model::{Effect, EffectName, Failure, Timestamp, WorkItem};
 use prost_reflect::MethodDescriptor;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use serde_json::json;
 use tonic::Code;
 use tonic::transport::Channel;
 
-pub use config::{GrpcConfig, GrpcEffectConfig};
-pub use status::{Codes, GrpcResponseRule};
+pub use config::{GrpcConfig, GrpcEffectConfig, GrpcProbeConfig};
+pub use status::{Codes, GrpcProbeRule, GrpcResponseRule};
 
 use crate::config::Error;
 use crate::http::{self, Clients, HttpAuth, HttpAuthConfig, IDEMPOTENCY_KEY};
-use crate::operations::Operations;
-use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::operations::{Operations, effect_of};
+use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply};
 use crate::response_rules::ResponseContext;
 use crate::secret::SecretScrubber;
 use crate::template::{JsonTemplate, PlaceholderScope, TextTemplate};
@@ -41,13 +41,27 @@ const FRESH: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcOperation {
+    pub(crate) message: MessageTemplate,
+    pub(crate) responses: Vec<GrpcResponseRule>,
+    pub(crate) probe: Option<Box<GrpcProbe>>,
+}
+
+/// Call that asks whether an earlier attempt was executed.
+#[derive(Clone, Debug)]
+pub(crate) struct GrpcProbe {
+    pub(crate) message: MessageTemplate,
+    pub(crate) responses: Vec<GrpcProbeRule>,
+}
+
+/// Method and message of a call.
+#[derive(Clone, Debug)]
+pub(crate) struct MessageTemplate {
     pub(crate) method: MethodName,
     /// Additional metadata besides the metadata of every call.
     pub(crate) metadata: Vec<(HeaderName, TextTemplate)>,
     pub(crate) body: Option<JsonTemplate>,
     /// Field for the idempotency key.
     pub(crate) key_field: Option<String>,
-    pub(crate) responses: Vec<GrpcResponseRule>,
 }
 
 /// Source of descriptors: a file that is read with the configuration, or the upstream.
@@ -72,11 +86,15 @@ pub struct Grpc {
 struct CallContext<'a> {
     item: &'a WorkItem,
     effect: &'a Effect,
-    operation: &'a GrpcOperation,
-    attempt: Attempt,
+    template: &'a MessageTemplate,
+    timeout: Duration,
+    at: Timestamp,
     channel: Channel,
     headers: HeaderMap,
 }
+
+/// Response with the descriptors of its method.
+type GrpcExchange = (CachedMethod, Result<bytes::Bytes, GrpcError>);
 
 impl Grpc {
     pub(crate) fn new(
@@ -92,39 +110,51 @@ impl Grpc {
         Ok(Self { line, source, auth, clients, operations })
     }
 
+    /// Fills the metadata of a call.
+    fn context<'a>(
+        &self,
+        item: &'a WorkItem,
+        template: &'a MessageTemplate,
+        timing: Probe,
+        scrub: &mut SecretScrubber,
+    ) -> Result<CallContext<'a>, ProviderError> {
+        let effect = effect_of(item)?;
+        let scope = PlaceholderScope { item, payload: &effect.payload };
+        let metadata = http::fill_headers(&template.metadata, scope, scrub);
+        let metadata = metadata.map_err(|reason| reason.into_provider_error("the metadata", &effect.name))?;
+        let mut headers = http::context_headers(item, IDEMPOTENCY_KEY);
+        headers.extend(metadata);
+        let Probe { timeout, at } = timing;
+        Ok(CallContext { item, effect, template, timeout, at, channel: self.line.channel()?, headers })
+    }
+
     /// Sends a call with authorization. A rejected token is fetched again, once.
     async fn authorized(
         &self,
-        mut context: CallContext<'_>,
+        context: &mut CallContext<'_>,
         scrub: &mut SecretScrubber,
-    ) -> Result<Reply, ProviderError> {
-        let Some(auth) = &self.auth else {
-            let (method, result) = self.send_message(&context).await?;
-            return self.classify_result(&context, &method, result, scrub);
-        };
+    ) -> Result<GrpcExchange, ProviderError> {
+        let Some(auth) = &self.auth else { return self.send_message(context).await };
         let mut tried = false;
         loop {
             let pair = self.clients.pair()?;
-            let value = auth.header_value(&pair.open, context.attempt.at, scrub).await?;
+            let value = auth.header_value(&pair.open, context.at, scrub).await?;
             context.headers.insert(AUTHORIZATION, http::sensitive_header(&value)?);
-            let (method, result) = self.send_message(&context).await?;
+            let (method, result) = self.send_message(context).await?;
             let rejected =
                 matches!(&result, Err(GrpcError::Status(status)) if status.code() == Code::Unauthenticated);
             if !rejected || tried || !auth.invalidate(&value).await {
-                return self.classify_result(&context, &method, result, scrub);
+                return Ok((method, result));
             }
             tried = true;
         }
     }
 
     /// Resolves the method descriptor and sends the message.
-    async fn send_message(
-        &self,
-        context: &CallContext<'_>,
-    ) -> Result<(CachedMethod, Result<bytes::Bytes, GrpcError>), ProviderError> {
+    async fn send_message(&self, context: &CallContext<'_>) -> Result<GrpcExchange, ProviderError> {
         let scope = PlaceholderScope { item: context.item, payload: &context.effect.payload };
-        let operation = context.operation;
-        let filled = operation.body.as_ref().map(|body| body.fill(scope)).transpose();
+        let template = context.template;
+        let filled = template.body.as_ref().map(|body| body.fill(scope)).transpose();
         let filled = filled.map_err(|reason| reason.into_provider_error("the body", &context.effect.name))?;
         let mut json = filled.unwrap_or_else(|| context.effect.payload.clone());
         let unfit = |reason: String| {
@@ -133,25 +163,25 @@ impl Grpc {
                 format!("invalid message of {}: {reason}", context.effect.name),
             )
         };
-        if let Some(path) = &operation.key_field {
+        if let Some(path) = &template.key_field {
             schema::put(&mut json, path, context.item.id.to_string()).map_err(unfit)?;
         }
         let mut described = self.describe(context).await?;
         let mut message = schema::encode(&described.method.input(), &json);
-        if message.is_err() && described.is_old(context.attempt.at) {
+        if message.is_err() && described.is_old(context.at) {
             self.refresh();
             described = self.describe(context).await?;
             message = schema::encode(&described.method.input(), &json);
         }
         let message = message.map_err(unfit)?;
-        let path = format!("/{}", operation.method);
-        let (headers, timeout) = (context.headers.clone(), context.attempt.timeout);
+        let path = format!("/{}", template.method);
+        let (headers, timeout) = (context.headers.clone(), context.timeout);
         let call = GrpcCall { path, headers, message, timeout };
         Ok((described, self.line.call(context.channel.clone(), call).await))
     }
 
     async fn describe(&self, context: &CallContext<'_>) -> Result<CachedMethod, ProviderError> {
-        let name = &context.operation.method;
+        let name = &context.template.method;
         let (schema, at) = match &self.source {
             DescriptorSource::File(schema) => (Arc::clone(schema), None),
             DescriptorSource::Reflection(reflection) => {
@@ -159,8 +189,8 @@ impl Grpc {
                     line: &self.line,
                     channel: context.channel.clone(),
                     headers: context.headers.clone(),
-                    timeout: context.attempt.timeout,
-                    at: context.attempt.at,
+                    timeout: context.timeout,
+                    at: context.at,
                 };
                 let (schema, at) = reflection
                     .schema(&name.service, &reflection_call)
@@ -207,15 +237,18 @@ impl Grpc {
         }
     }
 
+    fn call_label(&self, template: &MessageTemplate) -> String {
+        format!("{}: {}", self.operations.upstream, template.method)
+    }
+
     fn classify_result(
         &self,
-        context: &CallContext<'_>,
-        described: &CachedMethod,
-        result: Result<bytes::Bytes, GrpcError>,
+        operation: &GrpcOperation,
+        (described, result): GrpcExchange,
         scrub: &SecretScrubber,
     ) -> Result<Reply, ProviderError> {
-        let call_label = format!("{}: {}", self.operations.upstream, context.operation.method);
-        let rules = &context.operation.responses;
+        let call_label = self.call_label(&operation.message);
+        let rules = &operation.responses;
         let bytes = match result {
             Ok(bytes) => bytes,
             Err(GrpcError::Status(status)) => {
@@ -245,6 +278,38 @@ impl Grpc {
             None => Ok(Reply::from(body)),
         }
     }
+
+    fn classify_probe(
+        &self,
+        probe: &GrpcProbe,
+        (described, result): GrpcExchange,
+        scrub: &SecretScrubber,
+    ) -> ProbeResult {
+        let call_label = self.call_label(&probe.message);
+        let bytes = match result {
+            Ok(bytes) => bytes,
+            Err(GrpcError::Status(status)) => {
+                let status = GrpcStatus::new(&call_label, &status, &described.schema, scrub);
+                return status.classify_probe(&probe.responses);
+            }
+            Err(fault) => return ProbeResult::from_error(fault.into_provider_error(&call_label)),
+        };
+        let body = schema::decode(&described.method.output(), &bytes).map(|body| scrub.scrub_json(body));
+        let rule = body.as_ref().ok().and_then(|body| {
+            probe.responses.iter().find(|rule| rule.matches(|codes| codes.cover(Code::Ok), body))
+        });
+        match (rule, &body) {
+            (Some(rule), Ok(body)) => rule.probe_result(ResponseContext {
+                body,
+                usual: rule_failure(&call_label),
+                retry_after: None,
+            }),
+            (_, unmatched) => {
+                tracing::warn!(call = call_label, ?unmatched, "response to a probe matches no rule");
+                ProbeResult::Unknown
+            }
+        }
+    }
 }
 
 /// Method descriptor and its fetch time; `None`: from a file.
@@ -270,16 +335,39 @@ fn rule_failure(call_label: &str) -> Failure {
 #[async_trait]
 impl Provider for Grpc {
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
-        let (effect, operation) = self.operations.find(item)?;
-        let (scope, mut scrub) =
-            (PlaceholderScope { item, payload: &effect.payload }, SecretScrubber::default());
-        let metadata = http::fill_headers(&operation.metadata, scope, &mut scrub);
-        let metadata = metadata.map_err(|reason| reason.into_provider_error("the metadata", &effect.name))?;
-        let mut headers = http::context_headers(item, IDEMPOTENCY_KEY);
-        headers.extend(metadata);
-        let channel = self.line.channel()?;
-        let context = CallContext { item, effect, operation, attempt, channel, headers };
-        self.authorized(context, &mut scrub).await.map_err(|error| http::scrub_error(error, &scrub))
+        let (_, operation) = self.operations.find(item)?;
+        let mut scrub = SecretScrubber::default();
+        let timing = Probe { timeout: attempt.timeout, at: attempt.at };
+        let mut context = self.context(item, &operation.message, timing, &mut scrub)?;
+        let exchange = self.authorized(&mut context, &mut scrub).await;
+        let result = exchange.and_then(|exchange| self.classify_result(operation, exchange, &scrub));
+        result.map_err(|error| http::scrub_error(error, &scrub))
+    }
+
+    fn can_probe(&self, effect: &EffectName) -> bool {
+        self.operations.get(effect).is_some_and(|operation| operation.probe.is_some())
+    }
+
+    async fn probe(&self, item: &WorkItem, timing: Probe) -> ProbeResult {
+        let probe = self.operations.find(item).ok().and_then(|(_, operation)| operation.probe.as_ref());
+        let Some(probe) = probe else { return ProbeResult::Unknown };
+        let mut scrub = SecretScrubber::default();
+        let exchange = match self.context(item, &probe.message, timing, &mut scrub) {
+            Ok(mut context) => {
+                // An upstream that replays responses by key would replay the response of the attempt.
+                context.headers.remove(IDEMPOTENCY_KEY);
+                self.authorized(&mut context, &mut scrub).await
+            }
+            Err(error) => Err(error),
+        };
+        match exchange {
+            Ok(exchange) => self.classify_probe(probe, exchange, &scrub),
+            Err(error) => {
+                let error = http::scrub_error(error, &scrub);
+                tracing::warn!(item = %item.id, error = %error.failure(), "probe failed");
+                ProbeResult::from_error(error)
+            }
+        }
     }
 
     fn refresh(&self) {

@@ -3,32 +3,35 @@
 //! One provider sends emails to one server. An email depends only on its templates and the arguments:
 //! its `Message-ID` is derived from the id of the work item, and its date from the transition. All
 //! attempts therefore send the same bytes, and receivers can detect duplicates. SMTP has no request for
-//! the state of an email.
+//! the state of an email; many servers have an HTTP API that finds it by its `Message-ID`, for probes.
 
 mod attachment;
 mod config;
 mod connection;
 mod markdown;
 mod message;
+mod probe;
 mod reply;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lettre::message::Mailbox;
-use orlog_model::WorkItem;
+use orlog_model::{EffectName, WorkItem};
 
 pub use config::{AttachmentsConfig, EmailEffectConfig, SmtpConfig};
 pub use connection::TlsMode;
+pub use probe::SmtpProbeConfig;
 
 use crate::http;
 use crate::operations::Operations;
-use crate::provider::{Attempt, Provider, ProviderError, Reply};
+use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply};
 use crate::secret::SecretScrubber;
 use crate::template::PlaceholderScope;
 use attachment::AttachmentStore;
 use connection::SmtpConnectionPool;
 use message::EmailFields;
+use probe::SmtpProbe;
 
 struct SmtpProvider {
     connections: SmtpConnectionPool,
@@ -40,6 +43,7 @@ struct SmtpProvider {
     /// Minimum delay after a server defers an email without a time.
     delay: Duration,
     templates: Operations<EmailFields>,
+    probe: Option<SmtpProbe>,
 }
 
 #[async_trait]
@@ -61,5 +65,16 @@ impl Provider for SmtpProvider {
         let result = reply::classify_reply(&self.templates.upstream, &mail.id, sent, self.delay);
         let result = result.map(|reply| Reply { payload: scrub.scrub_json(reply.payload), ..reply });
         result.map_err(|error| http::scrub_error(error, &scrub))
+    }
+
+    fn can_probe(&self, _effect: &EffectName) -> bool {
+        self.probe.is_some()
+    }
+
+    async fn probe(&self, item: &WorkItem, probe: Probe) -> ProbeResult {
+        match &self.probe {
+            Some(api) => api.send(&self.templates.upstream, item, probe).await,
+            None => ProbeResult::Unknown,
+        }
     }
 }

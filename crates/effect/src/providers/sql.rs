@@ -29,7 +29,7 @@ pub use dialect::Dialect;
 pub use operation::{ResultShape, RowCount, RowExpectation};
 
 use crate::operations::Operations;
-use crate::provider::{Attempt, ProbeResult, Provider, ProviderError, Reply};
+use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply};
 use crate::secret::{Secret, SecretRef, SecretScrubber};
 use crate::template::PlaceholderScope;
 use database::{Database, Rows, Session, TransactionEnd};
@@ -272,15 +272,12 @@ impl Provider for SqlProvider {
         }
     }
 
-    fn can_probe(&self) -> bool {
-        true
+    fn can_probe(&self, effect: &EffectName) -> bool {
+        self.operations.get(effect).is_some_and(|operation| operation.marker)
     }
 
-    async fn probe(&self, item: &WorkItem) -> ProbeResult {
-        self.probe_marker(item).await.unwrap_or_else(|provider_error| {
-            tracing::debug!(item = %item.id, ?provider_error, "marker lookup failed");
-            ProbeResult::Unknown
-        })
+    async fn probe(&self, item: &WorkItem, _probe: Probe) -> ProbeResult {
+        self.probe_marker(item).await.unwrap_or_else(ProbeResult::from_error)
     }
 }
 

@@ -99,6 +99,7 @@ impl WebhookEffectConfig {
             headers: self.headers.clone(),
             body: self.body.clone(),
             responses: self.responses.clone(),
+            probe: None,
         }
     }
 }

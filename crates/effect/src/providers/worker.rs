@@ -8,6 +8,8 @@
 mod board_state;
 mod claim;
 mod job_board;
+mod job_queue;
+mod provider;
 mod report;
 mod result_log;
 
@@ -16,18 +18,16 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use orlog_model::{EffectName, WorkItem};
+use orlog_model::EffectName;
 
-pub use claim::{ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob};
+pub use claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
 pub use job_board::{JobBoard, JobView};
+pub use provider::WorkerProvider;
 pub use report::{JobReport, ReportAck, ReportContent, Reports, ResultAck};
 
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
 pub use crate::job_logs::LogLine;
-use crate::operations::effect_of;
 use crate::policy::Policy;
-use crate::provider::{Attempt, Provider, ProviderError, RemoteProvider, RemoteResult, Reply};
 use crate::upstream::Upstream;
 
 upstream_config! {
@@ -43,6 +43,10 @@ upstream_config! {
         pub heartbeat_interval: Option<Duration>,
         /// Maximum number of jobs per claim request if the worker specifies none. Default: 1.
         pub max_batch: Option<NonZeroUsize>,
+        /// Whether workers determine the outcome of earlier attempts before they execute a job in doubt. Only
+        /// workers that state so receive these jobs. Default: false.
+        #[serde(default)]
+        pub probes: bool,
     }
 }
 
@@ -65,45 +69,11 @@ impl UpstreamConfig for WorkerConfig {
             );
             return Err(Error::upstream(site.name, reason));
         }
-        let board = Arc::new(JobBoard::default());
+        let board = Arc::new(JobBoard::new(self.probes));
         let provider = Arc::new(WorkerProvider::new(Arc::clone(&board)));
         let (effects, policy) = (self.effects.iter().cloned(), self.policy(Policy::worker()));
         let upstream = Upstream::effects(site.name, effects.collect(), provider, policy);
         let job_logs = Some(board.job_logs());
         Ok(Upstream { job_logs, board: Some((board, terms)), ..self.finish(upstream) })
-    }
-}
-
-/// Provider of the effects of a worker upstream.
-pub struct WorkerProvider {
-    board: Arc<JobBoard>,
-}
-
-impl WorkerProvider {
-    /// Creates a provider that posts its attempts on this board.
-    #[must_use]
-    pub fn new(board: Arc<JobBoard>) -> Self {
-        Self { board }
-    }
-}
-
-#[async_trait]
-impl Provider for WorkerProvider {
-    async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
-        self.execute_remotely(item, attempt).await.result
-    }
-
-    fn remote(&self) -> Option<&dyn RemoteProvider> {
-        Some(self)
-    }
-}
-
-#[async_trait]
-impl RemoteProvider for WorkerProvider {
-    async fn execute_remotely(&self, item: &WorkItem, _attempt: Attempt) -> RemoteResult {
-        match effect_of(item) {
-            Ok(_) => self.board.post(item).await,
-            Err(error) => Err(error).into(),
-        }
     }
 }

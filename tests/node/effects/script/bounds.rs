@@ -37,7 +37,7 @@ fn leftovers(result: &Value) -> bool {
 async fn cancelled_job_leaves_no_descendant_process() {
     let hidden = "setsid sleep 1000 & (setsid sh -c 'setsid sleep 1000 & sleep 1000' &) ; sleep 1000";
     let (upstream, item) = (upstream(&json!({})), job("sh", 1, hidden, &json!({})));
-    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START };
+    let attempt = Attempt { number: 1, timeout: Duration::from_mins(1), at: START, in_doubt: false };
     let work = upstream.provider.execute(&item, attempt);
     tokio::select! {
         result = work => panic!("it sleeps, yet {result:?}"),

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Database, order, perform, postgres, troubled};
+use super::{Database, PROBE, order, perform, postgres, troubled};
 
 /// Starts a proxy to the server that closes the connection when the response to a commit arrives.
 async fn cut(port: u16) -> u16 {
@@ -64,9 +64,9 @@ async fn lost_commit_response_is_resolved_by_the_marker() {
     assert_eq!(database.free().await, json!(7));
     let item = order("x.take", 2, json!({}));
     let done = ProbeResult::Done(Reply::from(json!({ "free": 7 })));
-    assert_eq!(direct.provider.probe(&item).await, done);
+    assert_eq!(direct.provider.probe(&item, PROBE).await, done);
     assert_eq!(perform(&direct, "x.take", 2, json!({})).await.unwrap().payload, json!({ "free": 7 }));
-    assert_eq!(direct.provider.probe(&order("x.take", 3, json!({}))).await, ProbeResult::NotDone);
+    assert_eq!(direct.provider.probe(&order("x.take", 3, json!({})), PROBE).await, ProbeResult::NotDone);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,6 +82,6 @@ async fn connection_loss_during_commit_is_in_doubt_until_the_marker_resolves_it(
     let upstream =
         database.upstream(&json!({ "x.take": { "statement": "UPDATE stock SET free = free - 1" } }));
     troubled(perform(&upstream, "x.take", 1, json!({})).await, TransientCause::ResponseLost);
-    assert_eq!(upstream.provider.probe(&order("x.take", 1, json!({}))).await, ProbeResult::NotDone);
+    assert_eq!(upstream.provider.probe(&order("x.take", 1, json!({})), PROBE).await, ProbeResult::NotDone);
     assert_eq!(database.free().await, json!(9));
 }

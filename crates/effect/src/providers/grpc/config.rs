@@ -8,19 +8,20 @@ use std::sync::Arc;
 use orlog_model::EffectName;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::channel::GrpcEndpoint;
 use super::reflection::Reflection;
 use super::schema::{MethodName, Schema, check_path};
-use super::status::GrpcResponseRule;
-use super::{DescriptorSource, Grpc, GrpcOperation};
+use super::status::{GrpcProbeRule, GrpcResponseRule};
+use super::{DescriptorSource, Grpc, GrpcOperation, GrpcProbe, MessageTemplate};
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
 use crate::egress::Egress;
 use crate::http::{HttpAuthConfig, TlsConfig, parse_headers};
 use crate::operations::Operations;
 use crate::policy::Policy;
+use crate::response_rules::{check_probe_rules, check_rules};
 use crate::template::JsonTemplate;
 use crate::upstream::Upstream;
 
@@ -69,7 +70,39 @@ pub struct GrpcEffectConfig {
     /// Response rules; the first match decides.
     #[serde(default)]
     pub responses: Vec<GrpcResponseRule>,
+    /// Call that asks whether an attempt in doubt was executed.
+    pub probe: Option<GrpcProbeConfig>,
 }
+
+/// Call that asks the upstream whether it executed an attempt.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrpcProbeConfig {
+    /// Method, for example `payments.v1.Payments/GetCharge`.
+    pub method: String,
+    /// Additional metadata besides the metadata of every call.
+    #[serde(default)]
+    pub metadata: BTreeMap<String, String>,
+    /// Template of the message as JSON; `{@id}` is the idempotency key. Default: an empty message.
+    pub body: Option<Value>,
+    /// Message field for the idempotency key.
+    pub key_field: Option<String>,
+    /// Rules for the response; the first match decides. At least one.
+    #[serde(default)]
+    pub responses: Vec<GrpcProbeRule>,
+}
+
+/// Configuration of the message of a call.
+struct MessageConfig<'a> {
+    method: &'a str,
+    metadata: &'a BTreeMap<String, String>,
+    body: Option<&'a Value>,
+    key_field: Option<&'a String>,
+}
+
+/// Rules of a typical probe, for messages.
+const PROBE_EXAMPLE: &str =
+    r#"{ status = "OK", result = "executed" }, { status = "NOT_FOUND", result = "not_executed" }"#;
 
 impl UpstreamConfig for GrpcConfig {
     fn upstream(&self, site: UpstreamSite<'_>) -> Result<Upstream, Error> {
@@ -142,10 +175,41 @@ impl GrpcConfig {
 
 impl GrpcEffectConfig {
     fn operation(&self, source: &DescriptorSource) -> Result<GrpcOperation, String> {
+        let message = MessageConfig {
+            method: &self.method,
+            metadata: &self.metadata,
+            body: self.body.as_ref(),
+            key_field: self.key_field.as_ref(),
+        };
+        let message = message.compile(source)?;
+        check_rules(&self.responses)?;
+        let probe = self.probe.as_ref().map(|probe| probe.compile(source)).transpose();
+        let probe = probe.map_err(|reason| format!("probe: {reason}"))?;
+        Ok(GrpcOperation { message, responses: self.responses.clone(), probe: probe.map(Box::new) })
+    }
+}
+
+impl GrpcProbeConfig {
+    fn compile(&self, source: &DescriptorSource) -> Result<GrpcProbe, String> {
+        let empty = json!({});
+        let message = MessageConfig {
+            method: &self.method,
+            metadata: &self.metadata,
+            body: Some(self.body.as_ref().unwrap_or(&empty)),
+            key_field: self.key_field.as_ref(),
+        };
+        let message = message.compile(source)?;
+        check_probe_rules(&self.responses, PROBE_EXAMPLE)?;
+        Ok(GrpcProbe { message, responses: self.responses.clone() })
+    }
+}
+
+impl MessageConfig<'_> {
+    fn compile(&self, source: &DescriptorSource) -> Result<MessageTemplate, String> {
         let method: MethodName = self.method.parse()?;
         if let DescriptorSource::File(schema) = source {
             let described = schema.method(&method)?;
-            self.key_field.as_ref().map_or(Ok(()), |path| check_path(&described.input(), path))?;
+            self.key_field.map_or(Ok(()), |path| check_path(&described.input(), path))?;
         }
         let is_reserved = |name: &&String| {
             name.starts_with("grpc-")
@@ -155,14 +219,10 @@ impl GrpcEffectConfig {
         if let Some(name) = self.metadata.keys().find(is_reserved) {
             return Err(format!("metadata {name:?} is reserved for gRPC or binary"));
         }
-        let metadata = parse_headers(&self.metadata)?;
-        let body = self.body.as_ref().map(JsonTemplate::parse).transpose();
+        let metadata = parse_headers(self.metadata)?;
+        let body = self.body.map(JsonTemplate::parse).transpose();
         let body = body.map_err(|reason| format!("invalid body: {reason}"))?;
-        for (index, rule) in self.responses.iter().enumerate() {
-            rule.check().map_err(|reason| format!("responses[{index}]: {reason}"))?;
-        }
-        let (key_field, responses) = (self.key_field.clone(), self.responses.clone());
-        Ok(GrpcOperation { method, metadata, body, key_field, responses })
+        Ok(MessageTemplate { method, metadata, body, key_field: self.key_field.cloned() })
     }
 }
 

@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use super::schema::{self, Schema};
-use crate::provider::{ProviderError, Reply};
-use crate::response_rules::{ResponseContext, ResponseRule};
+use crate::provider::{ProbeResult, ProviderError, Reply};
+use crate::response_rules::{ProbeClass, ResponseContext, ResponseRule};
 use crate::secret::SecretScrubber;
 
 /// Maximum number of characters of a status message that are quoted.
@@ -101,6 +101,9 @@ impl fmt::Display for Codes {
 /// Rule about responses.
 pub type GrpcResponseRule = ResponseRule<Codes>;
 
+/// Rule about responses to a probe.
+pub type GrpcProbeRule = ResponseRule<Codes, ProbeClass>;
+
 /// Status other than `OK`, without secrets.
 pub(crate) struct GrpcStatus {
     code: Code,
@@ -127,13 +130,32 @@ impl GrpcStatus {
 
     /// Classifies the status by the first matching rule, otherwise by the table above.
     pub(crate) fn classify(&self, rules: &[GrpcResponseRule]) -> Result<Reply, ProviderError> {
-        let usual = Failure { code: self.code_text(), message: self.message.clone() };
-        match rules.iter().find(|rule| rule.matches(|codes| codes.cover(self.code), &self.body)) {
-            Some(rule) => {
-                rule.classify(ResponseContext { body: &self.body, usual, retry_after: self.retry_after })
-            }
-            None => Err(self.provider_error(usual)),
+        match self.matching(rules) {
+            Some(rule) => rule.classify(self.context()),
+            None => Err(self.provider_error(self.usual())),
         }
+    }
+
+    /// Classifies the response to a probe by the first matching rule. Without one, the probe has no answer if the
+    /// status may change, and the outcome is unknown otherwise.
+    pub(crate) fn classify_probe(&self, rules: &[GrpcProbeRule]) -> ProbeResult {
+        if let Some(rule) = self.matching(rules) {
+            return rule.probe_result(self.context());
+        }
+        tracing::warn!(message = self.message, "response to a probe matches no rule");
+        ProbeResult::from_error(self.provider_error(self.usual()))
+    }
+
+    fn matching<'a, C>(&self, rules: &'a [ResponseRule<Codes, C>]) -> Option<&'a ResponseRule<Codes, C>> {
+        rules.iter().find(|rule| rule.matches(|codes| codes.cover(self.code), &self.body))
+    }
+
+    fn context(&self) -> ResponseContext<'_> {
+        ResponseContext { body: &self.body, usual: self.usual(), retry_after: self.retry_after }
+    }
+
+    fn usual(&self) -> Failure {
+        Failure { code: self.code_text(), message: self.message.clone() }
     }
 
     fn code_text(&self) -> String {

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use orlog_model::EffectName;
-use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::probe::HttpProbeConfig;
+use super::request::{RequestConfig, RequestLimits, RequestTemplate};
 use super::rules::HttpResponseRule;
-use super::{BodyTemplate, Http, HttpOperation, UrlTemplate};
+use super::{Http, HttpOperation};
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
 use crate::egress::Egress;
-use crate::http::{HttpAuthConfig, HttpClient, HttpClientOptions, TlsConfig, parse_headers};
+use crate::http::{HttpAuthConfig, HttpClient, HttpClientOptions, TlsConfig};
 use crate::operations::Operations;
 use crate::policy::Policy;
+use crate::response_rules::check_rules;
 use crate::secret::SecretRef;
-use crate::template::{JsonTemplate, PathTemplate, TextTemplate};
 use crate::upstream::Upstream;
 
 upstream_config! {
@@ -72,16 +73,8 @@ pub struct HttpEffectConfig {
     /// Response rules; the first match decides.
     #[serde(default)]
     pub responses: Vec<HttpResponseRule>,
-}
-
-/// Properties of an upstream that decide about the requests of its effects.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestLimits {
-    pub(crate) has_base: bool,
-    pub(crate) has_credentials: bool,
-    /// Whether the configuration names the hosts that a payload may choose. Hosts of single tenants do not
-    /// suffice: without `allow`, other tenants may choose any host.
-    pub(crate) lists_hosts: bool,
+    /// Request that asks whether an attempt in doubt was executed.
+    pub probe: Option<HttpProbeConfig>,
 }
 
 impl UpstreamConfig for HttpConfig {
@@ -126,52 +119,22 @@ impl HttpConfig {
 
 impl HttpEffectConfig {
     pub(crate) fn operation(&self, limits: RequestLimits) -> Result<HttpOperation, String> {
-        let method: Method =
-            self.method.parse().map_err(|_| format!("invalid method {:?}; example: POST", self.method))?;
-        let address = match (&self.path, &self.url) {
-            (Some(_), None) if !limits.has_base => {
-                return Err("a path requires a base_url of the upstream".to_owned());
-            }
-            (Some(path), None) => UrlTemplate::Path(PathTemplate::parse(path)?),
-            (None, Some(url)) => UrlTemplate::parse_url(url)?,
-            (Some(_), Some(_)) => return Err("path and url are mutually exclusive; remove one".to_owned()),
-            (None, None) => return Err("path or url is required".to_owned()),
+        let request = RequestConfig {
+            method: &self.method,
+            path: self.path.as_deref(),
+            url: self.url.as_deref(),
+            headers: &self.headers,
+            body: self.body.as_ref(),
         };
-        let headers = parse_headers(&self.headers)?;
-        let has_credentials = limits.has_credentials || headers.iter().any(|(_, value)| value.has_secrets());
-        if address.is_dynamic() && !limits.lists_hosts && has_credentials {
-            return Err(
-                "the payload determines the host of the url, and the request has credentials (auth, tls.cert or a \
-                 secret in a header); list the hosts that may receive them in egress.allow"
-                    .to_owned(),
-            );
-        }
-        let body = body(self.body.as_ref(), &method).map_err(|reason| format!("invalid body: {reason}"))?;
-        for (index, rule) in self.responses.iter().enumerate() {
-            rule.check().map_err(|reason| format!("responses[{index}]: {reason}"))?;
-        }
-        Ok(HttpOperation { method, address, headers, body, responses: self.responses.clone() })
+        let request = RequestTemplate::compile(&request, limits)?;
+        check_rules(&self.responses)?;
+        let probe = self.probe.as_ref().map(|probe| probe.compile(limits)).transpose()?;
+        Ok(HttpOperation { request, responses: self.responses.clone(), probe: probe.map(Box::new) })
     }
 }
 
 pub(crate) fn lists_hosts(egress: Option<&Egress>) -> bool {
     egress.is_some_and(|egress| egress.allow.is_some())
-}
-
-fn body(config: Option<&Value>, method: &Method) -> Result<BodyTemplate, String> {
-    Ok(match config {
-        None if [Method::POST, Method::PUT, Method::PATCH].contains(method) => BodyTemplate::Arguments,
-        None | Some(Value::Bool(false)) => BodyTemplate::Nothing,
-        Some(Value::Bool(true)) => BodyTemplate::Arguments,
-        Some(Value::String(text)) => {
-            let text = TextTemplate::parse(text)?;
-            if text.has_secrets() {
-                return Err("a secret is not allowed in a body; send it in a header".to_owned());
-            }
-            BodyTemplate::Text(text)
-        }
-        Some(json) => BodyTemplate::Json(JsonTemplate::parse(json)?),
-    })
 }
 
 fn method() -> String {

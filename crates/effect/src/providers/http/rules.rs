@@ -6,13 +6,17 @@ use std::str::FromStr;
 use orlog_model::Failure;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::http::response::{self, HttpResponse, RequestSummary};
-use crate::provider::{ProviderError, Reply};
-use crate::response_rules::{ResponseContext, ResponseRule};
+use crate::provider::{ProbeResult, ProviderError, Reply};
+use crate::response_rules::{ProbeClass, ResponseContext, ResponseRule};
 
 /// Rule about responses.
 pub type HttpResponseRule = ResponseRule<StatusRange>;
+
+/// Rule about responses to a probe.
+pub type HttpProbeRule = ResponseRule<StatusRange, ProbeClass>;
 
 /// Range of statuses: `402`, `"4xx"`, `"400-409"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,18 +34,48 @@ pub(crate) fn classify(
     if rules.is_empty() {
         return response::classify_status(summary, http_response);
     }
-    let (body, status) = (response::payload(&http_response.body), http_response.status.as_u16());
+    let body = response::payload(&http_response.body);
+    match matching(rules, http_response, &body) {
+        Some(rule) => rule.classify(context(summary, http_response, &body)),
+        None => response::classify_status(summary, http_response),
+    }
+}
+
+/// Classifies the response to a probe by the first matching rule. Without one, the probe has no answer if the status
+/// may change, and the outcome is unknown otherwise.
+pub(crate) fn classify_probe(
+    rules: &[HttpProbeRule],
+    summary: RequestSummary<'_>,
+    http_response: &HttpResponse,
+) -> ProbeResult {
+    let body = response::payload(&http_response.body);
+    if let Some(rule) = matching(rules, http_response, &body) {
+        return rule.probe_result(context(summary, http_response, &body));
+    }
+    let message = response::message(summary, http_response);
+    tracing::warn!(upstream = summary.upstream, message, "response to a probe matches no rule");
+    response::classify_status(summary, http_response)
+        .map_or_else(ProbeResult::from_error, |_| ProbeResult::Unknown)
+}
+
+fn matching<'a, C>(
+    rules: &'a [ResponseRule<StatusRange, C>],
+    http_response: &HttpResponse,
+    body: &Value,
+) -> Option<&'a ResponseRule<StatusRange, C>> {
+    let status = http_response.status.as_u16();
     let covers = |statuses: &StatusRange| (statuses.first..=statuses.last).contains(&status);
-    let Some(rule) = rules.iter().find(|rule| rule.matches(covers, &body)) else {
-        return response::classify_status(summary, http_response);
-    };
-    let usual =
-        Failure { code: format!("http_{status}"), message: response::message(summary, http_response) };
-    rule.classify(ResponseContext {
-        body: &body,
-        usual,
-        retry_after: response::retry_after(&http_response.headers),
-    })
+    rules.iter().find(|rule| rule.matches(covers, body))
+}
+
+fn context<'a>(
+    summary: RequestSummary<'_>,
+    http_response: &HttpResponse,
+    body: &'a Value,
+) -> ResponseContext<'a> {
+    let code = format!("http_{}", http_response.status.as_u16());
+    let usual = Failure { code, message: response::message(summary, http_response) };
+    ResponseContext { body, usual, retry_after: response::retry_after(&http_response.headers) }
 }
 
 impl FromStr for StatusRange {

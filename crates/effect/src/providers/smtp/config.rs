@@ -14,6 +14,7 @@ use super::SmtpProvider;
 use super::attachment::AttachmentStore;
 use super::connection::{Login, SmtpConnectionPool, SmtpEndpoint, TlsMode};
 use super::message::{EmailFields, check_body, mailbox};
+use super::probe::SmtpProbeConfig;
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
 use crate::egress::Egress;
 use crate::http::TlsConfig;
@@ -60,6 +61,8 @@ upstream_config! {
         /// Effects by name.
         #[serde(default)]
         pub effects: BTreeMap<EffectName, EmailEffectConfig>,
+        /// HTTP API that returns whether the server has received an email.
+        pub probe: Option<SmtpProbeConfig>,
     }
 }
 
@@ -125,6 +128,7 @@ impl UpstreamConfig for SmtpConfig {
             max_size,
             delay: self.greylist_pause.unwrap_or(RETRY_DELAY),
             templates,
+            probe: self.probe.as_ref().map(|probe| probe.compile(site.name)).transpose()?,
         };
         Ok(self.finish(Upstream::effects(site.name, effects, Arc::new(smtp), policy)))
     }

@@ -12,31 +12,23 @@ use orlog_model::{
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use super::claim::{ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob};
+use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
+use super::job_queue::{JobQueue, QueueKey, keys};
 use super::report::ResultAck;
 use super::result_log::ResultLog;
-use crate::provider::{ProviderError, RemoteResult};
+use crate::provider::{AttemptStart, ProviderError, RemoteResult};
 use crate::receipt::{ReceiptWatch, ResultReceipt};
 
 #[derive(Default)]
 pub(super) struct BoardState {
     jobs: BTreeMap<Uuid, BoardJob>,
-    queues: BTreeMap<(TenantId, EffectName), JobQueue>,
+    queues: BTreeMap<QueueKey, JobQueue>,
     /// Turns of the priorities of each tenant.
     turns: BTreeMap<TenantId, PriorityTurns>,
     /// Expiry times of the claims.
     expiries: BTreeSet<(SteadyTime, Uuid)>,
     next: u64,
     results: ResultLog,
-}
-
-/// Jobs of one effect of a tenant that no worker has claimed, and the requests that wait for them.
-#[derive(Default)]
-struct JobQueue {
-    /// By priority, in posting order.
-    jobs: BTreeMap<(Priority, u64), Uuid>,
-    /// In order of arrival.
-    waiters: BTreeMap<u64, Arc<Notify>>,
 }
 
 pub(super) struct BoardJob {
@@ -46,7 +38,18 @@ pub(super) struct BoardJob {
     /// Last claim, also after its expiry.
     pub(super) claim: Option<Claim>,
     pub(super) claims: u32,
+    options: PostOptions,
+    start: AttemptStart,
     reply: oneshot::Sender<RemoteResult>,
+}
+
+/// Properties of an attempt that is posted as a job.
+#[derive(Clone, Copy)]
+pub(super) struct PostOptions {
+    /// Whether an earlier attempt or claim may have executed it.
+    pub(super) in_doubt: bool,
+    /// Whether workers determine the outcome of earlier attempts.
+    pub(super) probes: bool,
 }
 
 pub(super) struct Claim {
@@ -57,11 +60,18 @@ pub(super) struct Claim {
 
 impl BoardState {
     /// Adds a job and returns its position; it replaces an earlier one of the same item.
-    pub(super) fn post(&mut self, item: Arc<WorkItem>, reply: oneshot::Sender<RemoteResult>) -> u64 {
+    pub(super) fn post(
+        &mut self,
+        item: Arc<WorkItem>,
+        options: PostOptions,
+        start: AttemptStart,
+        reply: oneshot::Sender<RemoteResult>,
+    ) -> u64 {
         let (id, position) = (item.id, self.next_number());
         self.remove(id);
         let effect = item.work.effect().expect("only effects are posted").name.clone();
-        self.jobs.insert(id, BoardJob { position, item, effect, claim: None, claims: 0, reply });
+        let job = BoardJob { position, item, effect, claim: None, claims: 0, options, start, reply };
+        self.jobs.insert(id, job);
         self.enqueue(id);
         position
     }
@@ -81,31 +91,82 @@ impl BoardState {
         limit: usize,
         terms: ClaimOptions,
     ) -> Vec<ClaimedJob> {
-        let now = clock.steady();
-        self.expire(now);
-        let until = now.saturating_add(terms.claim_ttl);
-        let expires_at = clock.wall_at(until);
+        self.expire(clock.steady());
         let mut claimed = Vec::new();
         while claimed.len() < limit
             && let Some(id) = self.next(request)
         {
-            self.unqueue(id);
-            let job = self.jobs.get_mut(&id).expect("a queue contains jobs of the board");
-            let claim = Uuid::new_v4();
-            job.claims += 1;
-            job.claim = Some(Claim { id: claim, worker: request.worker.clone(), until });
-            self.expiries.insert((until, id));
-            let (item, claim_count) = (Arc::clone(&job.item), job.claims);
-            let heartbeat_interval = terms.heartbeat_interval;
-            claimed.push(ClaimedJob { item, claim, claim_count, expires_at, heartbeat_interval });
+            claimed.push(self.hand_over(clock, id, &request.worker, terms));
         }
         claimed
     }
 
+    /// Claims this job, if it is available to the worker.
+    pub(super) fn claim_job(
+        &mut self,
+        clock: &dyn Clock,
+        request: &JobClaimRequest,
+        terms: ClaimOptions,
+    ) -> Result<ClaimedJob, ClaimLost> {
+        self.expire(clock.steady());
+        let job = self.jobs.get(&request.job).ok_or(ClaimLost)?;
+        let key = job.queue();
+        let is_queued = self.queues.get(&key).is_some_and(|queue| queue.jobs.contains_key(&job.place()));
+        let (tenant, _, requires_probe) = key;
+        if tenant != request.tenant || !is_queued || requires_probe && !request.probes {
+            return Err(ClaimLost);
+        }
+        Ok(self.hand_over(clock, request.job, &request.worker, terms))
+    }
+
+    /// Returns jobs that the worker of a request can claim: of the higher priority first, then the oldest.
+    pub(super) fn available(
+        &mut self,
+        now: SteadyTime,
+        request: &ClaimRequest,
+        limit: usize,
+    ) -> Vec<AvailableJob> {
+        self.expire(now);
+        let queues = keys(request).filter_map(|key| self.queues.get(&key));
+        let mut places: Vec<_> = queues.flat_map(|queue| queue.jobs.iter().take(limit)).collect();
+        places.sort();
+        let view = |(_, id): (_, &Uuid)| {
+            let job = self.jobs.get(id)?;
+            let (item, in_doubt) = (Arc::clone(&job.item), job.options.in_doubt);
+            Some(AvailableJob { item, claim_count: job.claims, in_doubt })
+        };
+        places.into_iter().take(limit).filter_map(view).collect()
+    }
+
+    /// Returns whether a worker has claimed the job.
+    pub(super) fn is_claimed(&self, now: SteadyTime, job: Uuid) -> bool {
+        let claim = self.jobs.get(&job).and_then(|job| job.claim.as_ref());
+        claim.is_some_and(|claim| claim.until > now)
+    }
+
+    /// Removes a job from its queue and gives it to a worker.
+    fn hand_over(&mut self, clock: &dyn Clock, id: Uuid, worker: &str, terms: ClaimOptions) -> ClaimedJob {
+        self.unqueue(id);
+        let until = clock.steady().saturating_add(terms.claim_ttl);
+        let job = self.jobs.get_mut(&id).expect("a queue contains jobs of the board");
+        let claim = Uuid::new_v4();
+        job.claims += 1;
+        job.claim = Some(Claim { id: claim, worker: worker.to_owned(), until });
+        job.start.start();
+        self.expiries.insert((until, id));
+        ClaimedJob {
+            item: Arc::clone(&job.item),
+            claim,
+            claim_count: job.claims,
+            in_doubt: job.options.in_doubt,
+            expires_at: clock.wall_at(until),
+            heartbeat_interval: terms.heartbeat_interval,
+        }
+    }
+
     /// Returns the next waiting job for a request, and uses the turn of its priority.
     fn next(&mut self, request: &ClaimRequest) -> Option<Uuid> {
-        let queues = request.effects.iter().filter_map(|effect| self.queues.get(&key(request, effect)));
-        let queues: Vec<_> = queues.collect();
+        let queues: Vec<_> = keys(request).filter_map(|key| self.queues.get(&key)).collect();
         let oldest = |priority| queues.iter().filter_map(|queue| queue.first(priority)).min();
         let oldest = Priority::ALL.map(oldest);
         oldest.iter().flatten().next()?;
@@ -122,16 +183,15 @@ impl BoardState {
 
     /// Lets a request wait for jobs of its effects.
     pub(super) fn wait(&mut self, request: &ClaimRequest, waiter: u64, wake: &Arc<Notify>) {
-        for effect in &request.effects {
-            let queue = self.queues.entry(key(request, effect)).or_default();
+        for key in keys(request) {
+            let queue = self.queues.entry(key).or_default();
             queue.waiters.insert(waiter, Arc::clone(wake));
         }
     }
 
     /// Ends the wait of a request. The next one is notified, because this one may have been instead.
     pub(super) fn leave(&mut self, request: &ClaimRequest, waiter: u64) {
-        for effect in &request.effects {
-            let key = key(request, effect);
+        for key in keys(request) {
             if let Some(queue) = self.queues.get_mut(&key) {
                 queue.waiters.remove(&waiter);
                 if queue.is_unused() {
@@ -228,8 +288,9 @@ impl BoardState {
     fn expire(&mut self, now: SteadyTime) {
         while let Some(&(until, id)) = self.expiries.first().filter(|(until, _)| *until <= now) {
             self.expiries.remove(&(until, id));
-            let Some(job) = self.jobs.get(&id) else { continue };
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
             if job.may_be_repeated() {
+                job.options.in_doubt = true;
                 self.enqueue(id);
             } else if let Some(job) = self.remove(id) {
                 let worker = job.claim.map(|active| active.worker).unwrap_or_default();
@@ -274,40 +335,17 @@ impl BoardState {
 
     /// Notifies a request in each queue of this one that still has jobs.
     fn notify_next(&mut self, request: &ClaimRequest) {
-        for effect in &request.effects {
-            if let Some(queue) = self.queues.get_mut(&key(request, effect)).filter(|q| !q.jobs.is_empty()) {
+        for key in keys(request) {
+            if let Some(queue) = self.queues.get_mut(&key).filter(|q| !q.jobs.is_empty()) {
                 queue.notify();
             }
         }
     }
 }
 
-fn key(request: &ClaimRequest, effect: &EffectName) -> (TenantId, EffectName) {
-    (request.tenant.clone(), effect.clone())
-}
-
-impl JobQueue {
-    /// Notifies the first request that waits. It claims jobs, or waits again.
-    fn notify(&mut self) {
-        if let Some((_, wake)) = self.waiters.pop_first() {
-            wake.notify_one();
-        }
-    }
-
-    /// Returns the position and the id of the oldest job of a priority.
-    fn first(&self, priority: Priority) -> Option<(u64, Uuid)> {
-        let (place, id) = self.jobs.range((priority, 0)..=(priority, u64::MAX)).next()?;
-        Some((place.1, *id))
-    }
-
-    fn is_unused(&self) -> bool {
-        self.jobs.is_empty() && self.waiters.is_empty()
-    }
-}
-
 impl BoardJob {
-    fn queue(&self) -> (TenantId, EffectName) {
-        (self.item.instance.tenant.clone(), self.effect.clone())
+    fn queue(&self) -> QueueKey {
+        (self.item.instance.tenant.clone(), self.effect.clone(), self.options.in_doubt && self.options.probes)
     }
 
     /// Returns its place in its queue.
@@ -316,6 +354,9 @@ impl BoardJob {
     }
 
     fn may_be_repeated(&self) -> bool {
+        if self.options.probes {
+            return true;
+        }
         let Some(effect) = self.item.work.effect() else { return true };
         matches!(effect.in_doubt, None | Some(InDoubtPolicy::Retry))
     }

@@ -41,6 +41,32 @@ pub struct ClaimRequest {
     pub effects: Vec<EffectName>,
     /// Worker name, for users.
     pub worker: String,
+    /// Whether it determines the outcome of earlier attempts before it executes a job in doubt.
+    pub probes: bool,
+}
+
+/// Claim request of a worker for one job.
+#[derive(Clone, Debug)]
+pub struct JobClaimRequest {
+    /// Tenant of the worker.
+    pub tenant: TenantId,
+    /// Job to claim.
+    pub job: Uuid,
+    /// Worker name, for users.
+    pub worker: String,
+    /// As [`ClaimRequest::probes`].
+    pub probes: bool,
+}
+
+/// Job that a worker can claim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AvailableJob {
+    /// Work item; its id identifies the job.
+    pub item: Arc<WorkItem>,
+    /// Number of claims so far.
+    pub claim_count: u32,
+    /// Whether an earlier attempt or claim may have executed it.
+    pub in_doubt: bool,
 }
 
 /// Job claimed by a worker.
@@ -52,6 +78,8 @@ pub struct ClaimedJob {
     pub claim: Uuid,
     /// Number of this claim of the job, from 1.
     pub claim_count: u32,
+    /// Whether an earlier attempt or claim may have executed it.
+    pub in_doubt: bool,
     /// Expiry of the claim.
     pub expires_at: Timestamp,
     /// Recommended interval of heartbeats.

@@ -8,11 +8,13 @@
 //! | claim expired | claimed again, or in doubt | extended, if no other worker has it | accepted |
 //! | completed or abandoned | – | lost | a duplicate if the claim is the same, else lost |
 //!
-//! If the definition of a job forbids a retry (`in_doubt: fail` or `ask`), a second worker never
-//! receives it. It returns in doubt when its claim has expired and a worker requests jobs.
+//! If workers probe, a job that may have been executed is available only to workers that state so. Otherwise, if the
+//! definition of a job forbids a retry (`in_doubt: fail` or `ask`), a second worker never receives it: it returns in
+//! doubt when its claim has expired and a worker requests jobs.
 //!
 //! Every call locks the board once, also for many jobs, and takes time for the jobs that it concerns only.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,11 +22,11 @@ use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use super::board_state::{BoardJob, BoardState};
-use super::claim::{ClaimOptions, ClaimRequest, ClaimedJob};
+use super::board_state::{BoardJob, BoardState, PostOptions};
+use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
 use crate::job_logs::{JobLogs, LogLine};
-use crate::provider::{ProviderError, RemoteResult};
+use crate::provider::{AttemptStart, ProviderError, RemoteResult};
 
 /// Public view of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,13 +46,33 @@ pub struct JobView {
 pub struct JobBoard {
     state: Mutex<BoardState>,
     lines: Arc<JobLogs>,
+    /// Whether workers determine the outcome of earlier attempts of a job in doubt.
+    is_probed: AtomicBool,
 }
 
 impl JobBoard {
-    /// Posts a job and waits for its result. A job is abandoned when the future is dropped.
-    pub(crate) async fn post(&self, item: &WorkItem) -> RemoteResult {
+    /// Creates a board. `is_probed`: workers determine the outcome of earlier attempts of a job in doubt.
+    #[must_use]
+    pub fn new(is_probed: bool) -> Self {
+        Self { is_probed: AtomicBool::new(is_probed), ..Self::default() }
+    }
+
+    /// Returns whether workers determine the outcome of earlier attempts of a job in doubt.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.is_probed.load(Ordering::Relaxed)
+    }
+
+    /// Takes the setting of another board, for the jobs that are posted from now on.
+    pub(crate) fn configure_as(&self, other: &Self) {
+        self.is_probed.store(other.is_probed(), Ordering::Relaxed);
+    }
+
+    /// Posts a job and waits for its result. A job is abandoned when the future is dropped. `start`
+    /// receives each claim.
+    pub(super) async fn post(&self, item: &WorkItem, in_doubt: bool, start: &AttemptStart) -> RemoteResult {
         let (reply, result) = oneshot::channel();
-        let position = self.lock().post(Arc::new(item.clone()), reply);
+        let options = PostOptions { in_doubt, probes: self.is_probed() };
+        let position = self.lock().post(Arc::new(item.clone()), options, start.clone(), reply);
         let mut posted = PostedJob { board: self, job: item.id, position: Some(position) };
         let result = result.await;
         // The sender of the result removed the job.
@@ -70,12 +92,55 @@ impl JobBoard {
         terms: ClaimOptions,
         wait: Duration,
     ) -> Vec<ClaimedJob> {
+        self.when_available(clock, request, wait, |state| state.claim(clock, request, limit, terms)).await
+    }
+
+    /// Returns up to `limit` jobs that the worker can claim, as soon as one is available; returns none after `wait`.
+    /// Claims none.
+    pub async fn fetch(
+        &self,
+        clock: &dyn Clock,
+        request: &ClaimRequest,
+        limit: usize,
+        wait: Duration,
+    ) -> Vec<AvailableJob> {
+        let available = |state: &mut BoardState| state.available(clock.steady(), request, limit);
+        self.when_available(clock, request, wait, available).await
+    }
+
+    /// Claims one job.
+    ///
+    /// # Errors
+    /// If it is not available: another worker has claimed it, or it is completed or abandoned.
+    pub fn claim_job(
+        &self,
+        clock: &dyn Clock,
+        request: &JobClaimRequest,
+        terms: ClaimOptions,
+    ) -> Result<ClaimedJob, ClaimLost> {
+        self.lock().claim_job(clock, request, terms)
+    }
+
+    /// Returns whether a worker has claimed the job, and the claim has not expired.
+    #[must_use]
+    pub fn is_claimed(&self, clock: &dyn Clock, job: Uuid) -> bool {
+        self.lock().is_claimed(clock.steady(), job)
+    }
+
+    /// Waits until jobs are available to a request, at most for `wait`.
+    async fn when_available<T>(
+        &self,
+        clock: &dyn Clock,
+        request: &ClaimRequest,
+        wait: Duration,
+        take: impl Fn(&mut BoardState) -> Vec<T>,
+    ) -> Vec<T> {
         let until = clock.steady().saturating_add(wait);
         let mut waiter: Option<Waiter<'_>> = None;
         loop {
             let expiry = {
                 let mut state = self.lock();
-                let claimed = state.claim(clock, request, limit, terms);
+                let claimed = take(&mut state);
                 if !claimed.is_empty() || clock.steady() >= until {
                     if let Some(waiter) = waiter.as_mut() {
                         waiter.leave(&mut state);
@@ -215,7 +280,7 @@ mod tests {
     use crate::job_logs::MAX_LINES_PER_JOB;
     use crate::provider::{Reply, TransientCause};
     use crate::receipt::ReceiptWatch;
-    use crate::worker::{ClaimLost, ResultAck};
+    use crate::worker::ResultAck;
 
     fn name() -> EffectName {
         EffectName::new("media.cut").unwrap()
@@ -226,12 +291,13 @@ mod tests {
     }
 
     fn request(tenant: &str) -> ClaimRequest {
-        ClaimRequest { tenant: TenantId::new(tenant).unwrap(), effects: vec![name()], worker: "w".to_owned() }
+        let (tenant, worker) = (TenantId::new(tenant).unwrap(), "w".to_owned());
+        ClaimRequest { tenant, effects: vec![name()], worker, probes: false }
     }
 
     fn posted(board: &Arc<JobBoard>, number: u128) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
         let (board, item) = (Arc::clone(board), item(&name(), number));
-        tokio::spawn(async move { board.post(&item).await.result })
+        tokio::spawn(async move { board.post(&item, false, &AttemptStart::default()).await.result })
     }
 
     async fn claim(board: &JobBoard, clock: &SimClock) -> ClaimedJob {
@@ -319,6 +385,58 @@ mod tests {
         assert_eq!(job.await.unwrap().unwrap().payload, json!("done"));
     }
 
+    /// Requirements: S3.
+    #[tokio::test]
+    async fn fetched_job_is_claimed_by_its_id_once() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let _jobs = [posted(&board, 1), posted(&board, 2), posted(&board, 3)];
+        let fetch = |limit| {
+            let (board, clock) = (Arc::clone(&board), Arc::clone(&clock));
+            async move { board.fetch(&*clock, &request("acme"), limit, Duration::from_hours(1)).await }
+        };
+        let fetched = fetch(1).await;
+        let [first] = fetched.as_slice() else { panic!("{fetched:?}") };
+        assert_eq!((first.item.id, first.claim_count), (item(&name(), 1).id, 0));
+        tokio::task::yield_now().await;
+        assert_eq!(fetch(9).await.len(), 3, "a fetch claims none");
+        let claim = |tenant: &str| {
+            let request = JobClaimRequest {
+                tenant: TenantId::new(tenant).unwrap(),
+                job: first.item.id,
+                worker: "w".to_owned(),
+                probes: false,
+            };
+            board.claim_job(&*clock, &request, ClaimOptions::default())
+        };
+        assert_eq!(claim("other"), Err(ClaimLost));
+        assert!(!board.is_claimed(&*clock, first.item.id));
+        let claimed = claim("acme").unwrap();
+        assert!(board.is_claimed(&*clock, first.item.id));
+        assert_eq!((claim("acme"), fetch(9).await.len()), (Err(ClaimLost), 2));
+        complete(&board, first.item.id, claimed.claim, Reply::default()).unwrap();
+        assert_eq!(claim("acme"), Err(ClaimLost));
+    }
+
+    /// Requirements: R10.
+    #[tokio::test]
+    async fn job_in_doubt_requires_a_worker_that_probes() {
+        let (board, clock) = (Arc::new(JobBoard::new(true)), SimClock::new(START));
+        let poster = Arc::clone(&board);
+        let job = tokio::spawn(async move {
+            poster.post(&item(&name(), 1), false, &AttemptStart::default()).await.result
+        });
+        let silent = claim(&board, &clock).await;
+        assert!(!silent.in_doubt);
+        clock.advance_to(silent.expires_at);
+        assert_eq!(now_or_none(&board, &clock, "acme"), 0, "this worker does not probe");
+        let probing = ClaimRequest { probes: true, ..request("acme") };
+        let (terms, wait) = (ClaimOptions::default(), Duration::ZERO);
+        let claimed = board.claim(&*clock, &probing, 1, terms, wait).await.pop().expect("it is available");
+        assert!(claimed.in_doubt && claimed.claim_count == 2, "{claimed:?}");
+        complete(&board, claimed.item.id, claimed.claim, Reply::from(json!("found"))).unwrap();
+        assert_eq!(job.await.unwrap().unwrap().payload, json!("found"));
+    }
+
     #[tokio::test]
     async fn non_retryable_job_of_a_silent_worker_is_in_doubt() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
@@ -327,7 +445,10 @@ mod tests {
             effect.in_doubt = Some(InDoubtPolicy::Ask);
         }
         let poster_board = Arc::clone(&board);
-        let job = tokio::spawn(async move { poster_board.post(&item).await.result });
+        let job =
+            tokio::spawn(
+                async move { poster_board.post(&item, false, &AttemptStart::default()).await.result },
+            );
         let expired = claim(&board, &clock).await;
         clock.advance_to(expired.expires_at);
         assert_eq!(now_or_none(&board, &clock, "acme"), 0);
@@ -470,7 +591,7 @@ mod tests {
         let _backlog = post_all(&board, &clock, 1..=60).await;
         let post = |number, priority| {
             let (board, item) = (Arc::clone(&board), WorkItem { priority, ..item(&name(), number) });
-            tokio::spawn(async move { board.post(&item).await.result })
+            tokio::spawn(async move { board.post(&item, false, &AttemptStart::default()).await.result })
         };
         let mut tasks: Vec<_> = (101..=120).map(|number| post(number, Priority::High)).collect();
         tasks.extend((201..=205).map(|number| post(number, Priority::Low)));

@@ -1,0 +1,73 @@
+//! Time limits of one attempt.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use orlog_model::{Clock, SteadyTime, WorkItem};
+
+use crate::policy::Policy;
+use crate::provider::{Attempt, AttemptStart, RemoteResult};
+use crate::upstream::Upstream;
+
+/// Time in which an attempt must end.
+#[derive(Clone, Copy)]
+pub(crate) struct AttemptWindow {
+    /// Timeout of the attempt: that of the policy, or less before the deadline.
+    pub(crate) timeout: Duration,
+    /// End of the timeout; `None`: never.
+    until: Option<SteadyTime>,
+    /// Deadline of the work item.
+    deadline: Option<SteadyTime>,
+}
+
+impl AttemptWindow {
+    /// Creates the window of an attempt that starts now.
+    pub(crate) fn new(policy: &Policy, clock: &dyn Clock, deadline: Option<SteadyTime>) -> Self {
+        let allowed = policy.attempt_timeout;
+        if deadline.is_none() && allowed == Duration::MAX {
+            return Self { timeout: allowed, until: None, deadline };
+        }
+        let now = clock.steady();
+        let until = now.saturating_add(allowed).min(deadline.unwrap_or(SteadyTime::MAX));
+        Self { timeout: until.duration_since(now), until: Some(until), deadline }
+    }
+}
+
+/// Makes one attempt within its window; `None`: it did not end in time. The timeout of work in another process counts
+/// from the start of the work: until then, only the deadline ends the attempt.
+pub(crate) async fn execute(
+    upstream: &Upstream,
+    clock: &dyn Clock,
+    item: &WorkItem,
+    attempt: Attempt,
+    window: AttemptWindow,
+) -> Option<RemoteResult> {
+    let Some(remote) = upstream.provider.remote() else {
+        let mut work = upstream.provider.execute(item, attempt);
+        return before(clock, window.until, work.as_mut()).await.map(Into::into);
+    };
+    let start = AttemptStart::default();
+    let mut work = remote.execute_remotely(item, attempt, &start);
+    let mut until = window.deadline;
+    loop {
+        tokio::select! {
+            biased;
+            result = before(clock, until, work.as_mut()) => return result,
+            () = start.started() => until = AttemptWindow::new(&upstream.policy, clock, window.deadline).until,
+        }
+    }
+}
+
+/// Runs a future unless `until` comes first. A future that is ready at once arms no timer.
+pub(crate) async fn before<T>(
+    clock: &dyn Clock,
+    until: Option<SteadyTime>,
+    work: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+) -> Option<T> {
+    let Some(until) = until else { return Some(work.await) };
+    tokio::select! {
+        biased;
+        out = work => Some(out),
+        () = async { clock.sleep_until(until).await } => None,
+    }
+}
