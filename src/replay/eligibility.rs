@@ -121,6 +121,10 @@ fn tasks(instance: &Instance) -> BTreeSet<Uuid> {
 pub(crate) fn has_outcome(work: &Work) -> bool {
     match work {
         Work::Effect(_) | Work::StartChild(_) => true,
-        Work::Command(_) | Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => false,
+        Work::Command(_)
+        | Work::Fact(_)
+        | Work::CancelChild(_)
+        | Work::NotifyParent(_)
+        | Work::PublishResult(_) => false,
     }
 }

@@ -87,7 +87,7 @@ impl<S> ResponseRule<S> {
             message: text(self.message.as_ref(), body).unwrap_or(usual.message),
         };
         let trouble = match self.result {
-            ResponseClass::Succeeded => return Ok(Reply { event, payload, facts: Vec::new() }),
+            ResponseClass::Succeeded => return Ok(Reply { event, ..Reply::from(payload) }),
             ResponseClass::Failed => {
                 return Err(ProviderError::Permanent { failure, event, payload, facts: Box::default() });
             }

@@ -16,8 +16,10 @@ mod history;
 mod ids;
 mod input;
 mod instance;
+mod outcome;
 mod payload;
 mod priority;
+mod result_event;
 mod slot;
 mod start;
 mod task;
@@ -46,8 +48,10 @@ pub use input::{ControlAction, ControlRequest, EarlyInput, Event, Input, InputKi
 pub use instance::{
     ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, Status, StatusSnapshot, Wait, WaitKind,
 };
+pub use outcome::{CURRENT_SCHEMA, WorkOutcome};
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use priority::{Priority, PriorityError, PriorityQueue, PriorityTurns};
+pub use result_event::ResultEvent;
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use start::{OnExisting, StartRequest, StartSignal};
 pub use task::{
@@ -59,7 +63,7 @@ pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
     OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind,
 };
-pub use work_result::{WorkOutcome, WorkResult};
+pub use work_result::WorkResult;
 pub use workflow::{
     ChildResult, MAX_CHILD_DEPTH, ParentEndPolicy, ParentRef, WorkflowAction, WorkflowCommand,
 };

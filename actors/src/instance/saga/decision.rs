@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use orlog_engine::{
     BufferedInputRef, DeadLetterCause, Decision, DecisionContext, dead_letter_input, decide,
-    decide_migration, decide_without_definition, mark_unapplied,
+    decide_migration, decide_without_definition, mark_unapplied, publish_result,
 };
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey, OnExisting,
-    Timestamp,
+    ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey, OnExisting, Timestamp,
 };
 use orlog_program::Program;
 
@@ -35,8 +34,15 @@ pub(super) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Decides an input. It becomes a dead letter if the state would grow beyond the limit.
+    /// Decides an input. The commit of a work result publishes it, whatever the decision.
     pub(super) fn decide(&self, input: &Input, attempts: u32) -> Decision {
+        let mut decision = self.decide_with_limit(input, attempts);
+        publish_result(self.key, self.now, input, &mut decision);
+        decision
+    }
+
+    /// Decides an input. It becomes a dead letter if the state would grow beyond the limit.
+    fn decide_with_limit(&self, input: &Input, attempts: u32) -> Decision {
         let decision = self.decide_any_size(input, attempts);
         let Decision::Commit(commit) = &decision else { return decision };
         let Some(size) = commit.instance.as_ref().map(|instance| instance.state.len()) else {
@@ -109,6 +115,13 @@ impl Subject<'_> {
         }
     }
 
+    /// Decides an input of a quarantined instance: it becomes a dead letter.
+    pub(super) fn decide_unreadable(&self, input: &Input, message: String, attempts: u32) -> Decision {
+        let mut decision = self.dead_letter(input, DeadLetterReason::InstanceUnreadable, message, attempts);
+        publish_result(self.key, self.now, input, &mut decision);
+        decision
+    }
+
     fn dead_letter(
         &self,
         input: &Input,
@@ -116,22 +129,11 @@ impl Subject<'_> {
         message: String,
         attempts: u32,
     ) -> Decision {
-        Decision::Commit(Box::new(self.dead_letter_commit(input, reason, message, attempts)))
-    }
-
-    /// Returns the commit that stores the input as a dead letter.
-    pub(super) fn dead_letter_commit(
-        &self,
-        input: &Input,
-        reason: DeadLetterReason,
-        message: String,
-        attempts: u32,
-    ) -> Commit {
         let cause = DeadLetterCause { reason, message, attempts };
         let mut commit = dead_letter_input(self.key, input, cause, self.now, self.node);
         let origin = (self.now, self.node, self.history_payload_bytes);
         mark_unapplied(self.instance, input, origin, &mut commit);
-        commit
+        Decision::Commit(Box::new(commit))
     }
 }
 

@@ -21,8 +21,18 @@ pub struct StatusRange {
     last: u16,
 }
 
-/// Classifies a response by the first matching rule, otherwise by its status alone.
+/// Classifies a response by the first matching rule, otherwise by its status alone. A success has the schema version of
+/// its header.
 pub(crate) fn classify(
+    rules: &[HttpResponseRule],
+    summary: RequestSummary<'_>,
+    http_response: &HttpResponse,
+) -> Result<Reply, ProviderError> {
+    let version = response::data_version(&http_response.headers);
+    classify_by_rules(rules, summary, http_response).map(|reply| reply.with_version(version))
+}
+
+fn classify_by_rules(
     rules: &[HttpResponseRule],
     summary: RequestSummary<'_>,
     http_response: &HttpResponse,
