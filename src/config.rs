@@ -49,7 +49,7 @@ pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantReten
 pub use roles::{QueueConfig, Role};
 pub use sections::{
     BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HistoryConfig, LogConfig,
-    LogFormat, ReplicationMode, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
+    LogFormat, ReplicationMode, ResultsConfig, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
 };
 pub(crate) use webhooks::WebhookTemplates;
 pub use webhooks::{SignatureEncoding, WebhookConfig, WebhookScheme, WebhookSignatureConfig};
@@ -93,6 +93,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// Content of history entries.
     pub history: HistoryConfig,
+    /// Results of effects as events.
+    pub results: ResultsConfig,
     /// Retention of ended instances and dead letters.
     pub retention: RetentionConfig,
     /// Change feed for exports.

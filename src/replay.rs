@@ -5,13 +5,15 @@
 //! repeated. Inputs that the bus received meanwhile are delivered to the replaced instances afterwards.
 //!
 //! An instance is skipped if the bus does not store its complete history: it started earlier, or it
-//! applied an input that was never on the bus (a control request, a task outcome, a work result of this
-//! process).
+//! applied an input that was never on the bus (a control request, a task outcome, the result of a command).
+//!
+//! A redelivery (`redeliver.rs`) rebuilds nothing: it delivers the inputs that the instances have not applied.
 
 pub(crate) mod api;
 pub(crate) mod cli;
 mod eligibility;
 mod read;
+mod redeliver;
 mod request;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,19 +23,22 @@ use futures::StreamExt as _;
 use orlog_actors::{ControlError, EventSource, ProgramRegistry, Runtime};
 use orlog_model::{
     Clock, ControlAction, ControlRequest, EventId, HistoryEntry, Input, InstanceKey, InstanceReplacement,
-    OutboxKey, WorkItem,
+    OutboxKey, Timestamp, WorkItem,
 };
 use orlog_program::Program;
-use orlog_simulator::rebuild::{RebuildInput, RebuiltInstance, TimeMode, rebuild};
+use orlog_simulator::rebuild::{RebuildInput, RebuiltInstance, RecordedResult, TimeMode, rebuild};
+use uuid::Uuid;
 
 use crate::definitions::change::DefinitionLocks;
 use eligibility::ReplayCandidate;
 use read::ReplayInputs;
+use redeliver::Redelivery;
+use request::MAX_CONCURRENT;
 
-pub use request::{ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance};
+pub use request::{
+    ReplayError, ReplayMode, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance,
+};
 
-/// Maximum number of instances that are replaced concurrently: enough to fill a group commit.
-const MAX_CONCURRENT: usize = 64;
 /// Outbox rows per read.
 const PAGE: usize = 1000;
 
@@ -76,26 +81,47 @@ impl Replays {
         let program = self.programs.active(&order.saga).filter(|_| is_definition);
         let program = program.ok_or_else(|| ReplayError::NoDefinition(order.saga.clone()))?;
         let found = self.inputs(&order, &BTreeMap::new()).await?;
-        let (end_sequences, read, unreadable) = (found.end_sequences.clone(), found.read, found.undecodable);
+        let (read, undecodable) = (found.read, found.undecodable);
+        let instances = match order.mode {
+            ReplayMode::Rebuild(work) => self.rebuild(&order, work, program, found).await?,
+            ReplayMode::Redeliver => {
+                let redelivery =
+                    Redelivery { runtime: Arc::clone(&self.runtime), clock: Arc::clone(&self.clock) };
+                redelivery.run(&order, &program, found).await?
+            }
+        };
+        let replay = ReplayReport { read, undecodable, instances };
+        if !order.dry_run {
+            tracing::warn!(
+                tenant = %order.tenant, saga = %order.saga, from = %order.from, mode = ?order.mode, by = order.user,
+                reason = order.reason, instances = replay.instances.len(), "replayed"
+            );
+        }
+        Ok(replay)
+    }
+
+    /// Rebuilds the instances and replaces those that changed.
+    async fn rebuild(
+        self: &Arc<Self>,
+        order: &Arc<ReplayRequest>,
+        work: ReplayWorkMode,
+        program: Arc<dyn Program>,
+        found: ReplayInputs,
+    ) -> Result<Vec<ReplayedInstance>, ReplayError> {
+        let end_sequences = found.end_sequences.clone();
         let worked = {
-            let (replays, order) = (Arc::clone(self), Arc::clone(&order));
-            tokio::task::spawn_blocking(move || replays.work_out(&order, &program, &found)).await
+            let (replays, order) = (Arc::clone(self), Arc::clone(order));
+            tokio::task::spawn_blocking(move || replays.work_out(&order, work, &program, found)).await
         };
         let worked = worked.map_err(|_| ReplayError::ShuttingDown)??;
         if order.dry_run {
-            let instances = worked.into_iter().map(|worked| worked.replayed).collect();
-            return Ok(ReplayReport { read, undecodable: unreadable, instances });
+            return Ok(worked.into_iter().map(|worked| worked.replayed).collect());
         }
-        let replaced = worked.into_iter().map(|worked| self.replace(worked, &order));
+        let replaced = worked.into_iter().map(|worked| self.replace(worked, order));
         let replaced: Vec<_> = futures::stream::iter(replaced).buffered(MAX_CONCURRENT).collect().await;
         let instances = replaced.into_iter().collect::<Result<Vec<_>, _>>()?;
-        self.catch_up(&order, &end_sequences, &instances).await?;
-        let replay = ReplayReport { read, undecodable: unreadable, instances };
-        tracing::warn!(
-            tenant = %order.tenant, saga = %order.saga, from = %order.from, work = ?order.work, by = order.user,
-            reason = order.reason, instances = replay.instances.len(), "replayed"
-        );
-        Ok(replay)
+        self.catch_up(order, &end_sequences, &instances).await?;
+        Ok(instances)
     }
 
     async fn inputs(
@@ -110,12 +136,15 @@ impl Replays {
     fn work_out(
         &self,
         order: &ReplayRequest,
+        work: ReplayWorkMode,
         program: &Arc<dyn Program>,
-        found: &ReplayInputs,
+        found: ReplayInputs,
     ) -> Result<Vec<RebuiltCandidate>, ReplayError> {
         let waiting = self.waiting_work(order)?;
         let mut worked = Vec::new();
-        for (key, inputs) in &found.inputs {
+        let mut results = found.results;
+        for (key, mut inputs) in found.inputs {
+            let key = &key;
             let Some(reader) = self.runtime.reader(key) else { continue };
             // A replay repairs an instance whose snapshot cannot be read.
             let (old, is_unreadable) = match reader.instance(key) {
@@ -124,17 +153,19 @@ impl Replays {
             };
             let is_stored = old.is_some() || is_unreadable;
             let history = if is_stored { reader.history(key, 0, usize::MAX)? } else { Vec::new() };
+            use_recorded_times(&history, &mut inputs, &mut results);
             let remains = RebuildInput {
                 program: Arc::clone(program),
                 key,
-                inputs,
-                results: &found.results,
+                inputs: &inputs,
+                results: &results,
                 history_payload_bytes: self.runtime.history_payload_bytes(),
             };
-            let rebuilt = rebuild(&remains, self.pace(order.work));
+            let rebuilt = rebuild(&remains, self.pace(work));
             let rows = waiting.get(key).map_or(&[][..], Vec::as_slice);
             let case = ReplayCandidate {
                 order,
+                work,
                 old: old.as_ref(),
                 is_unreadable,
                 history: &history,
@@ -148,11 +179,12 @@ impl Replays {
                 after: rebuilt.instance.as_ref().map(|instance| instance.status),
                 result: fate,
                 work: 0,
+                inputs: 0,
             };
             let version = old.as_ref().map(|old| old.version);
             let version = version.or(history.last().map(|entry| entry.version)).unwrap_or_default();
             let replacement =
-                is_applied.then(|| self.replacement(order, key, (rebuilt, version), rows)).flatten();
+                is_applied.then(|| self.replacement((order, work), key, (rebuilt, version), rows)).flatten();
             replayed.work = replacement.as_ref().map_or(0, |replacement| replacement.work.len());
             worked.push(RebuiltCandidate { replayed, replacement: replacement.map(|it| (it, version)) });
         }
@@ -194,7 +226,7 @@ impl Replays {
 
     fn replacement(
         &self,
-        order: &ReplayRequest,
+        (order, mode): (&ReplayRequest, ReplayWorkMode),
         key: &InstanceKey,
         (rebuilt, old_version): (RebuiltInstance, u64),
         rows: &[(OutboxKey, WorkItem)],
@@ -220,7 +252,7 @@ impl Replays {
             }
         }
         let there: BTreeSet<_> = rows.iter().map(|(_, item)| item.id).collect();
-        match order.work {
+        match mode {
             ReplayWorkMode::Suppress => work.clear(),
             ReplayWorkMode::Emit => work.retain(|item| !there.contains(&item.id)),
         }
@@ -295,6 +327,28 @@ impl Replays {
         match self.runtime.deliver_again(key, input.clone()).await {
             Ok(_) | Err(ControlError::Rejected(_) | ControlError::DeadLettered(_)) => Ok(()),
             Err(error @ ControlError::Unavailable) => Err(error.into()),
+        }
+    }
+}
+
+/// Replaces the times of applied inputs and results by those of their transitions, so that they are applied again in the
+/// order of the instance. Other inputs keep their time, but none overtakes an earlier one.
+fn use_recorded_times(
+    history: &[HistoryEntry],
+    inputs: &mut [(Timestamp, Input)],
+    results: &mut BTreeMap<Uuid, RecordedResult>,
+) {
+    let times: BTreeMap<&EventId, Timestamp> =
+        history.iter().map(|entry| (&entry.input_id, entry.at)).collect();
+    let mut latest = Timestamp::from_millis(i64::MIN);
+    for (at, input) in inputs.iter_mut() {
+        latest = times.get(&input.id()).copied().unwrap_or_else(|| latest.max(*at));
+        *at = latest;
+    }
+    inputs.sort_by_key(|(at, _)| *at);
+    for entry in history {
+        if let Some(result) = eligibility::result_of(entry).and_then(|work_id| results.get_mut(&work_id)) {
+            result.at = entry.at;
         }
     }
 }

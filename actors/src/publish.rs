@@ -36,14 +36,14 @@ pub(crate) async fn publish_with_retry(
 }
 
 /// Publishes the messages of a batch in order. Each item leaves the batch when its result is known, and
-/// goes to `done`. If the bus rejects messages, a smaller part is published until the rejected item is
-/// found; the bus deduplicates messages that it has already stored.
+/// goes to `done`; an item that `done` returns is published again in its place. If the bus rejects messages, a smaller
+/// part is published until the rejected item is found; the bus deduplicates messages that it has already stored.
 pub(crate) async fn publish_batch<T>(
     bus: &dyn Bus,
     label: &str,
     batch: &mut Vec<T>,
     messages_of: impl Fn(&T) -> &[Arc<Message>],
-    mut done: impl FnMut(T, Result<(), Error>),
+    mut done: impl FnMut(T, Result<(), Error>) -> Option<T>,
 ) {
     let mut size = batch.len();
     while !batch.is_empty() {
@@ -51,10 +51,12 @@ pub(crate) async fn publish_batch<T>(
         let part = &batch[..count];
         let messages = || part.iter().flat_map(&messages_of).cloned().collect();
         match publish_with_retry(bus, messages, label).await {
-            Ok(()) => batch.drain(..count).for_each(|item| done(item, Ok(()))),
+            Ok(()) => batch.drain(..count).for_each(|item| drop(done(item, Ok(())))),
             Err(_) if count > 1 => size = count / 2,
             Err(error) => {
-                done(batch.remove(0), Err(error));
+                if let Some(item) = done(batch.remove(0), Err(error)) {
+                    batch.insert(0, item);
+                }
                 size = batch.len();
             }
         }

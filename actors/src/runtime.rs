@@ -77,6 +77,8 @@ pub struct RuntimeConfig {
     pub tenant_series: usize,
     /// Whether streams that lost messages are read from a position that skips no message.
     pub accept_data_loss: bool,
+    /// Whether the results of effects are published as events, unless their providers have published them.
+    pub publishes_results: bool,
 }
 
 /// Health of the runtime.
@@ -146,6 +148,7 @@ impl Runtime {
             limits: config.limits,
             slots: config.slots,
             accept_data_loss: config.accept_data_loss,
+            publishes_results: config.publishes_results,
             bus: dependencies.bus,
             sources: dependencies.sources,
             providers,

@@ -215,7 +215,8 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
 }
 
 fn relay_arguments(shard: &RunningShard, fresh: Arc<FreshQueue<StoredWork>>) -> relay::Arguments {
-    let ShardTemplate { providers, clock, node, limits, metrics, tracer, .. } = &*shard.shared;
+    let ShardTemplate { providers, clock, node, limits, metrics, tracer, publishes_results, .. } =
+        &*shard.shared;
     relay::Arguments {
         registry: Arc::clone(&shard.registry),
         providers: Arc::clone(providers),
@@ -224,6 +225,7 @@ fn relay_arguments(shard: &RunningShard, fresh: Arc<FreshQueue<StoredWork>>) -> 
         window_size: limits.max_in_flight_per_window,
         clock: Arc::clone(clock),
         node: node.clone(),
+        publishes_results: *publishes_results,
         metrics: Arc::clone(metrics),
         tracer: tracer.clone(),
     }

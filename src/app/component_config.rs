@@ -40,6 +40,7 @@ pub(crate) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
         submitted_event_kind: submitted_event_kind(config),
         tenant_series: config.telemetry.max_tenant_series,
         accept_data_loss: false,
+        publishes_results: config.results.publish,
     }
 }
 

@@ -14,7 +14,8 @@ use super::oidc::OidcConfig;
 use super::retention::RetentionConfig;
 use super::roles::QueueConfig;
 use super::sections::{
-    BusConfig, DrainConfig, ExportConfig, HistoryConfig, LogConfig, StoreConfig, TelemetryConfig,
+    BusConfig, DrainConfig, ExportConfig, HistoryConfig, LogConfig, ResultsConfig, StoreConfig,
+    TelemetryConfig,
 };
 use super::{Config, DEFAULT};
 
@@ -46,6 +47,7 @@ defaults! {
     ClusterTlsConfig: cluster.tls;
     LimitsConfig: limits;
     HistoryConfig: history;
+    ResultsConfig: results;
     RetentionConfig: retention;
     ExportConfig: export;
     HttpServerConfig: http;

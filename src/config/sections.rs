@@ -48,6 +48,14 @@ pub struct HistoryConfig {
     pub payload_bytes: usize,
 }
 
+/// Configuration of `[results]`: results of effects as events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResultsConfig {
+    /// Whether the node publishes the results of the effects that it executes.
+    pub publish: bool,
+}
+
 /// Durability of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

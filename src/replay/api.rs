@@ -12,7 +12,7 @@ use crate::api::problem::{Code, Problem};
 use crate::auth::Caller;
 use crate::definitions::api::deploy::user_name;
 use crate::replay::{
-    ReplayError, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance,
+    ReplayError, ReplayMode, ReplayReport, ReplayRequest, ReplayResult, ReplayWorkMode, ReplayedInstance,
 };
 
 /// Options of a replay.
@@ -25,8 +25,11 @@ pub(crate) struct ReplayBody {
     /// Start time of the replayed messages, RFC 3339.
     #[schema(value_type = String, example = "2026-11-21T00:00:00Z")]
     from: String,
-    /// Handling of the requested work.
-    work: ReplayWorkMode,
+    /// Handling of the requested work. Required, unless `redeliver` is true.
+    work: Option<ReplayWorkMode>,
+    /// Reset the checkpoint of the saga: instances are not rebuilt, but receive the inputs that they have not applied.
+    #[serde(default)]
+    redeliver: bool,
     /// Replay only these instances, by correlation id.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
@@ -47,7 +50,7 @@ pub(crate) struct ReplayResponse {
     read: u64,
     /// Number of messages that are not events, or lack the identifier.
     undecodable: u64,
-    /// Number of created, replaced, unchanged and skipped instances.
+    /// Number of instances by result.
     counts: ReplayCounts,
     /// Instances with inputs among the messages, ordered by correlation id.
     items: Vec<ReplayedInstanceView>,
@@ -58,6 +61,7 @@ pub(crate) struct ReplayResponse {
 struct ReplayCounts {
     created: usize,
     replaced: usize,
+    redelivered: usize,
     unchanged: usize,
     skipped: usize,
 }
@@ -70,13 +74,15 @@ struct ReplayedInstanceView {
     before: Option<&'static str>,
     /// Status after the replay.
     after: Option<&'static str>,
-    /// `created`, `replaced`, `unchanged` or `skipped`.
+    /// `created`, `replaced`, `redelivered`, `unchanged` or `skipped`.
     result: &'static str,
     /// Reason, if the instance was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// Number of dispatched work items.
+    /// Number of work items that a rebuild dispatches.
     work: usize,
+    /// Number of inputs that are delivered again.
+    inputs: usize,
 }
 
 impl ReplayResponse {
@@ -86,6 +92,7 @@ impl ReplayResponse {
             *match one.result {
                 ReplayResult::Created => &mut counts.created,
                 ReplayResult::Replaced => &mut counts.replaced,
+                ReplayResult::Redelivered => &mut counts.redelivered,
                 ReplayResult::Unchanged => &mut counts.unchanged,
                 ReplayResult::Skipped(_) => &mut counts.skipped,
             } += 1;
@@ -100,6 +107,7 @@ impl ReplayedInstanceView {
         let (result, skip_reason) = match one.result {
             ReplayResult::Created => ("created", None),
             ReplayResult::Replaced => ("replaced", None),
+            ReplayResult::Redelivered => ("redelivered", None),
             ReplayResult::Unchanged => ("unchanged", None),
             ReplayResult::Skipped(skip_reason) => ("skipped", Some(skip_reason)),
         };
@@ -110,6 +118,7 @@ impl ReplayedInstanceView {
             result,
             reason: skip_reason,
             work: one.work,
+            inputs: one.inputs,
         }
     }
 }
@@ -117,7 +126,8 @@ impl ReplayedInstanceView {
 /// Replay a saga
 ///
 /// Reads the bus from the given time, computes the state of each instance of the saga, and replaces the
-/// stored state. Instances whose inputs are not complete on the bus are skipped, with a reason. After
+/// stored state. Instances whose inputs are not complete on the bus are skipped, with a reason. With
+/// `redeliver`, the instances receive the inputs that they have not applied instead. After
 /// an interruption, the same request resumes. The duration depends on the number of messages.
 #[utoipa::path(
     post,
@@ -139,12 +149,24 @@ pub(crate) async fn replay(
         saga: request.saga,
         from,
         only: request.only,
-        work: request.work,
+        mode: mode(request.work, request.redeliver)?,
         dry_run: request.dry_run,
         user: user_name(caller.check_user(request.user)?)?,
         reason: request.reason.map(|reason| user_name(Some(reason))).transpose()?,
     };
     Ok(Json(ReplayResponse::of(api.app.services.replays.replay(order).await?)))
+}
+
+fn mode(work: Option<ReplayWorkMode>, redeliver: bool) -> Result<ReplayMode, Problem> {
+    let invalid = |reason: &str| Err(Problem::new(Code::InvalidBody, reason));
+    match (work, redeliver) {
+        (Some(work), false) => Ok(ReplayMode::Rebuild(work)),
+        (None, true) => Ok(ReplayMode::Redeliver),
+        (Some(_), true) => {
+            invalid("work: a redelivery dispatches work as always; remove `work` or `redeliver`")
+        }
+        (None, false) => invalid("work: missing; set it to `suppress` or `emit`, or set `redeliver` to true"),
+    }
 }
 
 impl From<ReplayError> for Problem {

@@ -21,8 +21,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME")]
     from: String,
     /// Handling of the requested work
-    #[arg(long, value_enum)]
-    work: WorkModeArg,
+    #[arg(long, value_enum, required_unless_present = "redeliver", conflicts_with = "redeliver")]
+    work: Option<WorkModeArg>,
+    /// Reset the checkpoint of the saga: deliver the inputs that instances have not applied, without a rebuild
+    #[arg(long)]
+    redeliver: bool,
     /// Replay only these instances
     #[arg(long, value_name = "CORRELATION", num_args = 1..)]
     only: Vec<String>,
@@ -53,19 +56,19 @@ enum WorkModeArg {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
-    let work = match args.work {
+    let work = args.work.map(|work| match work {
         WorkModeArg::Suppress => "suppress",
         WorkModeArg::Emit => "emit",
-    };
+    });
     let body = json!({
-        "saga": args.saga, "from": args.from, "work": work, "only": args.only, "dry_run": !args.yes,
-        "user": args.user, "reason": args.reason,
+        "saga": args.saga, "from": args.from, "work": work, "redeliver": args.redeliver, "only": args.only,
+        "dry_run": !args.yes, "user": args.user, "reason": args.reason,
     });
     let result = client.post_with_timeout("/v1/replays", Some(&body), Duration::from_secs(args.wait)).await?;
     if console.is_json() {
         console.json(&result)?;
     } else {
-        report(&result, args.yes, console)?;
+        report(&result, (args.yes, args.redeliver), console)?;
     }
     match result["counts"]["skipped"].as_u64() {
         Some(skipped) if skipped > 0 => {
@@ -75,19 +78,21 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     }
 }
 
-fn report(result: &Value, done: bool, console: &Console) -> Result<(), CommandError> {
+fn report(result: &Value, (done, redelivers): (bool, bool), console: &Console) -> Result<(), CommandError> {
     let changed: Vec<_> = items(result, "items").iter().filter(|one| one["result"] != "unchanged").collect();
+    let amount = if redelivers { "inputs" } else { "work" };
     let rows = changed.iter().take(MAX_ROWS).map(|one| {
-        ["correlation", "result", "before", "after", "work", "reason"].map(|name| text(one, name)).to_vec()
+        ["correlation", "result", "before", "after", amount, "reason"].map(|name| text(one, name)).to_vec()
     });
     let rows: Vec<_> = rows.collect();
-    let head = ["INSTANCE", "RESULT", "BEFORE", "AFTER", "WORK", "REASON"];
+    let head = ["INSTANCE", "RESULT", "BEFORE", "AFTER", &amount.to_uppercase(), "REASON"];
     console.table(&head, &rows, "no instance changes")?;
     if changed.len() > MAX_ROWS {
         note(&format!("{} more are not printed; --output json lists all", changed.len() - MAX_ROWS));
     }
     let counts = &result["counts"];
-    let results = ["created", "replaced", "unchanged", "skipped"]
+    let changed = if redelivers { "redelivered" } else { "replaced" };
+    let results = ["created", changed, "unchanged", "skipped"]
         .map(|name| format!("{} {name}", counts[name]))
         .join(", ");
     let end = if done { "" } else { "; no changes made: apply with --yes" };

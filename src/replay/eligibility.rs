@@ -11,6 +11,7 @@ use super::request::{ReplayRequest, ReplayResult, ReplayWorkMode};
 /// Instance with all data for the eligibility check.
 pub(crate) struct ReplayCandidate<'a> {
     pub(crate) order: &'a ReplayRequest,
+    pub(crate) work: ReplayWorkMode,
     pub(crate) old: Option<&'a Instance>,
     /// The instance exists, but its snapshot cannot be read.
     pub(crate) is_unreadable: bool,
@@ -52,7 +53,7 @@ impl ReplayCandidate<'_> {
         if let Some(reason) = self.unrecorded() {
             return Some(reason);
         }
-        if self.order.work == ReplayWorkMode::Emit
+        if self.work == ReplayWorkMode::Emit
             && let Some(HistoryEntry { input_label: label, at, .. }) =
                 self.history.iter().find(|record| is_timer(record))
         {
@@ -75,7 +76,7 @@ impl ReplayCandidate<'_> {
 
     /// Finds work without a result that has no outbox item and is not dispatched.
     fn missing_executor(&self, old: &Instance, new: &Instance) -> Option<String> {
-        if self.order.work == ReplayWorkMode::Emit {
+        if self.work == ReplayWorkMode::Emit {
             return None;
         }
         let known: BTreeSet<Uuid> = old.pending_work.iter().map(|open| open.id).collect();
@@ -90,9 +91,7 @@ impl ReplayCandidate<'_> {
 
     /// Returns whether the replay reads or creates the input of this transition.
     fn is_on_the_bus(&self, record: &HistoryEntry) -> bool {
-        if let Some(work) =
-            record.input_id.as_str().strip_prefix("outcome:").and_then(|work| work.parse().ok())
-        {
+        if let Some(work) = result_of(record) {
             return self.rebuild_input.results.contains_key(&work);
         }
         is_timer(record) || self.rebuild_input.inputs.iter().any(|(_, input)| input.id() == record.input_id)
@@ -109,6 +108,11 @@ fn is_same(old: &Instance, new: &Instance) -> bool {
         && open(old) == open(new)
 }
 
+/// Returns the work whose result the transition applied.
+pub(crate) fn result_of(record: &HistoryEntry) -> Option<Uuid> {
+    record.input_id.as_str().strip_prefix("outcome:")?.parse().ok()
+}
+
 fn is_timer(record: &HistoryEntry) -> bool {
     record.input_id.as_str().starts_with("timer:")
 }
@@ -121,6 +125,10 @@ fn tasks(instance: &Instance) -> BTreeSet<Uuid> {
 pub(crate) fn has_outcome(work: &Work) -> bool {
     match work {
         Work::Effect(_) | Work::StartChild(_) => true,
-        Work::Command(_) | Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => false,
+        Work::Command(_)
+        | Work::Fact(_)
+        | Work::CancelChild(_)
+        | Work::NotifyParent(_)
+        | Work::PublishResult(_) => false,
     }
 }

@@ -17,7 +17,7 @@ use super::request::{MAX_INPUTS, ReplayError, ReplayRequest};
 pub(crate) struct ReplayInputs {
     /// Inputs by instance, in publication order.
     pub(crate) inputs: BTreeMap<InstanceKey, Vec<(Timestamp, Input)>>,
-    /// Results of effects that other processes executed.
+    /// Results of effects by work id; of several results, the first one.
     pub(crate) results: BTreeMap<Uuid, RecordedResult>,
     /// End positions of the streams.
     pub(crate) end_sequences: BTreeMap<String, u64>,
@@ -45,7 +45,7 @@ pub(crate) async fn read_inputs(
                 break;
             }
             for delivery in &deliveries {
-                sort_in(programs, order, delivery, &mut found);
+                sort_in((source, programs, order), delivery, &mut found);
             }
             if found.count > MAX_INPUTS {
                 return Err(ReplayError::TooMany);
@@ -59,21 +59,26 @@ pub(crate) async fn read_inputs(
     Ok(found)
 }
 
-fn sort_in(programs: &ProgramRegistry, order: &ReplayRequest, delivery: &Delivery, found: &mut ReplayInputs) {
+fn sort_in(
+    (source, programs, order): (&EventSource, &ProgramRegistry, &ReplayRequest),
+    delivery: &Delivery,
+    found: &mut ReplayInputs,
+) {
     found.read += 1;
     let (message, at) = (&delivery.message, delivery.published_at);
     if is_result(&message.subject) {
         match effect_queue::decode_result(message) {
-            Ok(result) => {
-                let effect_queue::EffectResult { outcome, attempts, attempt_log, .. } = result;
+            Ok(result) if source.bus.rejection(message).is_none() => {
+                let effect_queue::EffectResult { outcome, attempts, attempt_log, stored_at, .. } = result;
+                let at = stored_at.unwrap_or(at);
                 let recorded = RecordedResult { at, outcome, attempts, attempt_log };
                 found.results.entry(result.command_id).or_insert(recorded);
             }
-            Err(_) => found.undecodable += 1,
+            Ok(_) | Err(_) => found.undecodable += 1,
         }
         return;
     }
-    match inputs_of(programs, order, delivery) {
+    match inputs_of((source, programs, order), delivery) {
         Some(inputs) => {
             let matching = inputs.into_iter().filter(|(key, _)| {
                 key.saga == order.saga && (order.only.is_empty() || order.only.contains(&key.correlation))
@@ -87,16 +92,16 @@ fn sort_in(programs: &ProgramRegistry, order: &ReplayRequest, delivery: &Deliver
     }
 }
 
-/// Decodes the inputs of a message; `None` if it cannot be decoded.
+/// Decodes the inputs of a message; `None` if it cannot be decoded or is not authentic.
 fn inputs_of(
-    programs: &ProgramRegistry,
-    order: &ReplayRequest,
+    (source, programs, order): (&EventSource, &ProgramRegistry, &ReplayRequest),
     delivery: &Delivery,
 ) -> Option<Vec<(InstanceKey, Input)>> {
     let (message, at) = (&delivery.message, delivery.published_at);
     if workflow::is_instance_subject(&message.subject) {
         let key = workflow::instance_of(&message.subject).ok()?;
         let input = match workflow::decode(message, at).ok()? {
+            WorkflowMessage::Command(_) if source.bus.rejection(message).is_some() => return None,
             WorkflowMessage::Command(command) => Input::Workflow(command),
             WorkflowMessage::Signal(event) => Input::Event(event),
             WorkflowMessage::ConditionalSignal(request) => Input::Control(request),
@@ -114,9 +119,9 @@ fn inputs_of(
 
 fn filters(source: &EventSource, order: &ReplayRequest) -> Vec<String> {
     let kinds = source.kinds.iter().copied();
-    // If other processes execute effects, their results are stored beside the facts.
-    let elsewhere = source.sharing.is_some() && source.kinds.contains(&SubjectKind::WorkflowEvent);
-    let kinds = kinds.chain(elsewhere.then_some(SubjectKind::EffectResult));
+    // The results of effects are stored beside the facts.
+    let has_results = source.kinds.contains(&SubjectKind::WorkflowEvent);
+    let kinds = kinds.chain(has_results.then_some(SubjectKind::EffectResult));
     kinds.flat_map(|kind| subject::filters(Some(&order.tenant), kind, None)).collect()
 }
 

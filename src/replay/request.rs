@@ -6,6 +6,9 @@ use orlog_model::{CorrelationId, InstanceKey, SagaName, Status, TenantId, Timest
 /// Maximum number of inputs in memory.
 pub(crate) const MAX_INPUTS: usize = 1_000_000;
 
+/// Maximum number of instances that are changed concurrently: enough to fill a group commit.
+pub(crate) const MAX_CONCURRENT: usize = 64;
+
 /// Replay request.
 #[derive(Clone, Debug)]
 pub struct ReplayRequest {
@@ -17,8 +20,8 @@ pub struct ReplayRequest {
     pub from: Timestamp,
     /// Instances to replay; empty: all.
     pub only: Vec<CorrelationId>,
-    /// Mode for work that the replay requests.
-    pub work: ReplayWorkMode,
+    /// Handling of the inputs.
+    pub mode: ReplayMode,
     /// Whether to report the result only.
     pub dry_run: bool,
     /// User for the history entry.
@@ -27,7 +30,16 @@ pub struct ReplayRequest {
     pub reason: Option<String>,
 }
 
-/// Mode for work that a replay requests.
+/// Handling of the inputs of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayMode {
+    /// Instances are rebuilt from their inputs and replaced.
+    Rebuild(ReplayWorkMode),
+    /// Instances receive the inputs that they have not applied, as if the checkpoint of the saga was reset.
+    Redeliver,
+}
+
+/// Mode for work that a rebuild requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplayWorkMode {
@@ -60,8 +72,10 @@ pub struct ReplayedInstance {
     pub after: Option<Status>,
     /// Result of the replay.
     pub result: ReplayResult,
-    /// Number of work items that are dispatched.
+    /// Number of work items that a rebuild dispatches.
     pub work: usize,
+    /// Number of inputs that are delivered again.
+    pub inputs: usize,
 }
 
 /// Result of the replay of one instance.
@@ -71,6 +85,8 @@ pub enum ReplayResult {
     Created,
     /// The snapshot was replaced.
     Replaced,
+    /// The instance received inputs again.
+    Redelivered,
     /// The state is unchanged.
     Unchanged,
     /// The instance was skipped, with the reason.

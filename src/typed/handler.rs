@@ -122,7 +122,7 @@ impl HandlerContext {
     pub fn emit<E: Event>(&mut self, event: E) -> Result<(), ProviderError> {
         let kind = EventType::new(E::TYPE)
             .map_err(|error| ProviderError::permanent("invalid_result", error.to_string()))?;
-        self.facts.push(Fact { kind, data: data(event)?, key: None });
+        self.facts.push(Fact::new(kind, data(event)?));
         Ok(())
     }
 

@@ -18,6 +18,7 @@ mod script;
 mod secrets;
 mod smtp;
 mod sql;
+mod versions;
 mod webhook;
 mod work_stream;
 mod workers;

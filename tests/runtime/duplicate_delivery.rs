@@ -130,6 +130,7 @@ fn dead_letter(
         attempts: 1,
         at,
         facts: Vec::new(),
+        publishes: false,
         trace: None,
         attempt_log: None,
     };
@@ -156,7 +157,7 @@ async fn duplicate_and_contradicting_results_are_ignored() {
     assert!(stored.len() > 30, "only {} outcomes were stored", stored.len());
     let failure = Failure { code: "contrary".to_owned(), message: "it failed after all".to_owned() };
     let work_outcomes = [
-        WorkOutcome::Succeeded { event: None, payload: Value::Null },
+        WorkOutcome::succeeded(None, Value::Null),
         WorkOutcome::Accepted,
         WorkOutcome::Failed {
             event: Some(EventType::new("Contrary").expect("a short word")),

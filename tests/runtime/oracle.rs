@@ -284,9 +284,7 @@ impl Run {
             1 | 2 => {
                 (WorkOutcome::Failed { event: None, failure, payload: Value::Null }, OracleOutcome::Failed)
             }
-            _ if is_effect => {
-                (WorkOutcome::Succeeded { event: None, payload: Value::Null }, OracleOutcome::Succeeded)
-            }
+            _ if is_effect => (WorkOutcome::succeeded(None, Value::Null), OracleOutcome::Succeeded),
             _ => (WorkOutcome::Accepted, OracleOutcome::Accepted),
         };
         let at = self.system.now;
@@ -298,6 +296,7 @@ impl Run {
             attempts: 1,
             at,
             facts: Vec::new(),
+            publishes: false,
             trace: None,
             attempt_log: None,
         };
@@ -315,7 +314,7 @@ impl Run {
         if let (Input::WorkResult(outcome), OracleOp::Outcome(_, _, result)) = (&mut both.input, &mut both.op)
             && outcome.outbox_key.destination.kind == orlog_model::WorkKind::Effect
         {
-            outcome.outcome = WorkOutcome::Succeeded { event: None, payload: Value::Null };
+            outcome.outcome = WorkOutcome::succeeded(None, Value::Null);
             *result = OracleOutcome::Succeeded;
         }
         Some(both)

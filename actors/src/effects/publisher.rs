@@ -1,18 +1,18 @@
-//! Publishes facts and workflow commands between sagas to the bus under the id of their work item, so
-//! that the bus deduplicates repetitions.
+//! Publishes facts, effect results and workflow commands between sagas to the bus under an id that depends on their work
+//! item, so that the bus deduplicates repetitions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::slice;
 use std::sync::Arc;
 
 use compact_str::format_compact;
 use orlog_bus::codec::{self, EventRef};
+use orlog_bus::effect_queue::{ResultRef, encode_result_event};
 use orlog_bus::subject::{SubjectKind, format_subject};
 use orlog_bus::{Bus, Error as BusError, Message as BusMessage, workflow};
 use orlog_effect::ExecutionResult;
 use orlog_model::{
     CorrelationId, DeadLetter, DeadLetterOriginal, DeadLetterReason, Fact, Failure, InstanceKey, ParentRef,
-    SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
+    ResultEvent, SagaName, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
 };
 use orlog_store::Error as StoreError;
 use serde_json::Value;
@@ -27,7 +27,9 @@ use crate::telemetry::log_instance;
 use crate::telemetry::metrics::ActorKind;
 
 /// Label for log records.
-const LOG_LABEL: &str = "facts and workflow commands";
+const LOG_LABEL: &str = "facts, effect results and workflow commands";
+/// Space for the signature of a result, in bytes.
+const SIGNATURE_BYTES: usize = 128;
 /// Maximum number of work items per batch.
 const MAX_BATCH: usize = 1024;
 
@@ -39,7 +41,16 @@ impl TaskKind for Publisher {
 }
 
 /// Batch that is published. It survives a crash of the actor: the next one continues with it.
-pub(crate) type PublisherBatch = Arc<Mutex<Vec<(WorkDispatch, Arc<BusMessage>)>>>;
+pub(crate) type PublisherBatch = Arc<Mutex<Vec<PreparedItem>>>;
+
+/// Work item with its messages.
+pub(crate) struct PreparedItem {
+    dispatch: WorkDispatch,
+    /// One message, or a result and its fact.
+    messages: Vec<Arc<BusMessage>>,
+    /// Fact that the bus rejected; its result is published before it becomes a dead letter.
+    rejected: Option<(Arc<BusMessage>, BusError)>,
+}
 
 /// Publishes one batch after the other: messages of an instance keep their order, even if the bus is
 /// unavailable for a while. Items that arrive meanwhile form the next batch.
@@ -50,32 +61,51 @@ pub(crate) async fn publish_all(
 ) -> Result<(), String> {
     let mut batch = batch.lock().await;
     loop {
-        let done = |(dispatch, message): (WorkDispatch, Arc<BusMessage>), result| match result {
-            Ok(()) => accept(dispatch),
-            Err(error) => reject(dispatch, &message, &error),
-        };
-        publish_batch(&*bus, LOG_LABEL, &mut batch, |(_, message)| slice::from_ref(message), done).await;
+        publish_batch(&*bus, LOG_LABEL, &mut batch, |item| item.messages.as_slice(), finish).await;
         let Some(dispatches) = mailbox.take(MAX_BATCH).await else { return Ok(()) };
         batch.extend(dispatches.into_iter().filter_map(|dispatch| prepare(&*bus, dispatch)));
     }
 }
 
-/// Returns the signed message of an item; ends an item without one. If the message cannot be created, because
+/// Ends a published or rejected item. Returns the item if its result is still to be published.
+fn finish(mut item: PreparedItem, result: Result<(), BusError>) -> Option<PreparedItem> {
+    match result {
+        Ok(()) => match item.rejected {
+            None => accept(item.dispatch),
+            Some((fact, error)) => reject(item.dispatch, &fact, &error),
+        },
+        Err(error) => {
+            let message = item.messages.pop().expect("each item has a message");
+            if !item.messages.is_empty() {
+                return Some(PreparedItem { rejected: Some((message, error)), ..item });
+            }
+            match item.rejected {
+                Some((fact, error)) => reject(item.dispatch, &fact, &error),
+                None => reject(item.dispatch, &message, &error),
+            }
+        }
+    }
+    None
+}
+
+/// Returns the item with its signed messages; ends an item without one. If a message cannot be created, because
 /// the instance cannot be read or the code panics, the item returns to the relay.
-fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<(WorkDispatch, Arc<BusMessage>)> {
+fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
     if dispatch.origin().epoch.ended().is_stopped() {
         dispatch.abandon();
         return None;
     }
     // A panic that crashed the actor would lose the other items of the batch until the next start.
-    let created =
-        AssertUnwindSafe(|| Ok::<_, StoreError>(message(&dispatch)?.map(|message| bus.sign(message))));
+    let created = AssertUnwindSafe(|| {
+        let messages = result_message(bus, &dispatch.work.item).into_iter().chain(message(&dispatch)?);
+        Ok::<_, StoreError>(messages.map(|message| Arc::new(bus.sign(message))).collect::<Vec<_>>())
+    });
     let error = match catch_unwind(created) {
-        Ok(Ok(Some(message))) => return Some((dispatch, Arc::new(message))),
-        Ok(Ok(None)) => {
+        Ok(Ok(messages)) if messages.is_empty() => {
             accept(dispatch);
             return None;
         }
+        Ok(Ok(messages)) => return Some(PreparedItem { dispatch, messages, rejected: None }),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "a panic".to_owned(),
     };
@@ -135,7 +165,7 @@ fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {
         Work::NotifyParent(end) => {
             Some(command_message(item, &end.to, WorkflowAction::ChildEnded(end.ended.clone())))
         }
-        Work::Command(_) | Work::Effect(_) => None,
+        Work::Command(_) | Work::Effect(_) | Work::PublishResult(_) => None,
     })
 }
 
@@ -174,4 +204,30 @@ fn fact_message(item: &WorkItem, fact: &Fact) -> BusMessage {
     };
     let subject = format_subject(tenant, SubjectKind::WorkflowEvent, saga.as_str(), correlation);
     codec::encode(event, subject)
+}
+
+/// Returns the message of the effect result that the item contains.
+fn result_message(bus: &dyn Bus, item: &WorkItem) -> Option<BusMessage> {
+    let (result, fact_data): (&ResultEvent, _) = match &item.work {
+        Work::Fact(Fact { result: Some(result), data, .. }) => (result, Some(data)),
+        Work::PublishResult(result) => (result, None),
+        _ => return None,
+    };
+    // A work item that is requested again under its id has another result.
+    let id = format_compact!("{}:{}", result.work_id, result.requested_at.as_millis());
+    let result = ResultRef {
+        instance: &item.instance,
+        id: &id,
+        command_id: result.work_id,
+        effect: &result.effect,
+        causation: None,
+        trace: item.trace.as_ref(),
+        outcome: &result.outcome,
+        payload: fact_data.filter(|_| result.has_payload_of_fact),
+        facts: &[],
+        attempts: result.attempts,
+        attempt_log: result.attempt_log.as_deref(),
+        at: item.created_at,
+    };
+    Some(encode_result_event(&result, bus.max_message_size().saturating_sub(SIGNATURE_BYTES)))
 }

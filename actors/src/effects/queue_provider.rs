@@ -5,7 +5,7 @@
 //! process did not dispatch. If a command has no result for a while, the provider looks it up. If the
 //! command is still queued, the provider keeps waiting. If it is gone and has no result, it is
 //! dispatched again. The first message under the result subject is the result, regardless of its
-//! sender. A missed deadline is therefore also published there and counts only if it is first.
+//! sender. A missed deadline and a rejected command are therefore also published there, and count only if they are first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,6 +109,7 @@ impl ResultListener {
             facts: Vec::new(),
             trace: None,
             attempt_log: None,
+            stored_at: None,
         };
         let message = effect_queue::encode_result(item, effect, &result, self.clock.now());
         match persist(|| self.queue.publish_result(message.clone())).await {
@@ -188,7 +189,10 @@ impl QueueProvider {
         let mut expected = self.result_listener.expect(item.id);
         let mut number = 1;
         loop {
-            let enqueued = self.result_listener.enqueue(item, effect, number).await?;
+            let enqueued = match self.result_listener.enqueue(item, effect, number).await {
+                Ok(enqueued) => enqueued,
+                Err(error) => return self.not_enqueued(item, effect, error).await,
+            };
             // A command that was queued before may have a result from before the subscription.
             if enqueued.already_queued
                 && let Some(result) = self.result_listener.query_result(item, effect).await
@@ -202,6 +206,20 @@ impl QueueProvider {
             let (id, effect, key) = (item.id, &effect.name, &item.instance);
             log_instance!(WARN, key, item.trace.as_ref(), %id, %effect, number, "command lost without a result; dispatching again");
         }
+    }
+}
+
+impl QueueProvider {
+    /// Publishes the failure of a command that the queue rejects permanently. An earlier dispatch may have a result.
+    async fn not_enqueued(
+        &self,
+        item: &WorkItem,
+        effect: &Effect,
+        error: ProviderError,
+    ) -> Result<EffectResult, ProviderError> {
+        let failure = error.failure().clone();
+        let outcome = WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null };
+        self.result_listener.publish_result(item, effect, &outcome).await.ok_or(error)
     }
 }
 
@@ -230,6 +248,10 @@ impl Provider for QueueProvider {
         Some(self)
     }
 
+    fn publishes_results(&self) -> bool {
+        true
+    }
+
     async fn probe(&self, item: &WorkItem, _probe: Probe) -> ProbeResult {
         let Work::Effect(effect) = &item.work else { return ProbeResult::Unknown };
         self.result_listener.query_result(item, effect).await.map_or(ProbeResult::Pending, probe_result)
@@ -251,7 +273,9 @@ fn probe_result(result: EffectResult) -> ProbeResult {
 fn to_reply(result: EffectResult) -> Result<Reply, ProviderError> {
     let facts = result.facts;
     match result.outcome {
-        WorkOutcome::Succeeded { event, payload } => Ok(Reply { event, payload, facts }),
+        WorkOutcome::Succeeded { event, payload, schema_version } => {
+            Ok(Reply { event, payload, schema_version, facts })
+        }
         WorkOutcome::Accepted => Ok(Reply::default()),
         WorkOutcome::Failed { event, failure, payload } => {
             Err(ProviderError::Permanent { failure, event, payload, facts: facts.into() })
@@ -276,6 +300,7 @@ fn read(message: &Message) -> EffectResult {
         facts: Vec::new(),
         trace: None,
         attempt_log: None,
+        stored_at: None,
     })
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use compact_str::CompactString;
 use orlog_effect::{Dispatcher, ExecutionProgress, ExecutionResult, StopToken};
 use orlog_model::count::{Operation, count};
-use orlog_model::{Change, Clock, DeadLetter, Input, OutboxKey, TenantId, TraceParent, WorkResult};
+use orlog_model::{Change, Clock, DeadLetter, Input, OutboxKey, TenantId, TraceParent, WorkItem, WorkResult};
 use orlog_store::Reader;
 use ractor::ActorRef;
 
@@ -100,6 +100,8 @@ pub(crate) struct DispatchOrigin {
     pub(crate) reader: Reader,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) node: String,
+    /// Whether the results of effects are published as events.
+    pub(crate) publishes_results: bool,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
@@ -197,10 +199,11 @@ impl WorkDispatch {
         let completion = done.receipt.take().map_or(Completion::None, Completion::Receipt);
         let Self { work, place, .. } = self;
         let OutboxRow { key, item } = *work;
-        let DispatchOrigin { registry, clock, .. } = &*place.origin;
+        let DispatchOrigin { registry, clock, publishes_results, .. } = &*place.origin;
         let stored = if silent {
             registry.submit(Submission::new(Change::Settle(key), completion))
         } else {
+            let publishes = *publishes_results && !done.is_published && is_public(&item);
             let ExecutionResult { outcome, attempts, facts, trace, attempt_log, .. } = done;
             let result = WorkResult {
                 work_id: item.id,
@@ -210,6 +213,7 @@ impl WorkDispatch {
                 attempts,
                 at: clock.now(),
                 facts,
+                publishes,
                 trace: trace.or(item.trace),
                 attempt_log,
             };
@@ -256,4 +260,9 @@ impl WorkDispatch {
             });
         }
     }
+}
+
+/// Returns whether other systems can receive the result: that of an effect of a definition.
+fn is_public(item: &WorkItem) -> bool {
+    item.work.effect().is_some() && !orlog_program::is_built_in(item.instance.saga.as_str())
 }

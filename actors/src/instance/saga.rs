@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_engine::{Decision, Rejection};
-use orlog_model::{Change, ControlAction, ControlRequest, DeadLetterReason, Input, Instance};
+use orlog_model::{Change, ControlAction, ControlRequest, Input, Instance};
 use orlog_store::Error as StoreError;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -236,9 +236,9 @@ impl State {
                 self.finish_without_commit("quarantined".into(), Some(rejection.into()));
             }
             _ => {
-                let cause = DeadLetterReason::InstanceUnreadable;
-                let commit = self.subject().dead_letter_commit(&input, cause, reason, attempts);
-                self.finish_with(Box::new(commit), None, None);
+                if let Decision::Commit(commit) = self.subject().decide_unreadable(&input, reason, attempts) {
+                    self.finish_with(commit, None, None);
+                }
             }
         }
         true

@@ -139,9 +139,12 @@ impl IngestLoop<'_> {
     /// deliveries whose messages the bus rejects permanently, with the reason.
     async fn forward(&self, mut batch: Vec<ForwardedDelivery>) -> Vec<(u64, String)> {
         let mut rejected = Vec::new();
-        let done = |ForwardedDelivery { sequence, done, .. }, result: Result<(), BusError>| match result {
-            Ok(()) => done.complete(),
-            Err(error) => rejected.push((sequence, format!("cannot forward the event: {error}"))),
+        let done = |ForwardedDelivery { sequence, done, .. }, result: Result<(), BusError>| {
+            match result {
+                Ok(()) => done.complete(),
+                Err(error) => rejected.push((sequence, format!("cannot forward the event: {error}"))),
+            }
+            None
         };
         publish_batch(&*self.arguments.bus, LOG_LABEL, &mut batch, |delivery| &delivery.messages, done).await;
         rejected

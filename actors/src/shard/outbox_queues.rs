@@ -272,11 +272,7 @@ mod tests {
         let item = WorkItem {
             id: Uuid::from_u128(id),
             instance: instance.clone(),
-            work: Work::Fact(Fact {
-                kind: orlog_model::EventType::new("F").unwrap(),
-                data: serde_json::Value::Null,
-                key: None,
-            }),
+            work: Work::Fact(Fact::new(orlog_model::EventType::new("F").unwrap(), serde_json::Value::Null)),
             deadline: None,
             causation: EventId::new("e").unwrap(),
             trace: None,

@@ -38,6 +38,7 @@ pub(crate) struct Arguments {
     pub(crate) window_size: usize,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) node: String,
+    pub(crate) publishes_results: bool,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
@@ -66,8 +67,7 @@ impl Actor for RelayActor {
         myself: ActorRef<RelayMessage>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let Arguments { registry, providers, fresh, reader, window_size, clock, node, metrics, tracer } =
-            arguments;
+        let Arguments { registry, providers, fresh, reader, window_size, metrics, .. } = arguments;
         let (actor, queue, counted) = (myself.clone(), Arc::clone(&fresh), Arc::clone(&metrics));
         let watch = async move {
             queue.wake(actor, || RelayMessage::Wake(counted.messages_enqueued(ActorKind::Relay, 1))).await
@@ -85,10 +85,11 @@ impl Actor for RelayActor {
                 epoch: registry.epoch(),
                 registry,
                 reader,
-                clock,
-                node,
+                clock: arguments.clock,
+                node: arguments.node,
+                publishes_results: arguments.publishes_results,
                 metrics,
-                tracer,
+                tracer: arguments.tracer,
             }),
         })
     }

@@ -43,6 +43,8 @@ pub(crate) struct ShardTemplate {
     pub(crate) slots: SlotAssigner,
     /// Whether streams that lost messages are read.
     pub(crate) accept_data_loss: bool,
+    /// Whether the results of effects are published as events.
+    pub(crate) publishes_results: bool,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) sources: Vec<EventSource>,
     pub(crate) providers: Arc<ProviderRegistry>,

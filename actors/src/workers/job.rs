@@ -166,7 +166,9 @@ async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) 
 async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: ExecutionResult) {
     let effect = effect(item);
     let ExecutionResult { outcome, attempts, facts, trace, attempt_log, .. } = done;
-    let mut result = EffectResult { command_id: item.id, outcome, attempts, facts, trace, attempt_log };
+    let command_id = item.id;
+    let mut result =
+        EffectResult { command_id, outcome, attempts, facts, trace, attempt_log, stored_at: None };
     let mut message = effect_queue::encode_result(item, effect, &result, shared.clock.now());
     loop {
         match shared.queue.publish_result(message.clone()).await {
@@ -190,7 +192,9 @@ async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: Executi
 fn too_large(result: &EffectResult, reason: &str) -> EffectResult {
     let cut = serde_json::json!({ "truncated": true, "reason": reason });
     let outcome = match result.outcome.clone() {
-        WorkOutcome::Succeeded { event, .. } => WorkOutcome::Succeeded { event, payload: cut },
+        WorkOutcome::Succeeded { event, schema_version, .. } => {
+            WorkOutcome::Succeeded { event, payload: cut, schema_version }
+        }
         WorkOutcome::Failed { event, failure, .. } => WorkOutcome::Failed { event, failure, payload: cut },
         other => other,
     };

@@ -21,6 +21,7 @@ use compact_str::CompactString;
 use orlog_model::{StreamPosition, Timestamp};
 use uuid::Uuid;
 
+use crate::codec::MAX_MESSAGE_BYTES;
 use crate::{AckPosition, SubscriptionStart};
 
 /// Names and values of headers. A text of at most 24 bytes needs no heap memory.
@@ -138,13 +139,20 @@ pub trait Bus: Send + Sync + 'static {
     /// If the stream does not respond, or can store no messages because most of its servers are down.
     async fn last_sequence(&self) -> Result<u64, Error>;
 
-    /// Signs a workflow command. Other messages, and all messages of a bus without signing keys, are unchanged.
+    /// Returns the maximum size of a message, in bytes. Larger messages are rejected.
+    fn max_message_size(&self) -> usize {
+        MAX_MESSAGE_BYTES
+    }
+
+    /// Signs a workflow command or an effect result. Other messages, and all messages of a bus without signing keys, are
+    /// unchanged.
     fn sign(&self, message: Message) -> Message {
         message
     }
 
-    /// Returns why a workflow command is not authentic; `None` if it is, or if the bus has no signing keys.
-    fn rejection(&self, _command: &Message) -> Option<String> {
+    /// Returns why a workflow command or an effect result is not authentic; `None` if it is, or if the bus has no
+    /// signing keys.
+    fn rejection(&self, _message: &Message) -> Option<String> {
         None
     }
 

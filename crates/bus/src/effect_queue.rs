@@ -30,7 +30,10 @@ pub use command::{EffectCommand, decode as decode_command, encode as encode_comm
 pub use dead_letter::{
     DEAD_LETTER_NAME, EffectDeadLetter, decode as decode_dead_letter, encode as encode_dead_letter,
 };
-pub use result::{EffectResult, decode as decode_result, encode as encode_result};
+pub use result::{
+    EffectResult, ResultRef, decode as decode_result, encode as encode_result,
+    encode_event as encode_result_event,
+};
 
 /// Interface of a queue for senders and workers.
 #[async_trait]
@@ -166,17 +169,21 @@ pub trait JobAck: Send + Sync + 'static {
 /// Returns the subject of the command of an effect.
 #[must_use]
 pub fn command_subject(item: &WorkItem, effect: &EffectName) -> String {
-    subject(item, SubjectKind::Effect, effect)
+    subject(&item.instance.tenant, SubjectKind::Effect, effect, item.id)
 }
 
 /// Returns the subject of the result of an effect.
 #[must_use]
 pub fn result_subject(item: &WorkItem, effect: &EffectName) -> String {
-    subject(item, SubjectKind::EffectResult, effect)
+    subject_of_result(&item.instance.tenant, effect, item.id)
 }
 
-fn subject(item: &WorkItem, kind: SubjectKind, effect: &EffectName) -> String {
+fn subject_of_result(tenant: &TenantId, effect: &EffectName, command_id: Uuid) -> String {
+    subject(tenant, SubjectKind::EffectResult, effect, command_id)
+}
+
+fn subject(tenant: &TenantId, kind: SubjectKind, effect: &EffectName, command_id: Uuid) -> String {
     let mut buffer = Uuid::encode_buffer();
-    let id = item.id.hyphenated().encode_lower(&mut buffer);
-    format_subject(&item.instance.tenant, kind, effect.as_str(), id)
+    let id = command_id.hyphenated().encode_lower(&mut buffer);
+    format_subject(tenant, kind, effect.as_str(), id)
 }

@@ -263,6 +263,10 @@ impl Bus for Embedded {
         Ok(self.log.end().sequence)
     }
 
+    fn max_message_size(&self) -> usize {
+        self.max_message_bytes
+    }
+
     fn publish_failure(&self) -> Option<String> {
         self.log.write_failure()
     }

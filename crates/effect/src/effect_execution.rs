@@ -46,13 +46,23 @@ pub struct ExecutionResult {
     pub receipt: Option<ResultReceipt>,
     /// How the attempts ended, if the first one did not succeed.
     pub attempt_log: Option<Box<AttemptLog>>,
+    /// Whether the provider has published the result as an event.
+    pub is_published: bool,
 }
 
 impl ExecutionResult {
     /// Creates a result without an attempt.
     #[must_use]
     pub fn without_attempt(outcome: WorkOutcome) -> Self {
-        Self { outcome, attempts: 0, facts: Vec::new(), trace: None, receipt: None, attempt_log: None }
+        Self {
+            outcome,
+            attempts: 0,
+            facts: Vec::new(),
+            trace: None,
+            receipt: None,
+            attempt_log: None,
+            is_published: false,
+        }
     }
 }
 
@@ -82,6 +92,12 @@ impl EffectExecution {
             deadline: self.limits.deadline,
             attempt_log: self.attempt_log,
         }
+    }
+
+    pub(crate) fn into_result(self, finished: FinishedExecution, is_published: bool) -> ExecutionResult {
+        let FinishedExecution { outcome, facts } = finished;
+        let Self { attempts, trace, receipt, attempt_log, .. } = self;
+        ExecutionResult { outcome, attempts, facts, trace, receipt, attempt_log, is_published }
     }
 
     /// Records how an attempt ended. A success at the first attempt is not recorded and allocates nothing.
@@ -207,9 +223,12 @@ impl From<WorkOutcome> for FinishedExecution {
 }
 
 pub(crate) fn success(item: &WorkItem, reply: Reply) -> FinishedExecution {
-    let Reply { event, payload, facts } = reply;
+    let Reply { event, payload, schema_version, facts } = reply;
     match item.work.effect() {
-        Some(_) => FinishedExecution { outcome: WorkOutcome::Succeeded { event, payload }, facts },
+        Some(_) => {
+            let outcome = WorkOutcome::Succeeded { event, payload, schema_version };
+            FinishedExecution { outcome, facts }
+        }
         None => WorkOutcome::Accepted.into(),
     }
 }

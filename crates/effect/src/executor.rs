@@ -166,15 +166,9 @@ impl EffectExecutor {
             let admitted = self.unless_interrupted(dispatcher, pin!(self.admission(item, &execution))).await;
             let Some(admitted) = admitted else { continue };
             match self.step(item, &mut execution, admitted, dispatcher).await {
-                NextStep::Finish(FinishedExecution { outcome, facts }) => {
-                    return Ok(ExecutionResult {
-                        outcome,
-                        attempts: execution.attempts,
-                        facts,
-                        trace: execution.trace,
-                        receipt: execution.receipt,
-                        attempt_log: execution.attempt_log,
-                    });
+                NextStep::Finish(finished) => {
+                    let is_published = self.upstream.provider.publishes_results();
+                    return Ok(execution.into_result(finished, is_published));
                 }
                 NextStep::Retry(delay) => {
                     execution.result_needs_no_commit();

@@ -37,6 +37,11 @@ pub trait Provider: Send + Sync + 'static {
         None
     }
 
+    /// Returns whether the provider has published each result as an event when it returns it.
+    fn publishes_results(&self) -> bool {
+        false
+    }
+
     /// Invalidates data that was fetched from the upstream. Called after a configuration reload, even if
     /// nothing changed here.
     fn refresh(&self) {}
@@ -135,21 +140,35 @@ pub struct Probe {
 }
 
 /// Reply of a successful attempt.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// Success event, if the provider specifies one.
     pub event: Option<EventType>,
     /// Response of the upstream.
     pub payload: Value,
+    /// Schema version of the response.
+    pub schema_version: u32,
     /// Facts to publish with the result.
     pub facts: Vec<Fact>,
+}
+
+impl Default for Reply {
+    fn default() -> Self {
+        Self::from(Value::Null)
+    }
 }
 
 impl Reply {
     /// Creates a reply with this success event.
     #[must_use]
     pub fn with_event(event: EventType, payload: Value) -> Self {
-        Self { event: Some(event), payload, facts: Vec::new() }
+        Self { event: Some(event), ..Self::from(payload) }
+    }
+
+    /// Sets the schema version of the response. Default: 1.
+    #[must_use]
+    pub fn with_version(self, schema_version: u32) -> Self {
+        Self { schema_version, ..self }
     }
 
     /// Adds facts to publish. The facts of the final attempt are published exactly once when its result is
@@ -163,7 +182,7 @@ impl Reply {
 
 impl From<Value> for Reply {
     fn from(payload: Value) -> Self {
-        Self { event: None, payload, facts: Vec::new() }
+        Self { event: None, payload, schema_version: 1, facts: Vec::new() }
     }
 }
 

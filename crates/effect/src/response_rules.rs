@@ -122,7 +122,7 @@ impl<S> ResponseRule<S> {
         let ResponseContext { body, usual, retry_after } = context;
         let ResponseFields { event, failure, payload } = self.fields(body, usual);
         let trouble = match self.result {
-            ResponseClass::Succeeded => return Ok(Reply { event, payload, facts: Vec::new() }),
+            ResponseClass::Succeeded => return Ok(Reply { event, ..Reply::from(payload) }),
             ResponseClass::Failed => {
                 return Err(ProviderError::Permanent { failure, event, payload, facts: Box::default() });
             }
@@ -139,7 +139,7 @@ impl<S> ResponseRule<S, ProbeClass> {
         let ResponseContext { body, usual, retry_after } = context;
         let ResponseFields { event, failure, payload } = self.fields(body, usual);
         match self.result {
-            ProbeClass::Executed => ProbeResult::Done(Reply { event, payload, facts: Vec::new() }),
+            ProbeClass::Executed => ProbeResult::Done(Reply { event, ..Reply::from(payload) }),
             ProbeClass::Failed => ProbeResult::Failed(ProviderError::Permanent {
                 failure,
                 event,

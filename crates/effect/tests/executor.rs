@@ -248,7 +248,7 @@ async fn typed_function_rejects_invalid_arguments() {
     let upstream = native.upstream("native", Policy::in_process());
     let executor = EffectExecutor::new(upstream, SimClock::new(START));
     let done = executor.execute(&item(&name(), 1)).await;
-    assert_eq!(done.outcome, WorkOutcome::Succeeded { event: None, payload: json!(250) });
+    assert_eq!(done.outcome, WorkOutcome::succeeded(None, json!(250)));
     let done = executor.execute(&item(&EffectName::new("payments.refund").unwrap(), 1)).await;
     let (kind, text) = failure(&done);
     assert!(kind == "failed" && text.contains("arguments of payments.refund: invalid type"), "{text}");

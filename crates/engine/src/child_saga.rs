@@ -142,7 +142,7 @@ fn child_ended(context: &DecisionContext<'_>, input: &Input, ended: &ChildResult
 fn work_outcome(ended: &ChildResult) -> WorkOutcome {
     let payload = ended.data.clone();
     match &ended.failure {
-        None => WorkOutcome::Succeeded { event: ended.event.clone(), payload },
+        None => WorkOutcome::succeeded(ended.event.clone(), payload),
         Some(failure) => WorkOutcome::Failed { event: None, failure: failure.clone(), payload },
     }
 }

@@ -185,6 +185,7 @@ fn work_id(run_id: Uuid, cause: &TransitionCause<'_>, index: usize, work: &Work)
         Work::NotifyParent(notify) => {
             derive_child_id(run_id, &[b"notify_parent", notify.ended.work_id.as_bytes()])
         }
+        Work::PublishResult(result) => result.id(),
     }
 }
 
@@ -223,7 +224,7 @@ fn survives_end(work: &Work) -> bool {
         Work::Command(command) => command.confirmation == Confirmation::Acceptance,
         Work::Effect(_) => true,
         Work::StartChild(start) => start.on_parent_end != ParentEndPolicy::Abandon,
-        Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => false,
+        Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => false,
     }
 }
 

@@ -30,7 +30,8 @@
 //! | end of a child saga that is pending work | ignore | buffer | apply (a late success is compensated) | apply |
 //! | end of any other saga | ignore | ignore | ignore | ignore |
 //!
-//! The commit of a work result, whatever its decision, also publishes the facts of the result.
+//! The commit of a work result, whatever its decision, also publishes the facts of the result, and
+//! `publish_result.rs` adds the result itself.
 //!
 //! A duplicate of the start command is ignored. The history records the user and the reason of a
 //! control request.
@@ -239,7 +240,7 @@ fn start_by_signal(context: &DecisionContext<'_>, input: &Input, control: &Contr
 /// Returns the work result without its facts. A commit buffers or dead-letters this form, so facts are
 /// published once.
 pub(crate) fn without_facts(outcome: &WorkResult) -> WorkResult {
-    WorkResult { facts: Vec::new(), ..outcome.clone() }
+    WorkResult { facts: Vec::new(), publishes: false, ..outcome.clone() }
 }
 
 /// Adds the facts to the commit of the work result without facts.

@@ -99,6 +99,7 @@ mod tests {
             attempts: 1,
             at: Timestamp::from_millis(2),
             facts: Vec::new(),
+            publishes: false,
             trace: None,
             attempt_log: attempt_log.map(Box::new),
         })
@@ -111,13 +112,13 @@ mod tests {
         let input = result(WorkOutcome::TimedOut { failure: no_rooms.clone() }, Some(log.clone()));
         let recorded = failure(&input, None).expect("it is a failure");
         assert_eq!((recorded.failure, recorded.attempts), (Some(no_rooms), Some(log)));
-        let succeeded = WorkOutcome::Succeeded { event: None, payload: json!({ "id": 3 }) };
+        let succeeded = WorkOutcome::succeeded(None, json!({ "id": 3 }));
         assert_eq!(failure(&result(succeeded, None), None), None);
     }
 
     #[test]
     fn response_and_variables_are_recorded_in_order() {
-        let succeeded = WorkOutcome::Succeeded { event: None, payload: json!({ "id": 3 }) };
+        let succeeded = WorkOutcome::succeeded(None, json!({ "id": 3 }));
         let change = VariableChange { name: "room".into(), before: json!(null), after: json!(3) };
         let recorded = payloads(&result(succeeded, None), &[change], &[], 100);
         let texts: Vec<_> = recorded.iter().flatten().map(|payload| payload.text.into_owned()).collect();

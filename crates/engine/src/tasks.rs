@@ -52,7 +52,7 @@ pub(crate) fn decide_task(
                 reject("its instance is paused; resume it before you complete the task".to_owned())
             }
             Ok(()) => {
-                let work_outcome = WorkOutcome::Succeeded { event: outcome.clone(), payload: data.clone() };
+                let work_outcome = WorkOutcome::succeeded(outcome.clone(), data.clone());
                 let program_input =
                     ProgramInput::WorkResult { tag: task.spec.tag.as_str(), outcome: &work_outcome };
                 decide_with_program(context, input, &program_input)

@@ -131,6 +131,7 @@ fn charge_in_round(round: u64) -> Work {
         payload: json!({"amount": 5}),
         timeout: Some(MINUTE),
         retry: None,
+        schema_version: 1,
         in_doubt: None,
         priority: orlog_model::Priority::Normal,
     })
@@ -190,10 +191,11 @@ fn outcome(work_id: uuid::Uuid) -> Input {
         work_id,
         requested_at: at(2_000),
         outbox_key: OutboxKey { destination, sequence: 9 },
-        outcome: WorkOutcome::Succeeded { event: None, payload: Value::Null },
+        outcome: WorkOutcome::succeeded(None, Value::Null),
         attempts: 1,
         at: at(2_000),
         facts: Vec::new(),
+        publishes: false,
         trace: None,
         attempt_log: None,
     })
@@ -297,7 +299,7 @@ fn failure_of_an_earlier_request_of_the_same_work_is_ignored() {
     let Decision::Ignore { reason, cleanup: Some(cleanup) } = decision else { panic!("{decision:?}") };
     assert_eq!(reason, "the work was requested again");
     assert!(cleanup.settles.is_some() && cleanup.instance.is_none(), "the later request stays pending");
-    let success = result(WorkOutcome::Succeeded { event: None, payload: Value::Null });
+    let success = result(WorkOutcome::succeeded(None, Value::Null));
     assert_eq!(commit(Some(&instance), &success).instance.unwrap().pending_work.len(), 1);
 }
 
@@ -362,7 +364,7 @@ fn work_result_closes_work_and_settles_its_row() {
 /// Returns a work result with two facts.
 fn result_with_facts(work_id: uuid::Uuid) -> Input {
     let Input::WorkResult(outcome) = outcome(work_id) else { unreachable!("it is a work result") };
-    let fact = |of: &str| Fact { kind: kind(of), data: json!({"of": of}), key: None };
+    let fact = |of: &str| Fact::new(kind(of), json!({"of": of}));
     Input::WorkResult(WorkResult { facts: vec![fact("PointsEarned"), fact("LimitReached")], ..outcome })
 }
 
@@ -568,7 +570,7 @@ fn program_crash_on_the_first_event_creates_no_instance() {
 /// Returns the result of the pending work, with a payload.
 fn result_with(instance: &Instance, payload: Value) -> Input {
     let Input::WorkResult(result) = outcome(instance.pending_work[0].id) else { panic!("it is a result") };
-    Input::WorkResult(WorkResult { outcome: WorkOutcome::Succeeded { event: None, payload }, ..result })
+    Input::WorkResult(WorkResult { outcome: WorkOutcome::succeeded(None, payload), ..result })
 }
 
 #[test]

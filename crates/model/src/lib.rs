@@ -16,9 +16,11 @@ mod history;
 mod ids;
 mod input;
 mod instance;
+mod outcome;
 mod payload;
 mod priority;
 mod reference;
+mod result_event;
 mod slot;
 mod start;
 mod task;
@@ -49,9 +51,11 @@ pub use instance::{
     ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, ScheduledSignal, Status, StatusSnapshot,
     Wait, WaitKind,
 };
+pub use outcome::{CURRENT_SCHEMA, WorkOutcome};
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use priority::{Priority, PriorityError, PriorityQueue, PriorityTurns};
 pub use reference::Reference;
+pub use result_event::ResultEvent;
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use start::{OnExisting, StartRequest, StartSignal};
 pub use task::{
@@ -64,7 +68,7 @@ pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy, NotifyParent,
     OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind,
 };
-pub use work_result::{WorkOutcome, WorkResult};
+pub use work_result::WorkResult;
 pub use workflow::{
     ChildResult, MAX_CHILD_DEPTH, ParentEndPolicy, ParentRef, WorkflowAction, WorkflowCommand,
 };

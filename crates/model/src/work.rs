@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use compact_str::{CompactString, format_compact};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
+
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::outcome::first_version;
 use crate::{
     ChildResult, CorrelationId, EffectName, EventId, EventType, InstanceKey, Name, ParentEndPolicy, Priority,
-    SagaName, TenantId, Timestamp, TraceParent,
+    ResultEvent, SagaName, TenantId, Timestamp, TraceParent,
 };
 
 /// Work that a program requests. It is dispatched after the requesting transition is durable.
@@ -27,6 +30,8 @@ pub enum Work {
     CancelChild(CancelChild),
     /// Notifies the parent of this saga about its end.
     NotifyParent(NotifyParent),
+    /// Publishes the result of an effect, if no fact is published with it. Programs never request it.
+    PublishResult(Box<ResultEvent>),
 }
 
 /// Command to an aggregate. Its result is an event of the aggregate, not a work result.
@@ -65,7 +70,7 @@ pub enum Confirmation {
 }
 
 /// Effect on an external system. Its result is an input of the instance.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Effect {
     /// Tag that the program assigned; the result has the same tag.
     pub tag: Name,
@@ -82,11 +87,36 @@ pub struct Effect {
     /// Retry policy of the definition; `None`: the policy of the provider.
     pub retry: Option<RetryPolicy>,
     /// Policy of the definition for an attempt with an unknown outcome; `None`: the policy of the provider.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub in_doubt: Option<InDoubtPolicy>,
+    /// Schema version of the arguments.
+    #[serde(default = "first_version")]
+    pub schema_version: u32,
     /// Priority class, stored in the work item.
     #[serde(skip)]
     pub priority: Priority,
+}
+
+impl Serialize for Effect {
+    /// Rows are read by position: a last field is absent if it has its default and no later field is present.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let has_version = self.schema_version != first_version();
+        let has_in_doubt = has_version || self.in_doubt.is_some();
+        let fields = 5 + usize::from(has_in_doubt) + usize::from(has_version);
+        let mut row = serializer.serialize_struct("Effect", fields)?;
+        row.serialize_field("tag", &self.tag)?;
+        row.serialize_field("name", &self.name)?;
+        row.serialize_field("payload", &self.payload)?;
+        row.serialize_field("timeout", &self.timeout)?;
+        row.serialize_field("retry", &self.retry)?;
+        if has_in_doubt {
+            row.serialize_field("in_doubt", &self.in_doubt)?;
+        }
+        if has_version {
+            row.serialize_field("schema_version", &self.schema_version)?;
+        }
+        row.end()
+    }
 }
 
 /// Policy for an attempt with an unknown outcome, if a status query of the upstream does not determine
@@ -125,6 +155,18 @@ pub struct Fact {
     /// input that caused it, and its position in the transition.
     #[serde(skip)]
     pub key: Option<CompactString>,
+    /// Result of the effect that caused the fact; it is published with the fact. Programs never set it. It is the last
+    /// field, because rows are read by position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Box<ResultEvent>>,
+}
+
+impl Fact {
+    /// Creates a fact whose identity is its cause.
+    #[must_use]
+    pub fn new(kind: EventType, data: Value) -> Self {
+        Self { kind, data, key: None, result: None }
+    }
 }
 
 /// Start of a child saga. Its end is an input of the instance.
@@ -176,7 +218,7 @@ pub enum WorkKind {
     Command,
     /// See [`Effect`].
     Effect,
-    /// See [`Fact`].
+    /// See [`Fact`] and [`ResultEvent`].
     Fact,
     /// See [`StartChild`], [`CancelChild`] and [`NotifyParent`].
     Saga,
@@ -190,7 +232,7 @@ pub struct Destination {
     pub kind: WorkKind,
     /// Tenant of the requesting instance.
     pub tenant: TenantId,
-    /// Aggregate type, effect name or saga name; empty for facts.
+    /// Aggregate type, effect name or saga name; empty for facts and results.
     pub name: CompactString,
     /// Priority class. It is the last field and absent if it is normal, because rows are read by position.
     #[serde(default, skip_serializing_if = "Priority::is_normal")]
@@ -240,7 +282,7 @@ impl WorkItem {
         let name = match &self.work {
             Work::Command(c) => c.aggregate_type.as_str(),
             Work::Effect(e) => e.name.as_str(),
-            Work::Fact(_) => "",
+            Work::Fact(_) | Work::PublishResult(_) => "",
             Work::StartChild(s) => s.saga.as_str(),
             Work::CancelChild(s) => s.saga.as_str(),
             Work::NotifyParent(e) => e.to.saga.as_str(),
@@ -260,7 +302,8 @@ impl Work {
             | Self::Fact(_)
             | Self::StartChild(_)
             | Self::CancelChild(_)
-            | Self::NotifyParent(_) => None,
+            | Self::NotifyParent(_)
+            | Self::PublishResult(_) => None,
         }
     }
 
@@ -270,7 +313,7 @@ impl Work {
         match self {
             Work::Command(_) => WorkKind::Command,
             Work::Effect(_) => WorkKind::Effect,
-            Work::Fact(_) => WorkKind::Fact,
+            Work::Fact(_) | Work::PublishResult(_) => WorkKind::Fact,
             Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => WorkKind::Saga,
         }
     }
@@ -286,6 +329,7 @@ impl Work {
             Work::StartChild(s) => format_compact!("start_child {}", s.saga),
             Work::CancelChild(s) => format_compact!("cancel_child {}", s.saga),
             Work::NotifyParent(e) => format_compact!("notify_parent {}", e.to.saga),
+            Work::PublishResult(r) => format_compact!("publish_result {}", r.effect),
         }
     }
 
@@ -296,7 +340,7 @@ impl Work {
             Work::Command(c) => Some(&c.tag),
             Work::Effect(e) => Some(&e.tag),
             Work::StartChild(s) => Some(&s.tag),
-            Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => None,
+            Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => None,
         }
     }
 
@@ -309,6 +353,7 @@ impl Work {
             Work::Fact(f) => Some(&f.data),
             Work::StartChild(s) => Some(&s.data),
             Work::NotifyParent(n) => Some(&n.ended.data),
+            Work::PublishResult(r) => r.outcome.payload(),
             Work::CancelChild(_) => None,
         }
     }
@@ -319,9 +364,11 @@ impl Work {
         match self {
             Work::Command(c) => c.priority,
             Work::Effect(e) => e.priority,
-            Work::Fact(_) | Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => {
-                Priority::Normal
-            }
+            Work::Fact(_)
+            | Work::StartChild(_)
+            | Work::CancelChild(_)
+            | Work::NotifyParent(_)
+            | Work::PublishResult(_) => Priority::Normal,
         }
     }
 
@@ -331,7 +378,11 @@ impl Work {
         match self {
             Work::Command(c) => c.timeout,
             Work::Effect(e) => e.timeout,
-            Work::Fact(_) | Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => None,
+            Work::Fact(_)
+            | Work::StartChild(_)
+            | Work::CancelChild(_)
+            | Work::NotifyParent(_)
+            | Work::PublishResult(_) => None,
         }
     }
 }

@@ -94,7 +94,7 @@ fn outcome_completes_a_step_and_a_condition_decides(bencher: Bencher<'_, '_>) {
     let saga = order();
     let state = apply(&saga, None, &ProgramInput::Event(&placed()));
     let state = apply(&saga, Some(&state), &ProgramInput::Event(&event("StockReserved", json!({}))));
-    let outcome = WorkOutcome::Succeeded { event: None, payload: json!({"paymentId": "p9"}) };
+    let outcome = WorkOutcome::succeeded(None, json!({"paymentId": "p9"}));
     bench_apply(bencher, &saga, Some(&state), &ProgramInput::WorkResult { tag: "charge", outcome: &outcome });
 }
 

@@ -92,7 +92,7 @@ fn order_is_charged(bencher: Bencher<'_, '_>) {
     let state = apply(&saga, None, &ProgramInput::Event(&placed()));
     let state =
         apply(&saga, Some(&state), &ProgramInput::Event(&event("StockReserved", json!({"orderId": "o1"}))));
-    let outcome = WorkOutcome::Succeeded { event: None, payload: json!({"paymentId": "p9"}) };
+    let outcome = WorkOutcome::succeeded(None, json!({"paymentId": "p9"}));
     let input = ProgramInput::WorkResult { tag: "charge", outcome: &outcome };
     bencher.bench_local(|| black_box(apply(&saga, Some(&state), black_box(&input))));
 }

@@ -29,6 +29,7 @@ mod definition;
 mod handlers;
 mod names;
 mod steps;
+mod versions;
 
 pub use action::StepAction;
 pub use definition::DefinitionBuilder;

@@ -18,9 +18,10 @@ use serde_json::{Map, Value};
 use crate::diagnostic::RawDiagnostic;
 use crate::language::{
     Bool, Choice, Choices, Codec, Condition, Count, Decoder, Id, OneOrList, Period, Template, Templates,
-    Text, ValueSchema, join_path, language_map,
+    Text, ValueSchema, language_map,
 };
 use crate::steps::Action;
+use crate::versions::VersionSpec;
 use crate::yaml::tree::{Content, Node};
 use action::AnyAction;
 use step::Steps;
@@ -40,7 +41,7 @@ language_map! {
         may "early_event_ttl" early_event_ttl: Option<Duration> = Period,
             "How long early events are stored; `0s` disables early events. Default: one day.";
         #[serde(default)]
-        may_or_default "events" events: BTreeMap<EventType, EventVersionSpec> = EventVersions,
+        may_or_default "events" events: BTreeMap<EventType, VersionSpec> = EventVersions,
             "Accepted versions of event payloads.";
         #[serde(default)]
         may_or_default "env" env: Map<String, Value> = Templates, "Environment of all jobs.";
@@ -159,68 +160,16 @@ impl Codec for CorrelationSpec {
     }
 }
 
-language_map! {
-    /// Accepted payload versions of an event.
-    pub struct EventVersionSpec as "versions" {
-        must_or_default "accepts" accepts: Vec<u32> = OneOrList<Count<0>>,
-            "Accepted versions; expressions use the highest one.";
-        #[serde(default)]
-        may_or_default "upcast" upcast: BTreeMap<u32, Value> = Upcasts,
-            "For each older version, a template over `event` that returns the newest version.";
-        #[serde(default)]
-        may_or_default "on_unsupported" on_unsupported: UnsupportedVersionPolicy = Choice<UnsupportedVersionPolicy>,
-            "Policy for other versions. Default: `dead_letter`.";
-    }
-}
-
 struct EventVersions;
 
 impl Codec for EventVersions {
-    type Value = BTreeMap<EventType, EventVersionSpec>;
-    const SCHEMA: ValueSchema = ValueSchema::MapOf(&EventVersionSpec::SCHEMA);
+    type Value = BTreeMap<EventType, VersionSpec>;
+    const SCHEMA: ValueSchema = ValueSchema::MapOf(&VersionSpec::SCHEMA);
 
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self::Value> {
         let expected = "a map of event types to their versions";
-        decoder.by_name::<_, EventVersionSpec>(node, path, expected, EventType::new)
+        decoder.by_name::<_, VersionSpec>(node, path, expected, EventType::new)
     }
-}
-
-struct Upcasts;
-
-impl Codec for Upcasts {
-    type Value = BTreeMap<u32, Value>;
-    const SCHEMA: ValueSchema = ValueSchema::MapOf(&ValueSchema::Template);
-
-    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<BTreeMap<u32, Value>> {
-        let mut upcasts = BTreeMap::new();
-        for (key, node) in decoder.entries(node, path, "a map of versions to templates")? {
-            if let Ok(version) = key.text.parse::<u32>() {
-                upcasts.insert(version, node.to_json());
-            } else {
-                let message = format!("`{}` is not a version; a version is a whole number", key.text);
-                decoder.report(RawDiagnostic::new(join_path(path, &key.text), message).at_key());
-            }
-        }
-        Some(upcasts)
-    }
-}
-
-/// Policy for an event whose version is not accepted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UnsupportedVersionPolicy {
-    /// The event is dead-lettered; the instance does not change.
-    #[default]
-    DeadLetter,
-    /// The event is ignored.
-    Ignore,
-    /// The instance starts compensation with the cause `schema_version`.
-    Compensate,
-}
-
-impl Choices for UnsupportedVersionPolicy {
-    const NAMES: &'static [&'static str] = &["dead_letter", "ignore", "compensate"];
-    const VALUES: &'static [Self] = &[Self::DeadLetter, Self::Ignore, Self::Compensate];
 }
 
 language_map! {

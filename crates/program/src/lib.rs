@@ -25,6 +25,7 @@ pub mod schedule;
 mod schema;
 mod steps;
 mod template;
+mod versions;
 mod wasm;
 mod yaml;
 
@@ -40,9 +41,8 @@ pub use contract::{
     Context, EventSubscription, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput,
 };
 pub use definition::{
-    AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL, Definition, EventVersionSpec,
-    FactSpec, HandlerSpec, Join, MigrationSpec, ResultMatcher as AnswerForm, Step, StepDependencies,
-    UnsupportedVersionPolicy,
+    AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL, Definition, FactSpec,
+    HandlerSpec, Join, MigrationSpec, ResultMatcher as AnswerForm, Step, StepDependencies,
 };
 pub use diagnostic::{Diagnostic, did_you_mean};
 pub use expression::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError, evaluate};
@@ -62,5 +62,6 @@ pub use steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach, HumanTask,
     JobAction, OnMaxRounds, RepeatAction, RestartAction, SwitchCase, TimeSpec,
 };
+pub use versions::{UnsupportedVersionPolicy, VersionSpec};
 pub use wasm::{WasmProgram, is_wasm, load_wasm};
 pub use yaml::{compile_yaml, document, load};

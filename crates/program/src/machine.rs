@@ -1,6 +1,6 @@
 //! Step machine: applies one program input to the state of a compiled saga and returns one transition.
 //!
-//! It upcasts an event to the version that expressions are written for ([`version`]), resolves the
+//! It upcasts an event or a response to the version that expressions are written for ([`version`]), resolves the
 //! input ([`parse_outcome`], [`match_event`], [`handler`]), looks up the update of the step ([`outcome_table`]),
 //! applies it ([`apply_outcome`]), and then advances: forward through the steps whose predecessors are
 //! finished ([`advance`], [`join`], [`repeat`]), backward through the pending compensations ([`compensate`]).
@@ -84,11 +84,10 @@ use version::VersionDecision;
 
 pub(crate) use compiled::{
     CompiledAction, CompiledFact, CompiledHandler, CompiledMigration, CompiledSaga, CompiledStep,
-    EventBinding, EventVersions, SAGA_TIMER, compensation_tag, handler_tag,
+    EventBinding, SAGA_TIMER, compensation_tag, handler_tag,
 };
 pub use in_doubt::{EXECUTED, NOT_EXECUTED};
 pub(crate) use migrate::{MigrationSource, migrate};
-pub(crate) use version::upcast;
 pub(crate) use view::view;
 
 /// Applies one program input. See the table above.
@@ -179,7 +178,8 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
         }
         ProgramInput::WorkResult { tag, outcome } => {
             run.settles = Some((*tag).into());
-            let step_input = parse_outcome::parse_outcome(run, tag, outcome)?;
+            let outcome = version::resolve_response(run, tag, outcome)?;
+            let step_input = parse_outcome::parse_outcome(run, tag, &outcome)?;
             apply_outcome::apply_step_input(run, &step_input)
         }
         ProgramInput::Timer { name } => {

@@ -71,10 +71,7 @@ impl<'a> OrderRun<'a> {
 
     #[track_caller]
     fn succeeds(&mut self, tag: &str, payload: Value) -> Transition {
-        self.take(&ProgramInput::WorkResult {
-            tag,
-            outcome: &WorkOutcome::Succeeded { event: None, payload },
-        })
+        self.take(&ProgramInput::WorkResult { tag, outcome: &WorkOutcome::succeeded(None, payload) })
     }
 
     #[track_caller]

@@ -195,7 +195,7 @@ fn invalid_result_fails_the_step() {
     let saga = order();
     let mut run = reserved(&saga);
     let event = Some("Surprise".parse().unwrap());
-    let note = run.outcome("charge", &WorkOutcome::Succeeded { event, payload: json!({}) }).unwrap();
+    let note = run.outcome("charge", &WorkOutcome::succeeded(event, json!({}))).unwrap();
     assert_eq!(note, "charge: contract_violation");
     assert_eq!(
         run.failure(),

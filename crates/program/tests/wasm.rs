@@ -164,7 +164,7 @@ fn module_receives_state_input_and_context() {
         "data": {"a": 1},
     });
     check(None, &ProgramInput::Event(&placed), json!({"kind": "event", "event": event_json}));
-    let paid = WorkOutcome::Succeeded { event: None, payload: json!({"id": 9}) };
+    let paid = WorkOutcome::succeeded(None, json!({"id": 9}));
     check(
         Some(b"[1]"),
         &ProgramInput::WorkResult { tag: "charge", outcome: &paid },

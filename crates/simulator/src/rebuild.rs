@@ -135,6 +135,7 @@ impl RebuildRun<'_> {
                 at: known.at,
                 // Already published when the result was applied the first time.
                 facts: Vec::new(),
+                publishes: false,
                 trace: None,
                 attempt_log: known.attempt_log.clone(),
             })
@@ -152,7 +153,11 @@ impl RebuildRun<'_> {
             instance.iter().flat_map(|it| it.pending_work.iter().map(|open| open.id)).collect();
         let is_included = |item: &WorkItem| match item.work {
             Work::Effect(_) | Work::StartChild(_) => open.contains(&item.id) && !applied.contains(&item.id),
-            Work::Command(_) | Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => true,
+            Work::Command(_)
+            | Work::Fact(_)
+            | Work::CancelChild(_)
+            | Work::NotifyParent(_)
+            | Work::PublishResult(_) => true,
         };
         let RebuildObserver { mut seen, .. } = observer;
         seen.work.retain(is_included);

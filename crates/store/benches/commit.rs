@@ -76,6 +76,7 @@ fn transition(number: u64) -> Commit {
             payload: json!({"amount": 1250, "currency": "EUR"}),
             timeout: None,
             retry: None,
+            schema_version: 1,
             in_doubt: None,
             priority: orlog_model::Priority::Normal,
         }),

@@ -74,6 +74,7 @@ pub(crate) fn work(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
             payload: json!({"amount": 1250, "currency": "EUR"}),
             timeout: Some(Duration::from_secs(30)),
             retry: None,
+            schema_version: 1,
             in_doubt: None,
             priority: orlog_model::Priority::Normal,
         }),

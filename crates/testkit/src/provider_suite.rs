@@ -165,7 +165,7 @@ fn policy() -> Policy {
 }
 
 fn success_outcome() -> WorkOutcome {
-    WorkOutcome::Succeeded { event: None, payload: json!({"receipt": "r-1"}) }
+    WorkOutcome::succeeded(None, json!({"receipt": "r-1"}))
 }
 
 fn done() -> UpstreamResponse {

@@ -159,6 +159,7 @@ impl TestRuntimeConfig {
             limits: self.limits.clone(),
             intensity: self.intensity,
             slots: self.store.slots.clone(),
+            publishes_results: true,
             ..RuntimeConfig::default()
         };
         let runtime = Runtime::start(dependencies, config).await.expect("the runtime starts");

@@ -159,8 +159,7 @@ pub fn group_is_all_or_nothing(mut fixture: StoreFixture) {
 pub fn destinations_are_ordered_and_independent(mut fixture: StoreFixture) {
     let key = key("acme", "o-1");
     for id in 1..=5 {
-        let fact =
-            Work::Fact(Fact { kind: EventType::new("Done").expect("valid"), data: json!(null), key: None });
+        let fact = Work::Fact(Fact::new(EventType::new("Done").expect("valid"), json!(null)));
         let work = vec![effect(&key, "a", id), item(&key, fact, 100 + id), effect(&key, "a.b", 200 + id)];
         fixture.apply(Commit { work, ..empty(&key) });
     }

@@ -99,13 +99,15 @@ impl BenchArgs {
         Duration::from_secs(self.seconds)
     }
 
-    /// Returns the configuration of the node; the limits are those of the environment (`ORLOG_LIMITS__…`).
+    /// Returns the configuration of the node; the sections `limits` and `results` are those of the environment
+    /// (`ORLOG_LIMITS__…`).
     pub(super) fn config(&self, data: PathBuf) -> anyhow::Result<Config> {
-        let limits =
-            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ORLOG_LIMITS__"));
-        let limits = Layers::none().environment(limits).load()?.limits;
-        let mut config =
-            Config { data_dir: data, node_name: "bench".to_owned(), limits, ..Config::default() };
+        let is_read =
+            |name: &str| ["ORLOG_LIMITS__", "ORLOG_RESULTS__"].iter().any(|of| name.starts_with(of));
+        let variables = std::env::vars_os().filter(|(name, _)| is_read(&name.to_string_lossy()));
+        let Config { limits, results, .. } = Layers::none().environment(variables).load()?;
+        let node_name = "bench".to_owned();
+        let mut config = Config { data_dir: data, node_name, limits, results, ..Config::default() };
         let durability = match self.durability {
             Durability::Sync => crate::config::Durability::Sync,
             Durability::Interval => crate::config::Durability::Interval,

@@ -33,9 +33,11 @@ impl StandInRule {
         let name = match work {
             Work::Effect(effect) => effect.name.to_string(),
             Work::Command(command) => format!("{}.{}", command.aggregate_type, command.name),
-            Work::Fact(_) | Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => {
-                return false;
-            }
+            Work::Fact(_)
+            | Work::StartChild(_)
+            | Work::CancelChild(_)
+            | Work::NotifyParent(_)
+            | Work::PublishResult(_) => return false,
         };
         let tag = WorkTag::parse(tag);
         self.name == name || (self.name == tag.step && !tag.is_compensation)

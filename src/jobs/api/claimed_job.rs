@@ -44,6 +44,8 @@ pub(crate) struct ClaimedJobView {
     effect: String,
     #[schema(value_type = Value)]
     payload: SharedPayload,
+    /// Schema version of the payload.
+    version: u32,
     saga: String,
     correlation: String,
     traceparent: Option<String>,
@@ -96,6 +98,7 @@ impl From<ClaimedJob> for ClaimedJobView {
             saga: item.instance.saga.to_string(),
             correlation: item.instance.correlation.to_string(),
             traceparent: item.trace.as_ref().map(|trace| trace.as_str().to_owned()),
+            version: item.work.effect().map_or(1, |effect| effect.schema_version),
             payload: SharedPayload(item),
         }
     }

@@ -1,5 +1,6 @@
 //! Reports of workers about their jobs: heartbeats, log lines and results, and the job boards that receive them.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use orlog_effect::worker::{ClaimLost, JobReport, ReportAck, ReportContent, Reports};
@@ -57,6 +58,9 @@ pub(crate) struct JobResultBody {
     /// Result payload.
     #[serde(default)]
     payload: Value,
+    /// Schema version of the payload of a success, from 1. Default: 1.
+    #[schema(value_type = Option<u32>)]
+    version: Option<NonZeroU32>,
     /// Event that the saga receives.
     #[schema(value_type = Option<String>)]
     event: Option<EventType>,
@@ -133,10 +137,12 @@ impl ReportBody for JobResultBody {
 fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
     let code = report.code.unwrap_or_else(|| "worker_failed".to_owned());
     let message = report.message.unwrap_or_else(|| "the worker sent no message".to_owned());
-    let facts: Vec<_> =
-        report.facts.into_iter().map(|fact| Fact { kind: fact.kind, data: fact.data, key: None }).collect();
+    let facts: Vec<_> = report.facts.into_iter().map(|fact| Fact::new(fact.kind, fact.data)).collect();
     let error = match (report.result, report.event) {
-        (JobResultKind::Succeeded, event) => return Ok(Reply { event, payload: report.payload, facts }),
+        (JobResultKind::Succeeded, event) => {
+            let schema_version = report.version.map_or(1, NonZeroU32::get);
+            return Ok(Reply { event, payload: report.payload, schema_version, facts });
+        }
         (JobResultKind::Failed, Some(event)) => ProviderError::permanent_with_event(event, code, message),
         (JobResultKind::Failed, None) => ProviderError::permanent(code, message),
         (JobResultKind::Retry, _) => ProviderError::unavailable(code, message),

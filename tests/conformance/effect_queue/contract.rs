@@ -18,9 +18,17 @@ fn subscription(effect: &str, ack_wait: Duration) -> JobSubscription {
 }
 
 fn result_message(item: &WorkItem, by: usize) -> Message {
-    let outcome = WorkOutcome::Succeeded { event: None, payload: json!({ "user": by }) };
+    let outcome = WorkOutcome::succeeded(None, json!({ "user": by }));
     let (facts, trace, attempt_log) = (Vec::new(), None, None);
-    let result = EffectResult { command_id: item.id, outcome, attempts: 1, facts, trace, attempt_log };
+    let result = EffectResult {
+        command_id: item.id,
+        outcome,
+        attempts: 1,
+        facts,
+        trace,
+        attempt_log,
+        stored_at: None,
+    };
     effect_queue::encode_result(item, effect_of(item), &result, Timestamp::from_millis(0))
 }
 

@@ -157,6 +157,7 @@ pub(crate) fn item_of(tenant: &str, effect: &str, number: u128) -> WorkItem {
             payload: json!({ "number": number.to_string() }),
             timeout: None,
             retry: None,
+            schema_version: 1,
             in_doubt: None,
             priority: orlog_model::Priority::Normal,
         }),

@@ -46,6 +46,7 @@ pub(crate) fn sized(number: u64, large: usize) -> Vec<Change> {
         payload: json!({"text": "x".repeat(size)}),
         timeout: None,
         retry: None,
+        schema_version: 1,
         in_doubt: None,
         priority: orlog_model::Priority::Normal,
     };

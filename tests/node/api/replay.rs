@@ -89,7 +89,7 @@ async fn replay_applies_missed_events_to_a_fixed_definition() {
     depot.fix_definition().await;
     let planned = depot.replay("suppress", json!({ "dry_run": true })).await;
     let expected = json!({
-        "correlation": "p-1", "before": "running", "after": "completed", "result": "replaced", "work": 0,
+        "correlation": "p-1", "before": "running", "after": "completed", "result": "replaced", "work": 0, "inputs": 0,
     });
     assert_eq!(planned["items"], json!([expected]));
     assert_eq!(planned["read"], 3);
@@ -97,7 +97,10 @@ async fn replay_applies_missed_events_to_a_fixed_definition() {
     assert_eq!((&current["status"], &current["version"]), (&json!("running"), &before["version"]));
 
     let done = depot.replay("suppress", json!({ "reason": "a typing error" })).await;
-    assert_eq!(done["counts"], json!({ "created": 0, "replaced": 1, "unchanged": 0, "skipped": 0 }));
+    assert_eq!(
+        done["counts"],
+        json!({ "created": 0, "replaced": 1, "redelivered": 0, "unchanged": 0, "skipped": 0 })
+    );
     let parcel = depot.parcel("p-1", |it| it["status"] == "completed").await;
     assert_eq!(parcel["definition"]["version"], 2);
     assert_eq!(parcel["outbox"]["items"], json!([]), "nothing is sent");
@@ -119,7 +122,7 @@ async fn emitted_work_keeps_its_original_ids() {
     depot.fix_definition().await;
     let done = depot.replay("emit", json!({ "only": ["p-1"] })).await;
     let expected = json!({
-        "correlation": "p-1", "before": "running", "after": "completed", "result": "replaced", "work": 3,
+        "correlation": "p-1", "before": "running", "after": "completed", "result": "replaced", "work": 3, "inputs": 0,
     });
     assert_eq!(done["items"], json!([expected]), "two commands and a fact");
     let parcel = depot.parcel("p-1", |it| it["outbox"]["items"] == json!([])).await;
@@ -165,14 +168,152 @@ async fn instance_with_incomplete_history_is_skipped() {
     assert!(reason.starts_with("Reservd at ") && reason.contains("was not on the bus"), "{reason}");
     let late = depot.replay("suppress", json!({ "from": "2100-01-01T00:00:00Z" })).await;
     assert_eq!(late["read"], 0);
+}
 
-    let effect = depot.node.order("", "o-1", 125, "running").await;
-    let order = json!({ "saga": "order", "from": START, "work": "emit", "user": "ann" });
-    let done = depot.node.post("/v1/replays", &order).await.ok();
-    // The rebuilt state is equal, but the effect result is stored only here, not on the bus.
+/// Activates another version of the orders, with another fact at the end and the same work.
+async fn end_with(node: &Node, version: u32, fact: &str) {
+    let file = node.definitions().join("order.saga.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replace(&format!("version: {}", version - 1), &format!("version: {version}"));
+    let (head, _) = text.split_once("failed: {").unwrap();
+    std::fs::write(&file, format!("{head}failed: {{ fact: {fact} }}\n")).unwrap();
+    node.post("/admin/reload", &json!({})).await.ok();
+}
+
+async fn replay_orders(node: &Node, work: &str) -> Value {
+    let order = json!({ "saga": "order", "from": START, "work": work, "user": "ann" });
+    node.post("/v1/replays", &order).await.ok()
+}
+
+/// The order is charged, not shipped, and refunded: an effect, a command, a compensation.
+///
+/// Requirements: R9, R15.
+#[tokio::test(flavor = "multi_thread")]
+async fn replay_uses_the_results_of_the_effects_of_its_own_process() {
+    let node = Node::start().await;
+    node.order("", "o-1", 125, "running").await;
+    let mut rejected = event("not-shipped-o-1", "NotShipped", &json!({ "orderId": "o-1" }));
+    rejected["correlationid"] = json!("o-1");
+    node.post("/v1/events", &rejected).await.ok();
+    // The results are on the bus when nothing is left in the outbox.
+    let is_published = |order: &Value| order["status"] == "failed" && order["outbox"]["items"] == json!([]);
+    let failed = node.until("", "/v1/sagas/order/o-1", is_published).await;
+    let equal = replay_orders(&node, "suppress").await;
+    assert_eq!(equal["counts"]["unchanged"], 1, "{equal}");
+
+    let inputs = |order: &Value, field: &str| -> Vec<Value> {
+        let history = order["history"]["items"].as_array().unwrap();
+        history.iter().map(|entry| entry[field].clone()).collect()
+    };
+    end_with(&node, 2, "OrderCancelled").await;
+    let silent = replay_orders(&node, "suppress").await;
+    assert_eq!(
+        (&silent["counts"]["replaced"], &silent["items"][0]["work"]),
+        (&json!(1), &json!(0)),
+        "{silent}"
+    );
+    let order = node.until("", "/v1/sagas/order/o-1", |it| it["definition"]["version"] == 2).await;
+    assert_eq!(inputs(&order, "at"), inputs(&failed, "at"), "the times are those of the transitions");
+
+    end_with(&node, 3, "OrderAbandoned").await;
+    let emitted = replay_orders(&node, "emit").await;
+    assert_eq!(emitted["counts"]["replaced"], 1, "{emitted}");
+    assert_eq!(emitted["items"][0]["work"], 3, "a command and two facts, but no effect: {emitted}");
+    let order = node.until("", "/v1/sagas/order/o-1", |it| it["outbox"]["items"] == json!([])).await;
+    assert_eq!((&order["status"], &order["definition"]["version"]), (&json!("failed"), &json!(3)));
+    assert_eq!(inputs(&order, "input_label"), inputs(&failed, "input_label"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replay_skips_an_instance_whose_results_are_not_published() {
+    let node = Node::start_with(|config| config.results.publish = false).await;
+    let order = node.order("", "o-1", 125, "running").await;
+    let done = replay_orders(&node, "emit").await;
+    // The rebuilt state would wait for the charge again.
     assert_eq!(done["counts"]["skipped"], 1, "{done}");
-    let current = depot.node.get("/v1/sagas/order/o-1").await.ok();
-    assert_eq!(current["version"], effect["version"]);
+    assert!(done["items"][0]["reason"].as_str().unwrap().contains("was not on the bus"), "{done}");
+    let current = node.get("/v1/sagas/order/o-1").await.ok();
+    assert_eq!(current["version"], order["version"]);
+}
+
+/// Requirements: R15.
+#[tokio::test(flavor = "multi_thread")]
+async fn redelivery_applies_missed_events_once_and_starts_missed_instances() {
+    let depot = ReplayNode { node: Node::start().await };
+    depot.happens("ParcelPosted", "p-1").await;
+    depot.happens("Reserved", "p-1").await;
+    depot.fix_definition().await;
+    let all = json!({ "saga": "parcel", "from": START, "redeliver": true, "user": "ann" });
+    let one = json!({ "saga": "parcel", "from": START, "redeliver": true, "only": ["p-2"] });
+    let mut dry = all.clone();
+    dry["dry_run"] = json!(true);
+    let planned = depot.node.post("/v1/replays", &dry).await.ok();
+    assert_eq!((&planned["counts"]["created"], &planned["items"][0]["inputs"]), (&json!(1), &json!(2)));
+    assert_eq!(depot.node.post("/v1/replays", &one).await.ok()["items"], json!([]));
+    depot.node.get("/v1/sagas/parcel/p-1").await.problem("OR0011");
+
+    let done = depot.node.post("/v1/replays", &all).await.ok();
+    assert_eq!(done["items"][0]["after"], "running", "{done}");
+    let parcel = depot.parcel("p-1", |it| it["waits"][0]["name"] == "Delivered").await;
+    let repeated = depot.node.post("/v1/replays", &all).await.ok();
+    assert_eq!(repeated["counts"]["unchanged"], 1, "{repeated}");
+    assert_eq!(depot.parcel("p-1", |_| true).await["version"], parcel["version"]);
+    depot.happens("Delivered", "p-1").await;
+    depot.parcel("p-1", |it| it["status"] == "completed").await;
+}
+
+/// Requirements: R15.
+#[tokio::test(flavor = "multi_thread")]
+async fn redelivery_continues_an_instance_that_a_rebuild_must_skip() {
+    let depot = ReplayNode::open().await;
+    depot.deaf("p-1").await;
+    depot.fix_definition().await;
+    let path = "/v1/sagas/parcel/p-1";
+    depot.node.post(&format!("{path}/pause"), &json!({})).await.ok();
+    let all = json!({ "saga": "parcel", "from": START, "redeliver": true, "user": "ann" });
+    let paused = depot.node.post("/v1/replays", &all).await.ok();
+    assert_eq!(paused["items"][0]["reason"], "it is paused; resume it first", "{paused}");
+    depot.node.post(&format!("{path}/resume"), &json!({})).await.ok();
+    let rebuilt = depot.replay("suppress", json!({ "dry_run": true })).await;
+    assert_eq!(rebuilt["counts"]["skipped"], 1, "{rebuilt}");
+    let migration = json!({ "from": "1", "only": ["p-1"] });
+    depot.node.post("/v1/definitions/parcel/migrate", &migration).await.ok();
+    let done = depot.node.post("/v1/replays", &all).await.ok();
+    let expected = json!({
+        "correlation": "p-1", "before": "running", "after": "completed", "result": "redelivered", "work": 0, "inputs": 1,
+    });
+    assert_eq!(done["items"], json!([expected]), "only `Reserved` was missed");
+    let parcel = depot.parcel("p-1", |it| it["outbox"]["items"] == json!([])).await;
+    let history = parcel["history"]["items"].as_array().unwrap();
+    assert_eq!(history.iter().filter(|entry| entry["input_label"] == "Reserved").count(), 1, "{parcel}");
+}
+
+/// Requirements: R15.
+#[tokio::test(flavor = "multi_thread")]
+async fn redelivery_does_not_start_a_purged_instance_again() {
+    let depot = ReplayNode { node: Node::start().await };
+    depot.fix_definition().await;
+    for kind in ["ParcelPosted", "Reserved", "Delivered"] {
+        depot.happens(kind, "p-1").await;
+    }
+    let parcel =
+        depot.parcel("p-1", |it| it["status"] == "completed" && it["outbox"]["items"] == json!([])).await;
+    let key = orlog_model::InstanceKey {
+        tenant: orlog_model::TenantId::default_tenant(),
+        saga: "parcel".parse().unwrap(),
+        correlation: "p-1".parse().unwrap(),
+    };
+    let version = parcel["version"].as_u64().unwrap();
+    let runtime = &depot.node.app.runtime;
+    orlog_testkit::wait::until("the instance is purged", async || {
+        runtime.purge_instance(key.clone(), version).await.unwrap().then_some(())
+    })
+    .await;
+    depot.node.get("/v1/sagas/parcel/p-1").await.problem("OR0011");
+    let all = json!({ "saga": "parcel", "from": START, "redeliver": true, "user": "ann" });
+    let done = depot.node.post("/v1/replays", &all).await.ok();
+    assert_eq!(done["counts"]["created"], 0, "{done}");
+    depot.node.get("/v1/sagas/parcel/p-1").await.problem("OR0011");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,6 +323,8 @@ async fn invalid_replay_request_is_rejected() {
         (json!({ "from": "yesterday" }), "OR0002", "RFC 3339"),
         (json!({ "saga": "unknown" }), "OR0016", "unknown"),
         (json!({ "work": "perhaps" }), "OR0002", "perhaps"),
+        (json!({ "work": null }), "OR0002", "set it to `suppress` or `emit`, or set `redeliver`"),
+        (json!({ "redeliver": true }), "OR0002", "remove `work` or `redeliver`"),
     ] {
         let mut order = json!({ "saga": "parcel", "from": START, "work": "suppress" });
         order.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlog_engine::{
     BufferedInputRef, DeadLetterCause, Decision, DecisionContext, Rejection, dead_letter_input, decide,
-    decide_migration, decide_without_definition, mark_unapplied,
+    decide_migration, decide_without_definition, mark_unapplied, publish_result,
 };
 use orlog_model::{
     Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey, OnExisting,
@@ -35,8 +35,15 @@ pub(super) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Decides an input. It becomes a dead letter if the state would grow beyond the limit.
+    /// Decides an input. The commit of a work result publishes it, whatever the decision.
     pub(super) fn decide(&self, input: &Input, attempts: u32) -> Decision {
+        let mut decision = self.decide_with_limit(input, attempts);
+        publish_result(self.key, self.now, input, &mut decision);
+        decision
+    }
+
+    /// Decides an input. It becomes a dead letter if the state would grow beyond the limit.
+    fn decide_with_limit(&self, input: &Input, attempts: u32) -> Decision {
         let decision = self.decide_any_size(input, attempts);
         let Decision::Commit(commit) = &decision else { return decision };
         let Some(size) = commit.instance.as_ref().map(|instance| instance.state.len()) else {
@@ -109,6 +116,13 @@ impl Subject<'_> {
         }
     }
 
+    /// Decides an input of a quarantined instance: it becomes a dead letter.
+    pub(super) fn decide_unreadable(&self, input: &Input, message: String, attempts: u32) -> Decision {
+        let mut decision = self.dead_letter(input, DeadLetterReason::InstanceUnreadable, message, attempts);
+        publish_result(self.key, self.now, input, &mut decision);
+        decision
+    }
+
     fn dead_letter(
         &self,
         input: &Input,
@@ -126,7 +140,7 @@ impl Subject<'_> {
     }
 
     /// Returns the commit that stores the input as a dead letter.
-    pub(super) fn dead_letter_commit(
+    fn dead_letter_commit(
         &self,
         input: &Input,
         reason: DeadLetterReason,

@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::command_subject;
-use super::headers::headers;
+use super::headers::{headers, push_version};
 use crate::Message;
 use crate::codec::{DecodeError, MAX_MESSAGE_BYTES};
 use crate::subject::{Subject, SubjectKind};
@@ -35,6 +35,9 @@ struct Envelope {
     command_id: Uuid,
     effect_name: EffectName,
     payload: Value,
+    /// Schema version of the payload; absent if it is 1.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    version: u32,
     metadata: Metadata,
 }
 
@@ -96,14 +99,20 @@ pub fn encode(item: &WorkItem, effect: &Effect, dispatch_count: u32) -> Message 
         command_id: item.id,
         effect_name: effect.name.clone(),
         payload: effect.payload.clone(),
+        version: effect.schema_version,
         metadata,
     };
     let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
     let suffix = if dispatch_count > 1 { format!("#{dispatch_count}") } else { String::new() };
+    let mut id = Uuid::encode_buffer();
+    let id: &str = item.id.hyphenated().encode_lower(&mut id);
+    let cause = (id, item.causation.as_str(), item.trace.as_ref());
+    let mut headers = headers(&item.instance, cause, TYPE, item.created_at);
+    push_version(&mut headers, effect.schema_version);
     Message {
         subject: command_subject(item, &effect.name),
         id: Some(format!("{}{suffix}", item.id)),
-        headers: headers(item, TYPE, item.created_at),
+        headers,
         payload: Bytes::from(body),
     }
 }
@@ -121,7 +130,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
     let format = |reason: String| DecodeError::Format(format!("not an effect command: {reason}"));
     let envelope: Envelope =
         serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
-    let Envelope { tenant_id, command_id, effect_name, payload, metadata } = envelope;
+    let Envelope { tenant_id, command_id, effect_name, payload, version, metadata } = envelope;
     if tenant_id != subject.tenant {
         return Err(DecodeError::Tenant {
             claimed: tenant_id.to_string(),
@@ -149,6 +158,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
         payload,
         timeout: None,
         retry: hinted.then_some(retry),
+        schema_version: version,
         in_doubt: metadata.in_doubt,
         priority: metadata.priority,
     };
@@ -169,6 +179,11 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
 
 fn first() -> u32 {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_first(version: &u32) -> bool {
+    *version == 1
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -199,6 +214,7 @@ pub(super) mod tests {
                     max_attempts: Some(3),
                     initial_backoff: Some(Duration::from_millis(250)),
                 }),
+                schema_version: 2,
                 in_doubt: Some(InDoubtPolicy::Fail),
                 priority: Priority::High,
             }),
@@ -236,6 +252,7 @@ pub(super) mod tests {
             "command_id": "00000000-0000-0000-0000-000000000007",
             "effect_name": "payments.charge",
             "payload": {"amount": 3},
+            "version": 2,
             "metadata": {
                 "saga": "order", "correlation_id": "o 1", "causation_id": "e-1", "tag": "charge",
                 "idempotency_key": "00000000-0000-0000-0000-000000000007",

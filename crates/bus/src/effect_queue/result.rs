@@ -1,22 +1,29 @@
 //! Results of effects: the envelope of requirement R5.
 
+use std::borrow::Cow;
+use std::num::NonZeroU32;
+
 use bytes::Bytes;
+use compact_str::{CompactString, ToCompactString as _};
+use orlog_model::count::{Operation, count};
 use orlog_model::{
-    AttemptLog, Effect, EffectName, EventType, Fact, Failure, TenantId, Timestamp, TraceParent, WorkItem,
-    WorkOutcome,
+    AttemptLog, Effect, EffectName, EventType, Fact, Failure, InstanceKey, TenantId, Timestamp, TraceParent,
+    WorkItem, WorkOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::headers::headers;
-use super::result_subject;
+use super::headers::{event_headers, headers, push_version};
+use super::subject_of_result;
 use crate::Message;
 use crate::codec::DecodeError;
 use crate::subject::{Subject, SubjectKind};
 
 /// `ce-type` of a result.
 const TYPE: &str = "orlog.effect.result";
+/// Usual maximum size of a body, in bytes.
+const BODY_BYTES: usize = 448;
 
 /// Result of an effect.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +40,8 @@ pub struct EffectResult {
     pub trace: Option<TraceParent>,
     /// How the attempts ended, if the first one did not succeed.
     pub attempt_log: Option<Box<AttemptLog>>,
+    /// Time of the transition that stored the result, if it was published afterwards, by the node of its instance.
+    pub stored_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -43,84 +52,185 @@ enum ResultType {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Envelope {
-    tenant_id: TenantId,
+struct Envelope<'a> {
+    tenant_id: Cow<'a, TenantId>,
     command_id: Uuid,
-    effect_name: EffectName,
+    effect_name: Cow<'a, EffectName>,
     result_type: ResultType,
     #[serde(default)]
-    payload: Value,
-    timestamp: String,
+    payload: Cow<'a, Value>,
+    /// Schema version of the payload of a success; absent if it is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    event: Option<EventType>,
+    version: Option<NonZeroU32>,
+    timestamp: CompactString,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    event: Option<Cow<'a, EventType>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<Cow<'a, Failure>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    facts: Vec<FactEnvelope>,
+    facts: Vec<FactEnvelope<'a>>,
     #[serde(default)]
     attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    attempt_log: Option<Box<AttemptLog>>,
+    attempt_log: Option<Cow<'a, AttemptLog>>,
+    /// The instance has stored the result; the timestamp is the time of its transition.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    stored: bool,
+    /// Reason why the payload and the attempts are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left_out: Option<Cow<'a, str>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct FactEnvelope {
+struct FactEnvelope<'a> {
     #[serde(rename = "type")]
-    kind: EventType,
+    kind: Cow<'a, EventType>,
     #[serde(default)]
-    data: Value,
+    data: Cow<'a, Value>,
+}
+
+/// Borrowed parts of a result. A publisher that has only the parts encodes them without copies.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultRef<'a> {
+    /// Instance that requested the effect.
+    pub instance: &'a InstanceKey,
+    /// Id of the event; that of the command, unless the result is published by the node of its instance.
+    pub id: &'a str,
+    /// Id of the command.
+    pub command_id: Uuid,
+    /// Name of the effect.
+    pub effect: &'a EffectName,
+    /// Id of the input that caused the command, if it is known.
+    pub causation: Option<&'a str>,
+    /// W3C trace context.
+    pub trace: Option<&'a TraceParent>,
+    /// Outcome of the effect.
+    pub outcome: &'a WorkOutcome,
+    /// Payload of the outcome, if it is stored elsewhere.
+    pub payload: Option<&'a Value>,
+    /// Facts that the worker emitted with the result.
+    pub facts: &'a [Fact],
+    /// Number of attempts.
+    pub attempts: u32,
+    /// How the attempts ended, if the first one did not succeed.
+    pub attempt_log: Option<&'a AttemptLog>,
+    /// Time of the result.
+    pub at: Timestamp,
 }
 
 /// Encodes the result of an effect. It has no deduplication id: the message that is stored under its
 /// subject decides which result is the first.
-///
-/// # Panics
-/// Never: an envelope can always be serialized as JSON.
 #[must_use]
 pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Timestamp) -> Message {
-    let (result_type, event, error, payload) = match &result.outcome {
-        WorkOutcome::Succeeded { event, payload } => {
-            (ResultType::Succeeded, event.clone(), None, payload.clone())
-        }
-        WorkOutcome::Accepted => (ResultType::Succeeded, None, None, Value::Null),
-        WorkOutcome::Failed { event, failure, payload } => {
-            (ResultType::Failed, event.clone(), Some(failure.clone()), payload.clone())
-        }
-        WorkOutcome::TimedOut { failure } => (ResultType::TimedOut, None, Some(failure.clone()), Value::Null),
-    };
-    let fact_envelope = |fact: &Fact| FactEnvelope { kind: fact.kind.clone(), data: fact.data.clone() };
-    let envelope = Envelope {
-        tenant_id: item.instance.tenant.clone(),
+    let mut id = Uuid::encode_buffer();
+    let result = ResultRef {
+        instance: &item.instance,
+        id: item.id.hyphenated().encode_lower(&mut id),
         command_id: item.id,
-        effect_name: effect.name.clone(),
+        effect: &effect.name,
+        causation: Some(item.causation.as_str()),
+        trace: item.trace.as_ref(),
+        outcome: &result.outcome,
+        payload: None,
+        facts: &result.facts,
+        attempts: result.attempts,
+        attempt_log: result.attempt_log.as_deref(),
+        at,
+    };
+    message_of(&result, &envelope(&result))
+}
+
+/// Encodes a result of at most `limit` bytes that the node of its instance publishes. It has a deduplication id, so that
+/// it is published again after a crash without effect. A larger result is published without its payload and its
+/// attempts; `left_out` contains the reason.
+#[must_use]
+pub fn encode_event(result: &ResultRef<'_>, limit: usize) -> Message {
+    let stored = Envelope { stored: true, ..envelope(result) };
+    let deduplicated = |message: Message| Message { id: Some(result.id.to_owned()), ..message };
+    let message = deduplicated(message_of(result, &stored));
+    let size = message.size();
+    if size <= limit {
+        return message;
+    }
+    let reason = format!("the result has {size} bytes, the limit of the bus is {limit}");
+    let envelope = Envelope {
+        payload: Cow::Owned(Value::Null),
+        attempt_log: None,
+        left_out: Some(reason.into()),
+        ..stored
+    };
+    deduplicated(message_of(result, &envelope))
+}
+
+fn message_of(result: &ResultRef<'_>, envelope: &Envelope<'_>) -> Message {
+    count(Operation::EventEncode);
+    let ResultRef { instance, command_id, effect, causation, trace, at, .. } = *result;
+    let mut body = Vec::with_capacity(BODY_BYTES);
+    serde_json::to_writer(&mut body, envelope).expect("an envelope can be serialized as JSON");
+    let mut headers = match causation {
+        Some(causation) => headers(instance, (result.id, causation, trace), TYPE, at),
+        // The other attributes of a command are in the body.
+        None => event_headers(instance, (result.id, trace), TYPE),
+    };
+    push_version(&mut headers, version_of(result.outcome));
+    Message {
+        subject: subject_of_result(&instance.tenant, effect, command_id),
+        id: None,
+        headers,
+        payload: Bytes::from(body),
+    }
+}
+
+fn version_of(outcome: &WorkOutcome) -> u32 {
+    match outcome {
+        WorkOutcome::Succeeded { schema_version, .. } => *schema_version,
+        WorkOutcome::Accepted | WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. } => 1,
+    }
+}
+
+fn envelope<'a>(result: &ResultRef<'a>) -> Envelope<'a> {
+    let ResultRef { instance, outcome, .. } = *result;
+    let (result_type, event, error) = match outcome {
+        WorkOutcome::Succeeded { event, .. } => (ResultType::Succeeded, event.as_ref(), None),
+        WorkOutcome::Accepted => (ResultType::Succeeded, None, None),
+        WorkOutcome::Failed { event, failure, .. } => (ResultType::Failed, event.as_ref(), Some(failure)),
+        WorkOutcome::TimedOut { failure } => (ResultType::TimedOut, None, Some(failure)),
+    };
+    let payload = result.payload.or_else(|| outcome.payload());
+    let fact_envelope =
+        |fact: &'a Fact| FactEnvelope { kind: Cow::Borrowed(&fact.kind), data: Cow::Borrowed(&fact.data) };
+    Envelope {
+        tenant_id: Cow::Borrowed(&instance.tenant),
+        command_id: result.command_id,
+        effect_name: Cow::Borrowed(result.effect),
         result_type,
-        payload,
-        timestamp: at.to_string(),
-        event,
-        error,
+        payload: payload.map_or(Cow::Owned(Value::Null), Cow::Borrowed),
+        version: NonZeroU32::new(version_of(outcome)).filter(|version| version.get() != 1),
+        timestamp: result.at.to_compact_string(),
+        event: event.map(Cow::Borrowed),
+        error: error.map(Cow::Borrowed),
         facts: result.facts.iter().map(fact_envelope).collect(),
         attempts: result.attempts,
-        attempt_log: result.attempt_log.clone(),
-    };
-    let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
-    Message {
-        subject: result_subject(item, &effect.name),
-        id: None,
-        headers: headers(item, TYPE, at),
-        payload: Bytes::from(body),
+        attempt_log: result.attempt_log.map(Cow::Borrowed),
+        stored: false,
+        left_out: None,
     }
 }
 
 /// Decodes a result.
 ///
 /// # Errors
-/// If it is not a result, or if the tenant, effect or id in its body differs from its subject.
+/// If it is not a result, if the tenant, effect or id in its body differs from its subject, or if its payload was left
+/// out.
 pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
     let subject = Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
     let format = |reason: String| DecodeError::Format(format!("not an effect result: {reason}"));
-    let envelope: Envelope =
+    let envelope: Envelope<'static> =
         serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
-    if envelope.tenant_id != subject.tenant {
+    if let Some(reason) = envelope.left_out {
+        return Err(format(format!("its payload was left out: {reason}")));
+    }
+    if *envelope.tenant_id != subject.tenant {
         return Err(DecodeError::Tenant {
             claimed: envelope.tenant_id.to_string(),
             expected: subject.tenant.to_string(),
@@ -134,21 +244,40 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
         );
         return Err(format(reason));
     }
-    let Envelope { command_id, result_type, payload, event, error, facts, attempts, attempt_log, .. } =
-        envelope;
+    let Envelope {
+        command_id,
+        result_type,
+        payload,
+        version,
+        event,
+        error,
+        facts,
+        attempts,
+        attempt_log,
+        ..
+    } = envelope;
+    let time = || Timestamp::parse(&envelope.timestamp).map_err(|error| format(error.to_string()));
+    let stored_at = envelope.stored.then(time).transpose()?;
     let failure = |code: &str| {
-        error.unwrap_or_else(|| Failure { code: code.to_owned(), message: "no reason was given".to_owned() })
+        let unknown = || Failure { code: code.to_owned(), message: "no reason was given".to_owned() };
+        error.map_or_else(unknown, Cow::into_owned)
     };
+    let (payload, event) = (payload.into_owned(), event.map(Cow::into_owned));
     let outcome = match result_type {
-        ResultType::Succeeded => WorkOutcome::Succeeded { event, payload },
+        ResultType::Succeeded => {
+            let schema_version = version.map_or(1, NonZeroU32::get);
+            WorkOutcome::Succeeded { event, payload, schema_version }
+        }
         ResultType::Failed => WorkOutcome::Failed { event, failure: failure("failed"), payload },
         ResultType::TimedOut => WorkOutcome::TimedOut { failure: failure("timed_out") },
     };
     let facts = facts
         .into_iter()
-        .map(|fact_envelope| Fact { kind: fact_envelope.kind, data: fact_envelope.data, key: None })
+        .map(|fact_envelope| Fact::new(fact_envelope.kind.into_owned(), fact_envelope.data.into_owned()))
         .collect();
-    Ok(EffectResult { command_id, outcome, attempts, facts, trace: trace_of(message), attempt_log })
+    let attempt_log = attempt_log.map(|log| Box::new(log.into_owned()));
+    let trace = trace_of(message);
+    Ok(EffectResult { command_id, outcome, attempts, facts, trace, attempt_log, stored_at })
 }
 
 fn trace_of(message: &Message) -> Option<TraceParent> {
@@ -168,12 +297,18 @@ mod tests {
     fn check(outcome: WorkOutcome) {
         let item = item();
         let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
-        let fact =
-            Fact { kind: EventType::new("PointsEarned").unwrap(), data: json!({"points": 3}), key: None };
+        let fact = Fact::new(EventType::new("PointsEarned").unwrap(), json!({"points": 3}));
         let trace = item.trace.clone();
         let attempt_log = Some(Box::new(AttemptLog { records: Vec::new(), omitted: 3 }));
-        let result =
-            EffectResult { command_id: item.id, outcome, attempts: 2, facts: vec![fact], trace, attempt_log };
+        let result = EffectResult {
+            command_id: item.id,
+            outcome,
+            attempts: 2,
+            facts: vec![fact],
+            trace,
+            attempt_log,
+            stored_at: None,
+        };
         let message = encode(&item, effect, &result, Timestamp::from_millis(5));
         assert_eq!(decode(&message).unwrap(), result);
     }
@@ -182,9 +317,43 @@ mod tests {
     fn result_encoding_round_trips() {
         let failure = Failure { code: "no_funds".to_owned(), message: "the card is empty".to_owned() };
         let event = Some(EventType::new("Charged").unwrap());
-        check(WorkOutcome::Succeeded { event: event.clone(), payload: json!({"id": 3}) });
+        check(WorkOutcome::succeeded(event.clone(), json!({"id": 3})));
+        check(WorkOutcome::Succeeded { event: None, payload: json!({"id": 3}), schema_version: 4 });
         check(WorkOutcome::Failed { event, failure: failure.clone(), payload: json!([1]) });
         check(WorkOutcome::TimedOut { failure });
+    }
+
+    #[test]
+    fn result_event_has_the_time_of_its_transition_and_an_id() {
+        let item = item();
+        let Work::Effect(effect) = &item.work else { panic!("it is an effect") };
+        let outcome = WorkOutcome::succeeded(None, Value::Null);
+        let payload = json!({ "text": "x".repeat(1000) });
+        let result = ResultRef {
+            instance: &item.instance,
+            id: "result-9",
+            command_id: item.id,
+            effect: &effect.name,
+            causation: None,
+            trace: None,
+            outcome: &outcome,
+            payload: Some(&payload),
+            facts: &[],
+            attempts: 1,
+            attempt_log: None,
+            at: Timestamp::from_millis(5),
+        };
+        let message = encode_event(&result, 4096);
+        assert_eq!(message.id.as_deref(), Some("result-9"));
+        assert_eq!(message.subject, super::super::result_subject(&item, &effect.name));
+        let decoded = decode(&message).unwrap();
+        assert_eq!(decoded.stored_at, Some(Timestamp::from_millis(5)));
+        assert_eq!(decoded.outcome, WorkOutcome::succeeded(None, payload.clone()));
+
+        let small = encode_event(&result, 1000);
+        assert!(small.size() <= 1000 && small.id == message.id, "{small:?}");
+        let error = decode(&small).unwrap_err().to_string();
+        assert!(error.contains("its payload was left out: the result has"), "{error}");
     }
 
     #[test]

@@ -26,12 +26,17 @@ const MAX_PENDING_PUBLISHES: usize = 1024;
 const LEADER_RETRY_DELAY: Duration = Duration::from_millis(250);
 const LEADER_MAX_ATTEMPTS: usize = 20;
 
+/// Returns the maximum size of a message, in bytes.
+pub(super) fn max_message_size(connection: &Connection) -> usize {
+    connection.max_payload().min(MAX_MESSAGE_BYTES)
+}
+
 /// Publishes in order; each stream stores the messages of its subjects.
 pub(super) async fn publish(
     connection: &Connection,
     messages: &[Arc<Message>],
 ) -> Result<Vec<PublishAck>, Error> {
-    let limit = connection.max_payload().min(MAX_MESSAGE_BYTES);
+    let limit = max_message_size(connection);
     messages.iter().try_for_each(|message| check(message, limit))?;
     if messages.len() < 2 {
         return publish_run(connection, messages).await;

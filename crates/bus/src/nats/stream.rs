@@ -23,7 +23,7 @@ use super::cursors::Cursors;
 use super::filters::merge_overlapping;
 use super::identity;
 use super::message::timestamp;
-use super::publish::publish;
+use super::publish::{max_message_size, publish};
 use super::scan::NatsScan;
 use super::shared_reader::SharedReader;
 use super::source::NatsSource;
@@ -186,12 +186,16 @@ impl Bus for NatsStream {
         publish(&self.connection, &messages).await
     }
 
+    fn max_message_size(&self) -> usize {
+        max_message_size(&self.connection)
+    }
+
     fn sign(&self, message: Message) -> Message {
         self.connection.signer.sign(message)
     }
 
-    fn rejection(&self, command: &Message) -> Option<String> {
-        self.connection.signer.verify(command).err().map(|error| error.to_string())
+    fn rejection(&self, message: &Message) -> Option<String> {
+        self.connection.signer.verify(message).err().map(|error| error.to_string())
     }
 
     async fn subscribe(&self, subscription: Subscription) -> Result<Box<dyn Consumer>, Error> {

@@ -17,10 +17,12 @@ const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
 const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
 const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
+/// Schema version of a payload, as in CloudEvents; absent if it is 1.
+pub(crate) const DATA_VERSION: HeaderName = HeaderName::from_static("ce-dataversion");
 
 /// Returns the headers that identify the tenant, instance and work item of a request.
 pub(crate) fn context_headers(item: &WorkItem, key_header: HeaderName) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(5);
+    let mut headers = HeaderMap::with_capacity(6);
     headers.insert(key_header, header(&item.id.to_string()));
     if !item.instance.tenant.as_str().is_empty() {
         headers.insert(TENANT, header(item.instance.tenant.as_str()));
@@ -28,6 +30,11 @@ pub(crate) fn context_headers(item: &WorkItem, key_header: HeaderName) -> Header
     headers.insert(CORRELATION, header(item.instance.correlation.as_str()));
     if let Some(trace) = &item.trace {
         headers.insert(TRACE, header(trace.as_str()));
+    }
+    if let Some(version) =
+        item.work.effect().map(|effect| effect.schema_version).filter(|version| *version != 1)
+    {
+        headers.insert(DATA_VERSION, HeaderValue::from(version));
     }
     // Already escaped by its own rules; valid in a header.
     let baggage = orlog_model::trace::tenant_baggage(&item.instance);
@@ -39,7 +46,7 @@ pub(crate) fn context_headers(item: &WorkItem, key_header: HeaderName) -> Header
 
 /// Returns whether a header is set on every request or belongs to the protocol.
 pub(crate) fn is_reserved(name: &HeaderName) -> bool {
-    [TENANT, CORRELATION, TRACE].contains(name)
+    [TENANT, CORRELATION, TRACE, DATA_VERSION].contains(name)
         || matches!(
             name.as_str(),
             "idempotency-key" | "host" | "content-length" | "transfer-encoding" | "connection"

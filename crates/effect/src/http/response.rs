@@ -16,6 +16,7 @@ use reqwest::header::{DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use crate::http::headers::DATA_VERSION;
 use crate::provider::{ProviderError, Reply};
 
 /// Default maximum number of body bytes that are read.
@@ -91,6 +92,13 @@ pub(crate) fn classify_status(
         Some(delay) => error.with_retry_after(delay),
         None => error,
     })
+}
+
+/// Returns the schema version of a response: 1 without a header. A header that is no version is a version that no
+/// definition accepts.
+pub(crate) fn data_version(headers: &HeaderMap) -> u32 {
+    let text = headers.get(&DATA_VERSION).map(|value| value.to_str().unwrap_or_default());
+    text.map_or(1, |text| text.trim().parse().ok().filter(|version| *version > 0).unwrap_or(u32::MAX))
 }
 
 /// Returns the body as JSON: the parsed value, `null` if it is empty, `{"text": …}` for other content.

@@ -34,6 +34,8 @@ pub struct FunctionCall {
     pub effect: EffectName,
     /// Arguments.
     pub payload: Value,
+    /// Schema version of the arguments.
+    pub schema_version: u32,
     /// Current attempt; its number is 0 in a probe.
     pub attempt: Attempt,
     /// No attempt starts after this time.
@@ -227,6 +229,7 @@ fn owned(item: &WorkItem, effect: &Effect, attempt: Attempt) -> FunctionCall {
         instance: item.instance.clone(),
         effect: effect.name.clone(),
         payload: effect.payload.clone(),
+        schema_version: effect.schema_version,
         attempt,
         deadline: item.deadline,
         trace: item.trace.clone(),

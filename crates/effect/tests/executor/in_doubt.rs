@@ -7,7 +7,7 @@ async fn lost_response_is_probed_before_a_retry() {
     let found = Reply::from(json!({"receipt": "r-1"}));
     let (clock, executor, calls) = stage(Policy::default(), ProbeResult::Done(found), lost);
     let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
-    let outcome = WorkOutcome::Succeeded { event: None, payload: json!({"receipt": "r-1"}) };
+    let outcome = WorkOutcome::succeeded(None, json!({"receipt": "r-1"}));
     assert_eq!((done.outcome, done.attempts, calls()), (outcome, 1, 1));
 }
 

@@ -17,8 +17,7 @@ const WORK: Uuid = Uuid::from_u128(77);
 
 fn scripted_program() -> ScriptedProgram {
     ScriptedProgram::new(|input| {
-        let fact =
-            || vec![Work::Fact(Fact { kind: kind("Fitted"), data: json!({ "laptop": 3 }), key: None })];
+        let fact = || vec![Work::Fact(Fact::new(kind("Fitted"), json!({ "laptop": 3 })))];
         Ok(match input {
             ProgramInput::Event(event) => match event.kind.as_str() {
                 "Started" | "Placed" if event.data == json!("bad") => {
@@ -31,7 +30,7 @@ fn scripted_program() -> ScriptedProgram {
                 _ => ProgramOutput::Ignored("unknown".into()),
             },
             ProgramInput::WorkResult { outcome, .. } => match outcome {
-                WorkOutcome::Succeeded { event, payload } => applied(orlog_model::Transition {
+                WorkOutcome::Succeeded { event, payload, .. } => applied(orlog_model::Transition {
                     note: format!("{event:?} {payload}"),
                     ..step(Status::Running)
                 }),

@@ -18,13 +18,14 @@ fn effect(tag: &str) -> Work {
         payload: json!({}),
         timeout: None,
         retry: None,
+        schema_version: 1,
         in_doubt: None,
         priority: orlog_model::Priority::Normal,
     })
 }
 
 fn fact() -> Work {
-    Work::Fact(Fact { kind: kind("Noted"), data: json!({}), key: Some("note".into()) })
+    Work::Fact(Fact { key: Some("note".into()), ..Fact::new(kind("Noted"), json!({})) })
 }
 
 fn program() -> ScriptedProgram {

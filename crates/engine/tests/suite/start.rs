@@ -16,9 +16,7 @@ use crate::support::{
 /// Starts on `Started`, ends with a fact on `Paid`, and ignores or rejects other start events.
 fn program() -> ScriptedProgram {
     ScriptedProgram::new(|input| {
-        let fact = |name: &str, total: u64| {
-            Work::Fact(Fact { kind: kind(name), data: json!({ "total": total }), key: None })
-        };
+        let fact = |name: &str, total: u64| Work::Fact(Fact::new(kind(name), json!({ "total": total })));
         match input {
             ProgramInput::Event(Event { kind, data, .. }) => match kind.as_str() {
                 "Started" if data["bad"].is_boolean() => Err(ProgramError::Evaluation("no total".to_owned())),

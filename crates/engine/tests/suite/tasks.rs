@@ -41,7 +41,7 @@ fn scripted_program() -> ScriptedProgram {
             },
             ProgramInput::WorkResult {
                 tag: "approve",
-                outcome: WorkOutcome::Succeeded { event, payload },
+                outcome: WorkOutcome::Succeeded { event, payload, .. },
             } => {
                 let note = format!("{} {payload}", event.as_ref().unwrap());
                 applied(Transition { note, ..step(Status::Running) })

@@ -102,6 +102,7 @@ pub(super) fn effect(round: u64, request: Value) -> Work {
         payload: request,
         timeout: None,
         retry: None,
+        schema_version: 1,
         in_doubt: Some(InDoubtPolicy::Retry),
         priority: orlog_model::Priority::Normal,
     })
@@ -182,7 +183,7 @@ impl Program for BatchPageProgram {
 fn ended(state: &PageState, outcome: &WorkOutcome) -> Result<ProgramOutput, ProgramError> {
     match outcome {
         WorkOutcome::Succeeded { payload, .. } => {
-            let end = Fact { kind: event_type(END), data: payload.clone(), key: None };
+            let end = Fact::new(event_type(END), payload.clone());
             transition(state, Status::Completed, vec![Work::Fact(end)], None)
         }
         WorkOutcome::Accepted => {

@@ -160,7 +160,7 @@ impl Harness {
     fn step(&mut self) -> bool {
         if let Some(work) = self.work.take() {
             let payload = json!(self.execute(&work));
-            self.end_page(&WorkOutcome::Succeeded { event: None, payload });
+            self.end_page(&WorkOutcome::succeeded(None, payload));
         } else if let Some(due) = self.timer {
             self.now = due.as_millis();
             assert!(self.apply(&ProgramInput::Timer { name: "next" }));
@@ -379,7 +379,7 @@ fn page_of_another_shard_returns_the_outcome_of_its_effect() {
             other => panic!("{other:?}"),
         }
     };
-    let ended = end(&WorkOutcome::Succeeded { event: None, payload: json!({ "matched": 3 }) });
+    let ended = end(&WorkOutcome::succeeded(None, json!({ "matched": 3 })));
     let [Work::Fact(fact)] = &ended.work[..] else { panic!("{:?}", ended.work) };
     assert_eq!((ended.status, &fact.data), (Status::Completed, &json!({ "matched": 3 })));
     let failure = Failure { code: "x".to_owned(), message: "y".to_owned() };

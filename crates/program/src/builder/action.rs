@@ -40,7 +40,7 @@ impl StepAction {
     /// Creates an effect.
     #[must_use]
     pub fn effect(name: &str) -> Self {
-        Self::named(EffectName::new(name), |name| Action::Effect(EffectAction { name, data: Value::Null }))
+        Self::named(EffectName::new(name), |name| Action::Effect(EffectAction::new(name)))
     }
 
     /// Creates a wait of this duration.
@@ -379,7 +379,11 @@ impl StepAction {
     }
 
     /// Changes the action, or reports that its kind has no such field.
-    fn set(mut self, field: &str, set: impl FnOnce(&mut Action, &mut Vec<RawDiagnostic>) -> bool) -> Self {
+    pub(super) fn set(
+        mut self,
+        field: &str,
+        set: impl FnOnce(&mut Action, &mut Vec<RawDiagnostic>) -> bool,
+    ) -> Self {
         let Some(action) = &mut self.action else { return self };
         if !set(action, &mut self.findings) {
             let message = format!("this kind of action has no `{field}`");

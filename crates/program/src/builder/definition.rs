@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 use super::handlers::{EventHandler, MigrationBuilder};
 use super::names::parse_name;
 use crate::compile::{CompiledDefinition, compile};
-use crate::definition::{CorrelationSpec, Definition, EventVersionSpec, FactSpec, UnsupportedVersionPolicy};
+use crate::definition::{CorrelationSpec, Definition, FactSpec};
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
+use crate::versions::{UnsupportedVersionPolicy, VersionSpec};
 
 /// Builder of a [`Definition`]. Calls such as `ok`, `fail` and `undo` apply to the last step. Errors
 /// are collected and reported by [`DefinitionBuilder::build`].
@@ -135,10 +136,10 @@ impl DefinitionBuilder {
         self.versions(event, |form| form.on_unsupported = policy)
     }
 
-    fn versions(self, event: &str, change: impl FnOnce(&mut EventVersionSpec)) -> Self {
+    fn versions(self, event: &str, change: impl FnOnce(&mut VersionSpec)) -> Self {
         self.change(|definition, findings| {
             let Some(event) = parse_name(EventType::new(event), "events", findings) else { return };
-            let none = || EventVersionSpec {
+            let none = || VersionSpec {
                 accepts: Vec::new(),
                 upcast: BTreeMap::new(),
                 on_unsupported: UnsupportedVersionPolicy::default(),

@@ -6,8 +6,9 @@ use orlog_model::{ExcludedUser, InDoubtPolicy, ParentEndPolicy, RetryPolicy};
 use serde_json::json;
 
 use super::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
-use crate::definition::{AfterHandler, Definition, UnsupportedVersionPolicy};
+use crate::definition::{AfterHandler, Definition};
 use crate::steps::{Escalation, OnMaxRounds};
+use crate::versions::{UnsupportedVersionPolicy, VersionSpec};
 use crate::yaml::read;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -60,6 +61,15 @@ fn builds_every_kind_of_action() {
         "{ command: s.Take, id: =vars.i, data: 1 }",
     );
     one(StepAction::effect("e.x"), "{ effect: e.x }");
+    let responses = VersionSpec {
+        accepts: vec![1, 2],
+        upcast: [(1, json!("=event.y"))].into(),
+        on_unsupported: UnsupportedVersionPolicy::Compensate,
+    };
+    one(
+        StepAction::effect("e.x").version(2).responses(responses),
+        "{ effect: e.x, version: 2, responses: { accepts: [1, 2], upcast: { 1: =event.y }, on_unsupported: compensate } }",
+    );
     one(StepAction::wait(Duration::from_millis(500)), "{ wait: 500ms }");
     one(StepAction::wait_for(json!("=vars.d")), "{ wait: { for: =vars.d } }");
     one(StepAction::wait_until(json!("=vars.t")), "{ wait: { until: =vars.t } }");

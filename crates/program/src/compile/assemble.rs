@@ -5,15 +5,14 @@ use super::expressions::{ExpressionCompiler, ExpressionScope, LiteralText, Site}
 use super::order::{self, StepOrder};
 use super::{events, validate};
 use crate::definition::{
-    CompensationSpec, Definition, EventVersionSpec, FactSpec, HandlerSpec, Join, MigrationSpec,
-    ResultMatcher, Step,
+    CompensationSpec, Definition, FactSpec, HandlerSpec, Join, MigrationSpec, ResultMatcher, Step,
 };
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 use crate::expression::{Root, Scope};
 use crate::limits::MAX_STEPS;
 use crate::machine::{
     CompiledAction, CompiledFact, CompiledHandler, CompiledMigration, CompiledSaga, CompiledStep,
-    EventVersions, compensation_tag, handler_tag,
+    compensation_tag, handler_tag,
 };
 use crate::steps::kind::{ActionOptions, CompiledMatcher};
 use crate::steps::{Action, CompiledPriority};
@@ -82,7 +81,7 @@ fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: S
         versions: definition
             .events
             .iter()
-            .map(|(kind, form)| (kind.clone(), versions(compiler, kind.as_str(), form)))
+            .map(|(kind, form)| (kind.clone(), form.compile(compiler, &format!("events.{kind}"))))
             .collect(),
         steps,
         sorted,
@@ -103,17 +102,6 @@ fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: S
         ),
         migrations: migrations.map(|(n, form)| migration(compiler, n, form)).collect(),
     }
-}
-
-fn versions(compiler: &mut ExpressionCompiler<'_>, kind: &str, form: &EventVersionSpec) -> EventVersions {
-    let upcast = form.upcast.iter().map(|(version, template)| {
-        let path = format!("events.{kind}.upcast.{version}");
-        (*version, compiler.template(Site::new(&path, ExpressionScope::Event), template))
-    });
-    let upcast = upcast.collect();
-    let mut accepts = form.accepts.clone();
-    accepts.sort_unstable();
-    EventVersions { accepts, upcast, on_unsupported: form.on_unsupported }
 }
 
 fn handler(compiler: &mut ExpressionCompiler<'_>, n: usize, form: &HandlerSpec) -> CompiledHandler {

@@ -10,7 +10,7 @@ use crate::correlation;
 use crate::definition::CorrelationSpec;
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 use crate::expression::{Bindings, Expression, Root, Scope};
-use crate::machine::{CompiledSaga, upcast};
+use crate::machine::CompiledSaga;
 use crate::template::compile_expression;
 
 /// Rules that return the correlation id of events.
@@ -67,7 +67,7 @@ pub(super) fn correlate(
     event: &Event,
 ) -> Result<CorrelationId, ProgramError> {
     let newest = match saga.versions.get(&event.kind) {
-        Some(versions) => upcast(versions, event)?,
+        Some(versions) => versions.upcast(event.kind.as_str(), event.schema_version, &event.data)?,
         None => None,
     };
     let data = newest.as_ref().unwrap_or(&event.data);

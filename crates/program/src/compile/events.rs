@@ -143,15 +143,7 @@ fn versions(
             let message = format!("the saga does not consume the event {kind}");
             findings.push(RawDiagnostic::new(&path, message).with_optional_suggestion(near));
         }
-        if form.accepts.is_empty() {
-            let finding = RawDiagnostic::new(format!("{path}.accepts"), "no version is accepted");
-            findings.push(finding.with_suggestion("list the versions, as in [1, 2]"));
-        }
-        for version in form.upcast.keys().filter(|version| !form.accepts.contains(version)) {
-            let message = format!("version {version} is not accepted, so it cannot be upcast");
-            let finding = RawDiagnostic::new(format!("{path}.upcast.{version}"), message);
-            findings.push(finding.with_suggestion(format!("add {version} to `accepts`")));
-        }
+        form.check(&path).into_iter().for_each(|finding| findings.push(finding));
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use orlog_model::EffectName;
-use serde_json::Value;
 
 use crate::diagnostic::RawDiagnostic;
 use crate::language::{Codec, Decoder, FieldSchema, Fields, MapSchema, ValueSchema, join_path};
@@ -32,7 +31,7 @@ impl Codec for AnyAction {
 /// Returns the placeholder of an action that cannot be decoded.
 pub(super) fn unread_action() -> Action {
     let name = EffectName::new("unread").expect("the placeholder is a valid name");
-    Action::Effect(EffectAction { name, data: Value::Null })
+    Action::Effect(EffectAction::new(name))
 }
 
 /// Decodes an action and returns all fields of its map: its own and those of `beside`.

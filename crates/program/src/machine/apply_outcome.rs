@@ -78,7 +78,7 @@ fn emit_result(run: &mut Execution<'_>, step_input: &StepInput<'_>) {
     {
         let tag = run.tag_of(step_input.at, false);
         let key = Some(format_compact!("{tag}#{}", run.state.round(&tag)));
-        run.work.push(Work::Fact(Fact { kind, data: step_input.data.clone(), key }));
+        run.work.push(Work::Fact(Fact { key, ..Fact::new(kind, step_input.data.clone()) }));
     }
 }
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use orlog_model::{EventType, InDoubtPolicy, Name};
 
-use crate::definition::{AfterHandler, Join, UnsupportedVersionPolicy};
+use crate::definition::{AfterHandler, Join};
 use crate::expression::Expression;
 use crate::steps::kind::{ActionOptions, Completion};
 use crate::steps::{CompiledActionKind, CompiledForeach};
 use crate::template::Template;
+use crate::versions::CompiledVersions;
 
 /// Timer name of the whole saga; no step may have this name.
 pub(crate) const SAGA_TIMER: &str = "saga";
@@ -38,7 +39,7 @@ pub(crate) struct CompiledSaga {
     pub(crate) start: Vec<EventType>,
     /// Event bindings by event type, in evaluation order.
     pub(crate) entries: BTreeMap<EventType, Vec<EventBinding>>,
-    pub(crate) versions: BTreeMap<EventType, EventVersions>,
+    pub(crate) versions: BTreeMap<EventType, CompiledVersions>,
     pub(crate) handlers: Vec<CompiledHandler>,
     pub(crate) vars: Vec<(String, Template)>,
     pub(crate) env: Vec<(String, Template)>,
@@ -62,14 +63,6 @@ pub(crate) struct EventBinding {
     pub(crate) is_success: bool,
     /// Index in the `ok` or `fail` of the action.
     pub(crate) index: usize,
-}
-
-/// Accepted payload versions of an event.
-#[derive(Debug)]
-pub(crate) struct EventVersions {
-    pub(crate) accepts: Vec<u32>,
-    pub(crate) upcast: BTreeMap<u32, Template>,
-    pub(crate) on_unsupported: UnsupportedVersionPolicy,
 }
 
 /// Compiled event handler.

@@ -1,7 +1,7 @@
 //! Execution of one transition: the state and its outputs.
 
 use compact_str::CompactString;
-use orlog_model::{Name, TaskChange, TimerChange, VariableChange, Work};
+use orlog_model::{Fact, Name, TaskChange, TimerChange, VariableChange, Work};
 use serde_json::Value;
 
 use super::compiled::{
@@ -185,7 +185,7 @@ impl<'a> Execution<'a> {
             fact.data.evaluate(&self.saga_bindings()).map_err(|error| evaluation_error(error.to_string()))?;
         check_payload(&data).map_err(|large| evaluation_error(large.to_string()))?;
         let key = Some(CompactString::const_new("end"));
-        self.work.push(Work::Fact(orlog_model::Fact { kind: fact.kind.clone(), data, key }));
+        self.work.push(Work::Fact(Fact { key, ..Fact::new(fact.kind.clone(), data) }));
         Ok(())
     }
 

@@ -32,7 +32,7 @@ pub(super) fn parse_outcome<'v>(
     let (at, is_compensation) =
         run.step_of_tag(tag).ok_or(NoTransition::Ignored("no step requested this work"))?;
     let action = run.action_of(at, is_compensation);
-    if let WorkOutcome::Succeeded { event: Some(decision), payload } = outcome
+    if let WorkOutcome::Succeeded { event: Some(decision), payload, .. } = outcome
         && !is_compensation
         && is_operator_decision(run, at, action, decision)
     {
@@ -50,7 +50,9 @@ pub(super) fn parse_outcome<'v>(
         }
         (Completion::Acceptance, WorkOutcome::Accepted | WorkOutcome::Succeeded { .. })
         | (_, WorkOutcome::Accepted) => ParsedOutcome::Success(None),
-        (_, WorkOutcome::Succeeded { event, payload }) => success(run, at, action, event.as_ref(), payload),
+        (_, WorkOutcome::Succeeded { event, payload, .. }) => {
+            success(run, at, action, event.as_ref(), payload)
+        }
         (_, WorkOutcome::Failed { event, failure, payload }) => {
             classify_failure(run, at, action, event.as_ref(), failure, payload)
         }

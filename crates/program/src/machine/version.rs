@@ -1,13 +1,15 @@
-//! Event versions: accepted versions, and upcasts of older payloads to the newest version.
+//! Versions of events and of responses: older payloads are upcast to the newest version before they are applied.
 
-use orlog_model::{Event, Failure};
+use std::borrow::Cow;
+
+use orlog_model::{CURRENT_SCHEMA, Event, Failure, WorkOutcome};
 use serde_json::Value;
 
-use super::compiled::{CompiledSaga, EventVersions};
+use super::compiled::CompiledSaga;
+use super::execution::{Execution, NoTransition};
+use super::in_doubt::{EXECUTED, NOT_EXECUTED};
 use crate::contract::ProgramError;
-use crate::definition::UnsupportedVersionPolicy;
-use crate::expression::Bindings;
-use crate::limits::check_payload;
+use crate::versions::{UnsupportedVersionPolicy, VersionedPayload};
 
 /// Decision about the version of an event.
 #[derive(Debug)]
@@ -25,21 +27,53 @@ pub(super) enum VersionDecision {
 /// Resolves the version of an event.
 pub(super) fn resolve(saga: &CompiledSaga, event: &Event) -> Result<VersionDecision, ProgramError> {
     let Some(versions) = saga.versions.get(&event.kind) else { return Ok(VersionDecision::Current) };
-    if versions.accepts.contains(&event.schema_version) {
-        let newest = upcast(versions, event)?;
-        return Ok(newest.map_or(VersionDecision::Current, |data| {
-            let upcast_event = Event { data, ..without_data(event) };
-            VersionDecision::Upcast(Box::new(upcast_event))
-        }));
-    }
-    let message = rejection_message(versions, event);
-    match versions.on_unsupported {
-        UnsupportedVersionPolicy::DeadLetter => Err(ProgramError::SchemaMismatch(message)),
-        UnsupportedVersionPolicy::Ignore => Ok(VersionDecision::Ignored),
-        UnsupportedVersionPolicy::Compensate => {
-            Ok(VersionDecision::Compensates(Failure { code: "schema_version".to_owned(), message }))
+    Ok(match versions.resolve(event.kind.as_str(), event.schema_version, &event.data)? {
+        VersionedPayload::Current => VersionDecision::Current,
+        VersionedPayload::Upcast(data) => {
+            VersionDecision::Upcast(Box::new(Event { data, ..without_data(event) }))
         }
-    }
+        VersionedPayload::Unsupported(policy, message) => match policy {
+            UnsupportedVersionPolicy::DeadLetter => return Err(ProgramError::SchemaMismatch(message)),
+            UnsupportedVersionPolicy::Ignore => VersionDecision::Ignored,
+            UnsupportedVersionPolicy::Compensate => VersionDecision::Compensates(schema_version(message)),
+        },
+    })
+}
+
+/// Resolves the version of the response of an effect. A response that is not accepted counts as an unknown outcome,
+/// because the effect was executed: the step fails and is compensated.
+pub(super) fn resolve_response<'o>(
+    run: &Execution<'_>,
+    tag: &str,
+    outcome: &'o WorkOutcome,
+) -> Result<Cow<'o, WorkOutcome>, NoTransition> {
+    let unchanged = Ok(Cow::Borrowed(outcome));
+    let WorkOutcome::Succeeded { event, payload, schema_version: version } = outcome else {
+        return unchanged;
+    };
+    let is_decision = event.as_ref().is_some_and(|event| [EXECUTED, NOT_EXECUTED].contains(&event.as_str()));
+    let Some((at, is_compensation)) = run.step_of_tag(tag) else { return unchanged };
+    let versions = run.action_of(at, is_compensation).kind.kind().responses();
+    let Some(versions) = versions.filter(|_| !is_decision && *version != CURRENT_SCHEMA) else {
+        return unchanged;
+    };
+    Ok(Cow::Owned(match versions.resolve(&format!("the response of {tag}"), *version, payload)? {
+        VersionedPayload::Current => return unchanged,
+        VersionedPayload::Upcast(payload) => {
+            WorkOutcome::Succeeded { event: event.clone(), payload, schema_version: CURRENT_SCHEMA }
+        }
+        VersionedPayload::Unsupported(UnsupportedVersionPolicy::Compensate, message) => {
+            WorkOutcome::TimedOut { failure: schema_version(message) }
+        }
+        VersionedPayload::Unsupported(
+            UnsupportedVersionPolicy::DeadLetter | UnsupportedVersionPolicy::Ignore,
+            message,
+        ) => return Err(NoTransition::Error(ProgramError::SchemaMismatch(message))),
+    }))
+}
+
+fn schema_version(message: String) -> Failure {
+    Failure { code: "schema_version".to_owned(), message }
 }
 
 fn without_data(event: &Event) -> Event {
@@ -57,25 +91,4 @@ fn without_data(event: &Event) -> Event {
         data: Value::Null,
         user: event.user.clone(),
     }
-}
-
-fn rejection_message(versions: &EventVersions, event: &Event) -> String {
-    let accepted: Vec<_> = versions.accepts.iter().map(ToString::to_string).collect();
-    let (kind, version) = (&event.kind, event.schema_version);
-    format!("version {version} of {kind} is not accepted; accepted versions: {}", accepted.join(", "))
-}
-
-/// Returns the upcast payload; `None` if it can stay unchanged.
-pub(crate) fn upcast(versions: &EventVersions, event: &Event) -> Result<Option<Value>, ProgramError> {
-    let Some(template) = versions.upcast.get(&event.schema_version) else { return Ok(None) };
-    let upcast_error = |reason: String| {
-        ProgramError::SchemaMismatch(format!(
-            "cannot upcast version {} of {}: {reason}",
-            event.schema_version, event.kind
-        ))
-    };
-    let bindings = Bindings::before_any_instance().event(&event.data);
-    let data = template.evaluate(&bindings).map_err(|error| upcast_error(error.to_string()))?;
-    check_payload(&data).map_err(|large| upcast_error(large.to_string()))?;
-    Ok(Some(data))
 }

@@ -78,6 +78,7 @@ impl<'a> TransitionBuilder<'a> {
             payload,
             timeout,
             retry: None,
+            schema_version: 1,
             in_doubt: None,
             priority: Priority::Normal,
         }));
@@ -86,7 +87,7 @@ impl<'a> TransitionBuilder<'a> {
     /// Publishes a fact.
     pub fn emit(&mut self, kind: &str, data: Value) {
         if let Some(kind) = self.checked(EventType::new(kind)) {
-            self.work(Work::Fact(Fact { kind, data, key: None }));
+            self.work(Work::Fact(Fact::new(kind, data)));
         }
     }
 
@@ -97,7 +98,7 @@ impl<'a> TransitionBuilder<'a> {
             Work::Effect(effect) => &effect.payload,
             Work::Fact(fact) => &fact.data,
             Work::StartChild(start) => &start.data,
-            Work::CancelChild(_) | Work::NotifyParent(_) => &Value::Null,
+            Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => &Value::Null,
         };
         if let Err(large) = check_payload(payload) {
             self.error.get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));

@@ -132,7 +132,7 @@ impl Harness {
     fn end(&mut self, run: &CorrelationId, failure: Option<Failure>) {
         assert!(self.running.remove(run));
         let outcome = match failure {
-            None => WorkOutcome::Succeeded { event: None, payload: Value::Null },
+            None => WorkOutcome::succeeded(None, Value::Null),
             Some(failure) => WorkOutcome::Failed { event: None, failure, payload: Value::Null },
         };
         assert!(self.apply(&ProgramInput::WorkResult { tag: run.as_str(), outcome: &outcome }));

@@ -8,9 +8,11 @@ use super::kind::{
 };
 use super::values::payload;
 use crate::compile::expressions::{ExpressionCompiler, Site};
+use crate::diagnostic::RawDiagnostic;
 use crate::expression::EvalError;
-use crate::language::{Decoder, FieldSchema, Fields, Id, Template as Any, language_map};
+use crate::language::{Count, Decoder, FieldSchema, Fields, Id, Template as Any, language_map};
 use crate::template::Template;
+use crate::versions::{CompiledVersions, UnsupportedVersionPolicy, VersionSpec};
 
 language_map! {
     /// Effect: a call to an external system.
@@ -18,6 +20,11 @@ language_map! {
         must "effect" name: EffectName = Id<EffectName>, "Effect to execute, for example `payments.charge`.";
         #[serde(default)]
         may_or_default "data" data: Value = Any, "The payload.";
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "version" version: Option<u32> = Count<1>, "Schema version of `data`. Default: 1.";
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "responses" responses: Option<VersionSpec> = VersionSpec,
+            "Accepted schema versions of the response. Default: all, without conversion.";
     }
 }
 
@@ -36,7 +43,25 @@ impl ActionForm for EffectAction {
     }
 
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledEffect {
-        CompiledEffect { name: self.name.clone(), data: compiler.field(site, "data", &self.data) }
+        let responses = self.responses.as_ref().map(|versions| {
+            let path = format!("{}.responses", site.path);
+            if versions.on_unsupported == UnsupportedVersionPolicy::Ignore {
+                let finding =
+                    RawDiagnostic::new(format!("{path}.on_unsupported"), "a response cannot be ignored");
+                compiler.report(finding.with_suggestion("use `compensate` or `dead_letter`"));
+            }
+            versions.check(&path).into_iter().for_each(|finding| compiler.report(finding));
+            versions.compile(compiler, &path)
+        });
+        let data = compiler.field(site, "data", &self.data);
+        CompiledEffect { name: self.name.clone(), data, version: self.version.unwrap_or(1), responses }
+    }
+}
+
+impl EffectAction {
+    /// Creates an effect without data.
+    pub(crate) fn new(name: EffectName) -> Self {
+        Self { name, data: Value::Null, version: None, responses: None }
     }
 }
 
@@ -55,22 +80,29 @@ impl DefinedAction for EffectAction {
 pub(crate) struct CompiledEffect {
     name: EffectName,
     data: Template,
+    /// Schema version of the data.
+    version: u32,
+    responses: Option<CompiledVersions>,
 }
 
 impl CompiledKind for CompiledEffect {
     fn request(&self, context: &RequestContext<'_>) -> Result<Request, EvalError> {
         let payload = payload(&self.data, context.tag, context.bindings)?;
-        Ok(Request::Work(Box::new(effect_work(&self.name, payload, context)?)))
+        Ok(Request::Work(Box::new(effect_work((&self.name, self.version), payload, context)?)))
     }
 
     fn effect(&self) -> Option<(&EffectName, &Template)> {
         Some((&self.name, &self.data))
     }
+
+    fn responses(&self) -> Option<&CompiledVersions> {
+        self.responses.as_ref()
+    }
 }
 
-/// Creates the work of an effect.
+/// Creates the work of an effect; its data has the version.
 pub(super) fn effect_work(
-    name: &EffectName,
+    (name, schema_version): (&EffectName, u32),
     payload: Value,
     context: &RequestContext<'_>,
 ) -> Result<Work, EvalError> {
@@ -83,5 +115,6 @@ pub(super) fn effect_work(
         tag: context.tag.clone(),
         round: context.round,
         priority: context.options.priority.evaluate(context.bindings)?,
+        schema_version,
     }))
 }

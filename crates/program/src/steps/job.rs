@@ -126,7 +126,7 @@ impl CompiledKind for CompiledJob {
             "args": self.args.evaluate(context.bindings)?,
             "results": results,
         });
-        Ok(Request::Work(Box::new(effect_work(&self.effect, checked(payload, context.tag)?, context)?)))
+        Ok(Request::Work(Box::new(effect_work((&self.effect, 1), checked(payload, context.tag)?, context)?)))
     }
 
     fn effect(&self) -> Option<(&EffectName, &Template)> {

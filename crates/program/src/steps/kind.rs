@@ -12,6 +12,7 @@ use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::expression::{Bindings, EvalError, Expression};
 use crate::language::{Decoder, FieldSchema, Fields};
 use crate::template::Template;
+use crate::versions::CompiledVersions;
 
 /// What completes an action.
 ///
@@ -163,6 +164,11 @@ pub(crate) trait CompiledKind {
 
     /// Returns the effect that it requests and its arguments.
     fn effect(&self) -> Option<(&EffectName, &Template)> {
+        None
+    }
+
+    /// Returns the accepted versions of its responses; `None`: all.
+    fn responses(&self) -> Option<&CompiledVersions> {
         None
     }
 }

@@ -148,7 +148,7 @@ fn work_result_input<'a>(tag: &'a str, outcome: &'a WorkOutcome) -> WorkResultIn
     };
     match outcome {
         WorkOutcome::Accepted => result("accepted", None, &Value::Null, None),
-        WorkOutcome::Succeeded { event, payload } => result("succeeded", event.as_ref(), payload, None),
+        WorkOutcome::Succeeded { event, payload, .. } => result("succeeded", event.as_ref(), payload, None),
         WorkOutcome::Failed { event, failure, payload } => {
             result("failed", event.as_ref(), payload, Some(failure))
         }

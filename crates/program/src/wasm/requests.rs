@@ -197,7 +197,9 @@ pub(super) fn work(
     let work = match request {
         WorkRequest::Command(request) => command(request, declared, context)?,
         WorkRequest::Effect(request) => effect(request, declared)?,
-        WorkRequest::Fact(FactRequest { kind, data, key }) => Work::Fact(Fact { kind, data, key }),
+        WorkRequest::Fact(FactRequest { kind, data, key }) => {
+            Work::Fact(Fact { key, ..Fact::new(kind, data) })
+        }
         WorkRequest::StartChild(StartChildRequest { tag, round, saga, correlation, event, data }) => {
             known_saga(&saga, declared)?;
             let on_parent_end = ParentEndPolicy::default();
@@ -220,7 +222,7 @@ fn payload(work: &Work) -> Option<&Value> {
         Work::Effect(effect) => Some(&effect.payload),
         Work::Fact(fact) => Some(&fact.data),
         Work::StartChild(start) => Some(&start.data),
-        Work::CancelChild(_) | Work::NotifyParent(_) => None,
+        Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => None,
     }
 }
 
@@ -276,6 +278,7 @@ fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, Str
         payload: request.payload,
         timeout: request.timeout_ms.map(Duration::from_millis),
         retry,
+        schema_version: 1,
         in_doubt: None,
         priority: Priority::Normal,
     }))

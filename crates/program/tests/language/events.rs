@@ -125,7 +125,7 @@ fn named_result_must_match_name_and_condition() {
     ] {
         let mut run = start_run(&saga, json!({}));
         let event = Some(EventType::new(name).unwrap());
-        run.outcome("a", &WorkOutcome::Succeeded { event, payload: json!({ "n": n }) }).unwrap();
+        run.outcome("a", &WorkOutcome::succeeded(event, json!({ "n": n }))).unwrap();
         assert_eq!(run.failure().map(|failure| failure.code.as_str()), code, "{name} {n}");
     }
 }
@@ -296,12 +296,75 @@ fn unsupported_version_is_dead_lettered_ignored_or_compensates() {
     assert!(other.event_of("Go", 2, json!({})).unwrap_err().contains("version 2 of Go is not accepted"));
 }
 
+fn with_responses(policy: &str) -> orlog_program::CompiledDefinition {
+    saga(&format!(
+        "steps:
+  - id: charge
+    do:
+      effect: pay.charge
+      version: 3
+      responses: {{ accepts: [1, 2], upcast: {{ 1: {{ receipt: =event.id }} }}, on_unsupported: {policy} }}
+    ok: Charged
+    save: {{ receipt: =event.receipt }}
+    undo: {{ effect: pay.refund }}
+"
+    ))
+}
+
+fn response(version: u32, payload: Value) -> WorkOutcome {
+    WorkOutcome::Succeeded { event: None, payload, schema_version: version }
+}
+
+/// Requirements: R13.
+#[test]
+fn older_response_is_upcast_before_it_is_applied() {
+    let saga = with_responses("dead_letter");
+    for (version, payload) in
+        [(1, json!({ "id": 7 })), (2, json!({ "receipt": 7 })), (0, json!({ "receipt": 7 }))]
+    {
+        let mut run = start_run(&saga, json!({}));
+        let Some(Work::Effect(effect)) = run.work().last() else { panic!("an effect") };
+        assert_eq!(effect.schema_version, 3, "the command has the version of its data");
+        run.outcome("charge", &response(version, payload)).unwrap();
+        assert_eq!(run.state_view()["vars"]["receipt"], 7, "version {version}");
+        let Some(Work::Fact(fact)) = run.work().iter().find(|work| matches!(work, Work::Fact(_))) else {
+            panic!("a fact")
+        };
+        assert_eq!(fact.data, json!({ "receipt": 7 }), "the event of the result has the newest version");
+    }
+    let mut run = start_run(&saga, json!({}));
+    let error = run.outcome("charge", &response(1, json!({}))).unwrap_err();
+    assert_eq!(error, "cannot upcast version 1 of the response of charge: `event.id`: `id` does not exist");
+}
+
+/// Requirements: R13.
+#[test]
+fn unsupported_response_is_dead_lettered_or_compensates_its_step() {
+    let saga = with_responses("dead_letter");
+    let mut run = start_run(&saga, json!({}));
+    assert_eq!(
+        run.outcome("charge", &response(3, json!({}))).unwrap_err(),
+        "version 3 of the response of charge is not accepted; accepted versions: 1, 2"
+    );
+    let saga = with_responses("compensate");
+    let mut run = start_run(&saga, json!({}));
+    run.outcome("charge", &response(3, json!({}))).unwrap();
+    assert_eq!(
+        (run.status(), run.failure().unwrap().code.as_str()),
+        (Status::Compensating, "schema_version")
+    );
+    assert!(run.work().iter().any(|work| work.tag().is_some_and(|tag| tag.as_str() == "compensate:charge")));
+}
+
 #[test]
 fn invalid_versions_are_rejected() {
     let found = diagnostics(
-        "events:\n  Gone: { accepts: [] }\n  Go: { accepts: [2], upcast: { 1: =event } }\nsteps:\n  - { id: a, do: { effect: e } }",
+        "events:\n  Gone: { accepts: [] }\n  Go: { accepts: [2], upcast: { 1: =event } }\nsteps:\n  - { id: a, do: { effect: e, \
+         responses: { accepts: [2], upcast: { 1: =event }, on_unsupported: ignore } } }",
     );
     for expected in [
+        "steps[0].do.responses.upcast.1: version 1 is not accepted",
+        "steps[0].do.responses.on_unsupported: a response cannot be ignored",
         "events.Gone: the saga does not consume the event Gone",
         "events.Gone.accepts: no version",
         "events.Go.upcast.1: version 1 is not accepted",

@@ -64,7 +64,7 @@ fn in_doubt_task_suspends_the_step_timeout() {
     assert_eq!(task.data, json!({ "effect": "e.pay", "payload": { "amount": 7 }, "failure": failure }));
     assert_eq!(run.outcome("pay", &in_doubt()).unwrap_err(), "an operator decision is already pending");
     let choice = Some("Perhaps".parse().unwrap());
-    run.outcome("pay", &WorkOutcome::Succeeded { event: choice, payload: Value::Null }).unwrap_err();
+    run.outcome("pay", &WorkOutcome::succeeded(choice, Value::Null)).unwrap_err();
 }
 
 #[test]

@@ -264,7 +264,7 @@ fn commands_tasks_jobs_and_children_of_a_round_have_its_number() {
             (tag("task").as_str(), &*format!("Round {round}"))
         );
         assert_eq!(run.timers(), [tag("task")]);
-        let yes = WorkOutcome::Succeeded { event: Some("Yes".parse().unwrap()), payload: Value::Null };
+        let yes = WorkOutcome::succeeded(Some("Yes".parse().unwrap()), Value::Null);
         run.outcome(&tag("task"), &yes).unwrap();
         answer(&mut run, &tag("job"), json!({ "frames": round }));
         let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child saga") };
@@ -303,7 +303,7 @@ fn doubt_about_a_past_round_is_decided() {
     ok(&mut run, "b[1]");
     run.fire("join[1]", Duration::from_secs(1)).unwrap();
     assert_eq!((run.status(), step_state(&run, "a").as_str()), (Status::Running, "in_doubt_abandoned"));
-    let executed = WorkOutcome::Succeeded { event: Some("Executed".parse().unwrap()), payload: json!({}) };
+    let executed = WorkOutcome::succeeded(Some("Executed".parse().unwrap()), json!({}));
     run.outcome("a[0]", &executed).unwrap();
     assert_eq!(run.compensated(), ["compensate:a[0]"]);
     ok(&mut run, "compensate:a[0]");

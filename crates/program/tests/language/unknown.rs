@@ -26,7 +26,9 @@ fn rounds(run: &InstanceDriver<'_>, tag: &str) -> Vec<u64> {
         Work::Command(command) => command.round,
         Work::Effect(effect) => effect.round,
         Work::StartChild(start) => start.round,
-        Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) => unreachable!("they have no tag"),
+        Work::Fact(_) | Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => {
+            unreachable!("they have no tag")
+        }
     };
     of_tag.map(round).collect()
 }

@@ -68,8 +68,7 @@ fn human_task_decides_the_step() {
     assert_eq!(task.outcomes.iter().map(EventType::as_str).collect::<Vec<_>>(), ["Approved", "Rejected"]);
     assert_eq!((task.due.is_some(), task.data), (true, json!({ "customer": "ada" })));
     assert_eq!(run.waits(), [(WaitKind::Task, "approve".to_owned())]);
-    let chosen =
-        WorkOutcome::Succeeded { event: Some("Approved".parse().unwrap()), payload: json!({ "by": "bob" }) };
+    let chosen = WorkOutcome::succeeded(Some("Approved".parse().unwrap()), json!({ "by": "bob" }));
     run.outcome("approve", &chosen).unwrap();
     assert_eq!(run.status(), Status::Completed);
     assert_eq!(run.state_view()["vars"]["by"], "bob");
@@ -84,7 +83,7 @@ fn human_task_accepts_listed_outcomes_only() {
         let mut run = start_run(&saga, json!({ "customer": "ada", "branch": "n" }));
         ok(&mut run, "one");
         let event = Some(EventType::new(chosen).unwrap());
-        run.outcome("approve", &WorkOutcome::Succeeded { event, payload: json!({}) }).unwrap();
+        run.outcome("approve", &WorkOutcome::succeeded(event, json!({}))).unwrap();
         assert_eq!((run.status(), run.failure().unwrap().code.as_str()), (Status::Compensating, code));
     }
 }
@@ -201,7 +200,7 @@ fn human_tasks_and_child_sagas_can_compensate() {
     assert_eq!((start.tag.as_str(), start.correlation.as_str()), ("compensate:b", "o1:compensate:b"));
     ok(&mut run, "compensate:b");
     assert_eq!(run.tasks()[0].tag.as_str(), "compensate:a");
-    let no = WorkOutcome::Succeeded { event: Some("No".parse().unwrap()), payload: json!({}) };
+    let no = WorkOutcome::succeeded(Some("No".parse().unwrap()), json!({}));
     run.outcome("compensate:a", &no).unwrap();
     assert_eq!(run.status(), Status::Stuck);
     run.skip().unwrap();

@@ -325,6 +325,7 @@ impl MutantProgram {
                         payload,
                         timeout,
                         retry,
+                        schema_version: 1,
                         in_doubt,
                         priority: orlog_model::Priority::Normal,
                     })

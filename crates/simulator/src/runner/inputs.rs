@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use orlog_model::{
-    ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, Failure, IN_DOUBT, Input,
-    InstanceKey, SagaName, TaskAction, Work, WorkOutcome, WorkResult,
+    CURRENT_SCHEMA, ControlAction, ControlRequest, CorrelationId, Event, EventId, EventType, Failure,
+    IN_DOUBT, Input, InstanceKey, SagaName, TaskAction, Work, WorkOutcome, WorkResult,
 };
 use orlog_program::{Action, Definition, Program};
 use serde_json::Value;
@@ -119,7 +119,11 @@ impl InputFactory<'_> {
             ResponseSource::Outcome => self.outcome(
                 key,
                 tag,
-                WorkOutcome::Succeeded { event: event.cloned(), payload: data.clone() },
+                WorkOutcome::Succeeded {
+                    event: event.cloned(),
+                    payload: data.clone(),
+                    schema_version: CURRENT_SCHEMA,
+                },
             ),
             ResponseSource::User => self.task(key, tag, event, None, data),
             ResponseSource::Timer | ResponseSource::None => Err(StepError::InvalidPayload(format!(
@@ -251,6 +255,7 @@ impl InputFactory<'_> {
             attempts: 1,
             at: self.simulator.now(),
             facts: Vec::new(),
+            publishes: false,
             trace: None,
             attempt_log: None,
         }))

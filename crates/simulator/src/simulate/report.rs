@@ -230,7 +230,7 @@ fn name_of(work: &Work) -> String {
         Work::Command(_) => "command ",
         Work::Effect(_) => "effect ",
         Work::Fact(_) => "fact ",
-        Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) => "",
+        Work::StartChild(_) | Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => "",
     };
     format!("{kind}{}", work.label())
 }

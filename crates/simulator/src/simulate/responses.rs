@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use orlog_model::{
-    Event, EventId, EventType, Failure, IN_DOUBT, Input, Timestamp, Work, WorkItem, WorkOutcome, WorkResult,
+    CURRENT_SCHEMA, Event, EventId, EventType, Failure, IN_DOUBT, Input, Timestamp, Work, WorkItem,
+    WorkOutcome, WorkResult,
 };
 use orlog_program::Diagnostic;
 use orlog_program::Program;
@@ -85,9 +86,11 @@ impl ResponsePolicy {
             // The recording contains the completing event.
             SimulatedResponse::Ok(_) if awaits_event => return None,
             SimulatedResponse::Ok(_) if matches!(item.work, Work::Command(_)) => WorkOutcome::Accepted,
-            SimulatedResponse::Ok(payload) => {
-                WorkOutcome::Succeeded { event: None, payload: payload.clone() }
-            }
+            SimulatedResponse::Ok(payload) => WorkOutcome::Succeeded {
+                event: None,
+                payload: payload.clone(),
+                schema_version: CURRENT_SCHEMA,
+            },
             SimulatedResponse::InDoubt => {
                 let message = format!("the outcome of {} is unknown", item.work.label());
                 WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
@@ -107,6 +110,7 @@ impl ResponsePolicy {
             attempts: 1,
             at: now,
             facts: Vec::new(),
+            publishes: false,
             trace: item.trace.clone(),
             attempt_log: None,
         }))

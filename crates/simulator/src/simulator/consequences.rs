@@ -32,7 +32,7 @@ pub(super) fn follow_ups(
         correlation: correlation.clone(),
     };
     let (to, action) = match &item.work {
-        Work::Command(_) | Work::Effect(_) => return Vec::new(),
+        Work::Command(_) | Work::Effect(_) | Work::PublishResult(_) => return Vec::new(),
         Work::Fact(kind) => {
             let event = fact(item, kind.kind.clone(), kind.data.clone());
             let keys = programs.route(&event).into_iter().flatten();

@@ -118,6 +118,7 @@ impl WorkLine {
                     e.ended.data.clone(),
                     json!(e.to.correlation.as_str()),
                 ),
+                Work::PublishResult(r) => (format!("publish_result {}", r.effect), Value::Null, Value::Null),
             },
         };
         Self { text, data, id, tag: tag(action) }

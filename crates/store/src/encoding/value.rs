@@ -111,6 +111,7 @@ mod tests {
             payload: json!({ "amount": 12 }),
             timeout: Some(Duration::from_secs(5)),
             retry,
+            schema_version: 1,
             in_doubt: None,
             priority: orlog_model::Priority::Normal,
         };
@@ -122,10 +123,13 @@ mod tests {
         assert_eq!(before, after);
         assert_eq!(decode::<Effect>(Table::Outbox, &before).unwrap(), effect);
 
-        let with_in_doubt = Effect { in_doubt: Some(InDoubtPolicy::Ask), ..effect };
-        let mut bytes = Vec::new();
-        encode(&mut bytes, &with_in_doubt);
-        assert_eq!(decode::<Effect>(Table::Outbox, &bytes).unwrap(), with_in_doubt);
+        let with_in_doubt = Effect { in_doubt: Some(InDoubtPolicy::Ask), ..effect.clone() };
+        let with_version = Effect { schema_version: 2, ..effect };
+        for effect in [with_in_doubt, with_version] {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, &effect);
+            assert_eq!(decode::<Effect>(Table::Outbox, &bytes).unwrap(), effect);
+        }
     }
 
     #[test]
@@ -251,6 +255,7 @@ mod tests {
             attempts: 1,
             at,
             facts,
+            publishes: false,
             trace: None,
             attempt_log: None,
         };

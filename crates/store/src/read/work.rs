@@ -151,8 +151,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let of = key("acme", "a");
-        let emitted_fact =
-            Fact { kind: EventType::new("Emitted").unwrap(), data: serde_json::Value::Null, key: None };
+        let emitted_fact = Fact::new(EventType::new("Emitted").unwrap(), serde_json::Value::Null);
         let fact = WorkItem { work: Work::Fact(emitted_fact), ..work(&of, "x", 3) };
         let items = vec![work(&of, "x.a", 1), work(&of, "x.b", 2), fact];
         writer.commit(&[apply(Commit { work: items, ..Commit::empty(of, at(1)) })], at(1)).unwrap();

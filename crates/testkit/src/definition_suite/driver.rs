@@ -360,7 +360,7 @@ impl<'a> InstanceDriver<'a> {
 /// Returns a success with this payload.
 #[must_use]
 pub fn succeeded(payload: Value) -> WorkOutcome {
-    WorkOutcome::Succeeded { event: None, payload }
+    WorkOutcome::succeeded(None, payload)
 }
 
 /// Returns an unknown outcome.

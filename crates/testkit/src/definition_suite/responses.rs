@@ -135,7 +135,7 @@ pub fn respond_ok(
         (Action::Wait(_), _) => run.fire(tag, std::time::Duration::ZERO),
         (Action::Human(_), response) => {
             let event = response.map(|response| response.event.clone());
-            run.outcome(tag, &WorkOutcome::Succeeded { event, payload })
+            run.outcome(tag, &WorkOutcome::succeeded(event, payload))
         }
         (_, _) => run.outcome(tag, &succeeded(payload)),
     }
@@ -172,7 +172,7 @@ pub fn resolve_in_doubt(
     payload: Value,
 ) -> Result<String, String> {
     let event = decision.parse().map_err(|error: IdError| error.to_string())?;
-    run.outcome(tag, &WorkOutcome::Succeeded { event: Some(event), payload })
+    run.outcome(tag, &WorkOutcome::succeeded(Some(event), payload))
 }
 
 /// Completes the action of a step, or its compensation, with an event or a named outcome of failure.
@@ -195,7 +195,7 @@ pub fn respond_fail(
         return run.event(event.as_str(), payload);
     }
     match open.action() {
-        Action::Human(_) => run.outcome(tag, &WorkOutcome::Succeeded { event: Some(event.clone()), payload }),
+        Action::Human(_) => run.outcome(tag, &WorkOutcome::succeeded(Some(event.clone()), payload)),
         Action::Command(_)
         | Action::Effect(_)
         | Action::Wait(_)

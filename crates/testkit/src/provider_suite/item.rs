@@ -25,6 +25,7 @@ pub fn item(effect: &EffectName, number: u128) -> WorkItem {
         payload: json!({"order": {"id": format!("o-{number}")}, "amount": 125}),
         timeout: None,
         retry: None,
+        schema_version: 1,
         in_doubt: None,
         priority: Priority::Normal,
     };

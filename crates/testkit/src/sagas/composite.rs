@@ -161,11 +161,7 @@ fn composite(
     if composite_state.chosen.is_some() && composite_state.brought.is_some() {
         next.status = Status::Completed;
         let closed = known.is_some_and(|known| known.chosen.is_none() || known.brought.is_none());
-        let fact = Fact {
-            kind: event_type("CompositeClosed"),
-            data: json!({ "notes": composite_state.notes }),
-            key: None,
-        };
+        let fact = Fact::new(event_type("CompositeClosed"), json!({ "notes": composite_state.notes }));
         next.work.extend(closed.then_some(Work::Fact(fact)));
     }
     next.state = serde_json::to_vec(&composite_state)
@@ -190,11 +186,7 @@ fn child(
         }
         ProgramInput::Timer { .. } => {
             next.status = Status::Completed;
-            next.work.push(Work::Fact(Fact {
-                kind: event_type("ChildDone"),
-                data: json!({ "milk": 2 }),
-                key: None,
-            }));
+            next.work.push(Work::Fact(Fact::new(event_type("ChildDone"), json!({ "milk": 2 }))));
         }
         ProgramInput::Cancel { .. } => next.status = Status::Cancelled,
         _ => return Ok(ProgramOutput::Ignored("the child saga does not consume the input".into())),

@@ -80,6 +80,7 @@ pub(super) fn effect(key: &InstanceKey, effect: &str, id: u128) -> WorkItem {
         payload: json!({"amount": 12.5, "lines": [1, null, "two"]}),
         timeout: Some(Duration::from_millis(1500)),
         retry: None,
+        schema_version: 1,
         in_doubt: None,
         priority: orlog_model::Priority::Normal,
     });

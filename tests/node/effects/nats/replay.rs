@@ -5,7 +5,7 @@ use orlog::config::Role;
 use orlog_testkit::nats_server::NatsServer;
 use serde_json::json;
 
-use super::node;
+use super::{count, node, until};
 use crate::effects::http_upstream::HttpUpstream;
 use crate::effects::node::Dirs;
 
@@ -27,13 +27,26 @@ steps:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replay_reuses_recorded_effect_results() {
+async fn replay_reuses_results_of_other_processes() {
+    replay_reuses_results(Role::Saga).await;
+}
+
+/// Requirements: R9, R15.
+#[tokio::test(flavor = "multi_thread")]
+async fn replay_reuses_results_of_the_own_process() {
+    replay_reuses_results(Role::Combined).await;
+}
+
+async fn replay_reuses_results(role: Role) {
     let server = NatsServer::start();
     let shop = HttpUpstream::open().await;
     let pay = format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url);
     let dirs = Dirs::new(&[("pay", &pay)]);
-    let sagas = node(&server, &dirs, Role::Saga, |_| {}).await;
-    let effects = node(&server, &dirs, Role::Effect, |_| {}).await;
+    let sagas = node(&server, &dirs, role, |_| {}).await;
+    let effects = match role {
+        Role::Saga => Some(node(&server, &dirs, Role::Effect, |_| {}).await),
+        Role::Combined | Role::Effect => None,
+    };
     for (order, tip) in [("o-1", 0), ("o-2", 3)] {
         sagas.pay("acme", order, json!({ "amount": 7, "tip": tip })).await;
         assert_eq!(sagas.end("acme", order).await["status"], "completed");
@@ -56,12 +69,17 @@ async fn replay_reuses_recorded_effect_results() {
     let (_, replay) = sagas.ask(Method::POST, "acme", "/v1/replays", &order("emit")).await;
     assert_eq!(
         replay["counts"],
-        json!({ "created": 0, "replaced": 1, "unchanged": 1, "skipped": 0 }),
+        json!({ "created": 0, "replaced": 1, "redelivered": 0, "unchanged": 1, "skipped": 0 }),
         "{replay}"
     );
     assert_eq!(replay["items"][1]["work"], 2, "the fact of the charge, and the tip");
     assert_eq!(sagas.end("acme", "o-2").await["status"], "completed");
     assert_eq!(shop.received().len(), 3);
-    effects.app.stop().await.unwrap();
+    // No process publishes the result of another one again.
+    let results = "tenant.acme.effect_result.pay%2Echarge.*";
+    until(async || (count(&server, "WORKFLOW_EVENTS", results).await == 3).then_some(())).await;
+    if let Some(effects) = effects {
+        effects.app.stop().await.unwrap();
+    }
     sagas.app.stop().await.unwrap();
 }

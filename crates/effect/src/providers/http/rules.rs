@@ -25,8 +25,18 @@ pub struct StatusRange {
     last: u16,
 }
 
-/// Classifies a response by the first matching rule, otherwise by its status alone.
+/// Classifies a response by the first matching rule, otherwise by its status alone. A success has the schema version of
+/// its header.
 pub(crate) fn classify(
+    rules: &[HttpResponseRule],
+    summary: RequestSummary<'_>,
+    http_response: &HttpResponse,
+) -> Result<Reply, ProviderError> {
+    let version = response::data_version(&http_response.headers);
+    classify_by_rules(rules, summary, http_response).map(|reply| reply.with_version(version))
+}
+
+fn classify_by_rules(
     rules: &[HttpResponseRule],
     summary: RequestSummary<'_>,
     http_response: &HttpResponse,
@@ -50,7 +60,11 @@ pub(crate) fn classify_probe(
 ) -> ProbeResult {
     let body = response::payload(&http_response.body);
     if let Some(rule) = matching(rules, http_response, &body) {
-        return rule.probe_result(context(summary, http_response, &body));
+        let version = response::data_version(&http_response.headers);
+        return match rule.probe_result(context(summary, http_response, &body)) {
+            ProbeResult::Done(reply) => ProbeResult::Done(reply.with_version(version)),
+            other => other,
+        };
     }
     let message = response::message(summary, http_response);
     tracing::warn!(upstream = summary.upstream, message, "response to a probe matches no rule");

@@ -307,6 +307,7 @@ async fn start_runtime(world: &World, host: &Arc<Host>, clock: &Arc<PodClock>, s
         // No fault of this simulation may restart a shard.
         intensity: RestartIntensity { max_restarts: 0, ..RestartIntensity::default() },
         slots: slots(),
+        publishes_results: true,
         ..RuntimeConfig::default()
     };
     Runtime::start(dependencies, config).await.expect("the runtime starts")
