@@ -1,7 +1,8 @@
 //! Comments that suppress a rule for the next line.
 
 use super::context::LintWarning;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, RawDiagnostic};
+use crate::yaml::locate_diagnostics;
 
 /// Code of the warning about an invalid or unused suppression comment.
 const BAD_SUPPRESSION: &str = "OL13";
@@ -33,6 +34,13 @@ pub(super) fn filter(
     let retained =
         warnings.into_iter().filter(|warning| !allowed.iter().any(|comment| applies(comment, warning)));
     retained.chain(invalid).collect()
+}
+
+/// Returns whether a comment suppresses a rule for the value at a path.
+pub(super) fn allows(source: &str, code: &str, path: &str) -> bool {
+    let located = locate_diagnostics(vec![RawDiagnostic::new(path, String::new())], source, "");
+    let line = located.first().map_or(0, |diagnostic| diagnostic.line);
+    comments(source).iter().any(|comment| comment.target == line && comment.code == code)
 }
 
 fn comments(source: &str) -> Vec<Suppression<'_>> {
