@@ -32,8 +32,9 @@ nats: setup ## install the pinned nats-server and nats-py in .tools if missing (
 monitoring: setup ## unpack Prometheus and VictoriaMetrics in .tools if missing (apt)
 	@tools/monitoring.sh
 
-test-tools: nats monitoring ## install the other pinned tools of the tests in .tools if missing (pip, by hash)
+test-tools: nats monitoring ## install the other pinned tools of the tests in .tools if missing (pip and npm, by hash)
 	@tools/python-packages.sh
+	@tools/openapi-typescript.sh
 
 build: setup ## build the release binary target/release/orlog
 	$(CARGO) build --release --locked -p orlog

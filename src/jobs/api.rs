@@ -47,6 +47,7 @@ pub(crate) struct ClaimResponse {
 /// New expiry of the claim.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HeartbeatResponse {
+    #[schema(format = "date-time")]
     expires_at: String,
 }
 
@@ -93,7 +94,7 @@ pub(crate) async fn claim(
     post,
     path = "/v1/work/jobs/{job}/heartbeat",
     tag = "work",
-    params(("job" = String, Path, description = "The job")),
+    params(("job" = Uuid, Path, description = "The job")),
     request_body = HeartbeatBody,
     responses((status = 200, description = "The claim is extended", body = HeartbeatResponse))
 )]
@@ -114,7 +115,7 @@ pub(crate) async fn heartbeat(
     post,
     path = "/v1/work/jobs/{job}/logs",
     tag = "work",
-    params(("job" = String, Path, description = "The job")),
+    params(("job" = Uuid, Path, description = "The job")),
     request_body = JobLogBody,
     responses((status = 204, description = "The lines are kept in memory for some time after the job ends"))
 )]
@@ -135,7 +136,7 @@ pub(crate) async fn append_log(
     post,
     path = "/v1/work/jobs/{job}/result",
     tag = "work",
-    params(("job" = String, Path, description = "The job")),
+    params(("job" = Uuid, Path, description = "The job")),
     request_body = JobResultBody,
     responses((status = 200, description = "The job is completed", body = JobResultResponse))
 )]

@@ -34,7 +34,7 @@ pub(super) trait ReportBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeartbeatBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     claim: Uuid,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct HeartbeatBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobLogBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     claim: Uuid,
     log: Vec<String>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct JobLogBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobResultBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     claim: Uuid,
     result: JobResultKind,
     /// Result payload.

@@ -41,8 +41,10 @@ pub(crate) struct InstanceSummary {
     /// Last error.
     last_error: Option<FailureView>,
     /// Time of the first transition.
+    #[schema(format = "date-time")]
     created_at: String,
     /// Time of the last transition.
+    #[schema(format = "date-time")]
     updated_at: String,
 }
 
@@ -62,6 +64,7 @@ pub(crate) struct WaitView {
     kind: &'static str,
     name: String,
     /// Deadline, if there is one.
+    #[schema(format = "date-time")]
     until: Option<String>,
 }
 
@@ -111,6 +114,7 @@ pub(crate) struct InstanceDetail {
 #[derive(Debug, Serialize, ToSchema)]
 struct TimerView {
     name: String,
+    #[schema(format = "date-time")]
     due: String,
     /// State version that armed it.
     token: u64,
@@ -120,18 +124,21 @@ struct TimerView {
 #[derive(Debug, Serialize, ToSchema)]
 struct PendingWorkView {
     /// Idempotency key.
+    #[schema(format = "uuid")]
     id: String,
     /// `command`, `effect`, `fact` or `saga`.
     kind: &'static str,
     /// Label set by the program.
     tag: String,
     /// Dead letter of its result, if the result could not be applied.
+    #[schema(format = "uuid")]
     dead_letter: Option<String>,
 }
 
 /// Open task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenTaskView {
+    #[schema(format = "uuid")]
     id: String,
     #[serde(flatten)]
     form: TaskSpecView,
@@ -143,6 +150,7 @@ pub(crate) struct ParentView {
     saga: String,
     correlation: String,
     /// Work item that started it.
+    #[schema(format = "uuid")]
     work_id: String,
     /// Number of ancestor sagas.
     depth: u16,
