@@ -87,11 +87,16 @@ site: setup ## build the documentation as a site in target/site, with search (md
 	@tools/mdbook.sh
 	python3 tools/site.py
 
-examples: setup ## test and explore the example definitions
+examples: setup ## test, explore and prove the example definitions
 # The binary of the tests: another selection of packages would compile most dependencies again.
 	$(CARGO) test --workspace --locked --no-run
 	$(TARGET)/debug/orlog test examples
 	$(TARGET)/debug/orlog explore --runs 100 $$(find examples -name '*.saga.yaml' | sort)
+	$(TARGET)/debug/orlog prove examples/orders examples/fines examples/billing
+	$(TARGET)/debug/orlog prove --disturbances 0 examples/onboarding/equipment.saga.yaml
+# The states of parallel steps multiply: these searches reach their limit (exit code 6) without a violation.
+	$(TARGET)/debug/orlog prove --disturbances 0 --max-states 1500 examples/onboarding/onboarding.saga.yaml \
+		examples/loan examples/media examples/trip || [ $$? -eq 6 ]
 
 pictures: setup ## take the pictures of the web UI in docs/images
 	ORLOG_WRITE_DOCS=1 $(CARGO) test --locked -p orlog --test node web::pictures

@@ -116,6 +116,8 @@ enum Command {
     Simulate(definitions::cli::simulate::Args),
     /// Explore random executions of definitions and check invariants
     Explore(definitions::cli::explore::Args),
+    /// Check invariants of definitions in every order of inputs
+    Prove(definitions::cli::prove::Args),
     /// Render a definition as a graph, optionally with the state of an instance
     Graph(definitions::cli::graph::Args),
     /// Run benchmarks
@@ -194,6 +196,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Test(args) => definitions::cli::test::run(&args, console),
         Command::Simulate(args) => definitions::cli::simulate::run(&args, console),
         Command::Explore(args) => definitions::cli::explore::run(&args, console),
+        Command::Prove(args) => definitions::cli::prove::run(&args, console),
         Command::Graph(args) => definitions::cli::graph::run(args, console).await,
         Command::Bench(args) => measure(&args, console).await,
         Command::Completions(args) => completions::run(&args, Cli::command(), console),

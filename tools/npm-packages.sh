@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for name in lezer-logql; do
+for name in lezer-logql openapi-typescript; do
     into=.tools/$name
     if cmp -s "tools/$name/package-lock.json" "$into/package-lock.json" && [ -d "$into/node_modules" ]; then
         continue

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-[ $# -gt 0 ] || set -- check-jsonschema schemathesis oidc-provider syft nodejs
+[ $# -gt 0 ] || set -- check-jsonschema schemathesis oidc-provider syft nodejs openapi-python-client
 for name in "$@"; do
     packages=.tools/$name
     if cmp -s "tools/$name.txt" "$packages/$name.txt"; then

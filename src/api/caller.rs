@@ -29,6 +29,7 @@ pub(crate) struct CallerView {
 #[utoipa::path(
     get,
     path = "/auth/caller",
+    operation_id = "caller",
     tag = "node",
     responses((status = 200, description = "The caller", body = CallerView))
 )]

@@ -3,7 +3,8 @@
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::extensions::{Extensions, ExtensionsBuilder};
 use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn, PathItem};
-use utoipa::openapi::schema::{Object, Type};
+use utoipa::openapi::request_body::RequestBody;
+use utoipa::openapi::schema::{Object, Schema, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Required, Response,
@@ -38,6 +39,10 @@ pub(crate) fn finish(description: &mut OpenApi) {
         for (method, operation) in operations(item) {
             let permission = permissions::required_permission(method, path, &[]);
             operation.extensions = Some(permission_extensions(permission));
+            name_operation(operation);
+            if let Some(RefOr::T(body)) = &mut operation.request_body {
+                reject_null(body);
+            }
             let problem = RefOr::Ref(Ref::from_response_name(PROBLEM));
             operation.responses.responses.insert("default".to_owned(), problem);
             if path.starts_with("/v1/") && permission != Permission::Public {
@@ -54,6 +59,29 @@ pub(crate) fn finish(description: &mut OpenApi) {
     // No authentication, or a token: the configuration decides.
     let any = [SecurityRequirement::default(), SecurityRequirement::new("bearer", Vec::<String>::new())];
     description.security = Some(any.into());
+}
+
+/// Prefixes the id of an operation, which is the name of its function, with its tag: ids are unique.
+fn name_operation(operation: &mut Operation) {
+    if let (Some(tag), Some(id)) = (operation.tags.iter().flatten().next(), &mut operation.operation_id) {
+        *id = format!("{}_{id}", tag.replace(' ', "_"));
+    }
+}
+
+/// Describes an optional body as one that can be omitted: `null` is no object.
+fn reject_null(body: &mut RequestBody) {
+    for content in body.content.values_mut() {
+        let RefOr::T(content) = content else { continue };
+        let Some(RefOr::T(Schema::OneOf(choice))) = &content.schema else { continue };
+        let is_null = |item: &RefOr<Schema>| matches!(item, RefOr::T(Schema::Object(object)) if object.schema_type == Type::Null.into());
+        if let ([object], true) = (
+            choice.items.iter().filter(|item| !is_null(item)).collect::<Vec<_>>().as_slice(),
+            choice.items.iter().any(is_null),
+        ) {
+            content.schema = Some((*object).clone());
+            body.required = Some(Required::False);
+        }
+    }
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {

@@ -33,7 +33,7 @@ pub(crate) struct AuditQuery {
     outcome: Option<String>,
     /// Records at or after this time, RFC 3339.
     #[serde(default, deserialize_with = "extract::time")]
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, format = "date-time")]
     from: Option<Timestamp>,
     /// Maximum number of records. Default: 100.
     limit: Option<usize>,
@@ -60,6 +60,7 @@ pub(crate) struct AuditPageView {
 #[utoipa::path(
     get,
     path = "/v1/audit",
+    operation_id = "audit",
     tag = "node",
     params(AuditQuery),
     responses((status = 200, description = "Newest first", body = AuditPageView))

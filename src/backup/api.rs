@@ -37,6 +37,7 @@ pub(crate) struct BackupOptions {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BackupResponse {
     /// Backup id; the files are at `/admin/backup/{id}/files/{path}`.
+    #[schema(format = "uuid")]
     id: String,
     /// Manifest: format, position of each shard, definitions, files with their checksums.
     manifest: Value,
@@ -64,6 +65,7 @@ impl From<BackupError> for Problem {
 #[utoipa::path(
     post,
     path = "/admin/backup",
+    operation_id = "create_backup",
     tag = "node",
     params(BackupOptions),
     responses((status = 200, description = "The backup is ready for download", body = BackupResponse))
@@ -81,9 +83,10 @@ pub(crate) async fn create(
 #[utoipa::path(
     get,
     path = "/admin/backup/{id}/files/{path}",
+    operation_id = "backup_file",
     tag = "node",
     params(
-        ("id" = String, Path, description = "Backup id from the response"),
+        ("id" = Uuid, Path, description = "Backup id from the response"),
         ("path" = String, Path, description = "Path in the manifest, percent-encoded; also `manifest.json`, `SHA256SUMS`")
     ),
     responses((status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream"))
@@ -109,8 +112,9 @@ pub(crate) async fn file(
 #[utoipa::path(
     delete,
     path = "/admin/backup/{id}",
+    operation_id = "discard_backup",
     tag = "node",
-    params(("id" = String, Path, description = "Backup id from the response")),
+    params(("id" = Uuid, Path, description = "Backup id from the response")),
     responses((status = 204, description = "The backup was deleted"))
 )]
 pub(crate) async fn discard(api: ApiState, LastSegment(id): LastSegment) -> Result<StatusCode, Problem> {

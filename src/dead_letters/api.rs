@@ -28,7 +28,7 @@ pub(crate) struct PageQuery {
     /// Maximum number of entries. Default: 100.
     limit: Option<usize>,
     /// The `next` of the previous page.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, format = "uuid")]
     cursor: Option<Uuid>,
 }
 
@@ -37,12 +37,14 @@ pub(crate) struct PageQuery {
 pub(crate) struct DeadLetterPage {
     items: Vec<DeadLetterView>,
     /// Cursor of the next page; null after the last one.
+    #[schema(format = "uuid")]
     next_cursor: Option<String>,
 }
 
 /// Dead letter.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeadLetterView {
+    #[schema(format = "uuid")]
     id: String,
     /// Target saga, if known.
     saga: Option<String>,
@@ -60,6 +62,7 @@ pub(crate) struct DeadLetterView {
     /// Node that created the dead letter.
     node: String,
     /// Time of the failure.
+    #[schema(format = "date-time")]
     at: String,
     /// Original input or message; only in the response for one dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +140,7 @@ pub(crate) fn collect_page(
     get,
     path = "/v1/dead-letters/{id}",
     tag = "dead letters",
-    params(("id" = String, Path, description = "Dead letter id")),
+    params(("id" = Uuid, Path, description = "Dead letter id")),
     responses((status = 200, description = "The letter", body = DeadLetterView))
 )]
 pub(crate) async fn show(
@@ -158,7 +161,7 @@ pub(crate) async fn show(
     post,
     path = "/v1/dead-letters/{id}/redrive",
     tag = "dead letters",
-    params(("id" = String, Path, description = "Dead letter id")),
+    params(("id" = Uuid, Path, description = "Dead letter id")),
     responses((status = 200, description = "The dead letter was applied", body = ControlResponse))
 )]
 pub(crate) async fn redrive(
@@ -177,7 +180,7 @@ pub(crate) async fn redrive(
     delete,
     path = "/v1/dead-letters/{id}",
     tag = "dead letters",
-    params(("id" = String, Path, description = "Dead letter id")),
+    params(("id" = Uuid, Path, description = "Dead letter id")),
     responses((status = 204, description = "The dead letter was discarded"))
 )]
 pub(crate) async fn discard(

@@ -59,12 +59,14 @@ pub(crate) struct DefinitionView {
     file: Option<String>,
     /// Time of the activation, RFC 3339, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = "date-time")]
     deployed_at: Option<String>,
     /// User who activated it, if known; only if the caller has access to all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     deployed_by: Option<String>,
     /// Time of the retirement, RFC 3339, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = "date-time")]
     retired_at: Option<String>,
     /// Number of live instances of the tenant that started with it; only with `count`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,8 @@
 //! `POST /v1/events`: publishes one event or a batch. Accepted events are durable before the response.
 
+#[expect(dead_code, reason = "the types only describe requests")]
+mod schema;
+
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
@@ -15,6 +18,7 @@ use crate::api::extract::{QueryParams, Tenant, request_trace};
 use crate::api::problem::{Code, Problem, ProblemDetail};
 use crate::api::read_scope::ReadScope;
 use crate::auth::Caller;
+use schema::PublishedEvents;
 
 /// Maximum number of invalid events of a batch in a response; the rest is counted.
 const MAX_NAMED_ERRORS: usize = 16;
@@ -75,12 +79,8 @@ enum BodyFormat {
     tag = "events",
     params(PublishQuery),
     request_body(
-        description = "One event, or a batch",
-        content(
-            (Value = "application/cloudevents+json"),
-            (Vec<Value> = "application/cloudevents-batch+json"),
-            (Value = "application/json")
-        )
+        content = PublishedEvents,
+        description = "One event, or a batch. Also as `application/cloudevents+json` and `application/cloudevents-batch+json`; in binary mode, the headers contain the attributes, and the body is the data"
     ),
     responses((status = 202, description = "The events are durable; processing is asynchronous", body = AcceptedEvents))
 )]

@@ -36,6 +36,7 @@ pub(crate) struct ExportQuery {
     /// Cursor of the previous response; a new snapshot if absent.
     after: Option<String>,
     /// Maximum wait for a change, for example `20s`; limited by `http.request_timeout`.
+    #[param(format = "duration")]
     wait: Option<String>,
     /// Approximate maximum number of lines. Default: `http.max_page_size`.
     limit: Option<usize>,

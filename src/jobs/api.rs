@@ -72,6 +72,7 @@ pub(crate) struct JobClaimBody {
 /// New expiry of the claim.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HeartbeatResponse {
+    #[schema(format = "date-time")]
     expires_at: String,
 }
 
@@ -187,7 +188,7 @@ fn begin_wait(api: &ApiState, wait: Duration) -> Result<Option<LongPollPermit>, 
     post,
     path = "/v1/work/jobs/{job}/heartbeat",
     tag = "work",
-    params(("job" = String, Path, description = "The job")),
+    params(("job" = Uuid, Path, description = "The job")),
     request_body = HeartbeatBody,
     responses((status = 200, description = "The claim is extended", body = HeartbeatResponse))
 )]
@@ -208,7 +209,7 @@ pub(crate) async fn heartbeat(
     post,
     path = "/v1/work/jobs/{job}/logs",
     tag = "work",
-    params(("job" = String, Path, description = "The job")),
+    params(("job" = Uuid, Path, description = "The job")),
     request_body = JobLogBody,
     responses((status = 204, description = "The lines are kept in memory for some time after the job ends"))
 )]
@@ -229,7 +230,7 @@ pub(crate) async fn append_log(
     post,
     path = "/v1/work/jobs/{job}/result",
     tag = "work",
-    params(("job" = String, Path, description = "The job")),
+    params(("job" = Uuid, Path, description = "The job")),
     request_body = JobResultBody,
     responses((status = 200, description = "The job is completed", body = JobResultResponse))
 )]

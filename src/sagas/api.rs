@@ -60,19 +60,19 @@ pub(crate) struct InstanceQueryParams {
     prefix: Option<String>,
     /// Updated at or after this time (RFC 3339).
     #[serde(default, deserialize_with = "time")]
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, format = "date-time")]
     updated_from: Option<Timestamp>,
     /// Updated before this time (RFC 3339).
     #[serde(default, deserialize_with = "time")]
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, format = "date-time")]
     updated_until: Option<Timestamp>,
     /// Started at or after this time (RFC 3339).
     #[serde(default, deserialize_with = "time")]
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, format = "date-time")]
     created_from: Option<Timestamp>,
     /// Started before this time (RFC 3339).
     #[serde(default, deserialize_with = "time")]
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, format = "date-time")]
     created_until: Option<Timestamp>,
     /// Filter by a part of the business reference, `order=o-1`, or by the name, `R-4711`.
     reference: Option<String>,

@@ -173,7 +173,7 @@ pub(crate) async fn list(
     get,
     path = "/v1/tasks/{id}",
     tag = "tasks",
-    params(("id" = String, Path, description = "Task id")),
+    params(("id" = Uuid, Path, description = "Task id")),
     responses((status = 200, description = "The task", body = TaskDetail))
 )]
 pub(crate) async fn show(
@@ -202,7 +202,7 @@ macro_rules! orders {
             post,
             path = $path,
             tag = "tasks",
-            params(("id" = String, Path, description = "Task id")),
+            params(("id" = Uuid, Path, description = "Task id")),
             request_body(content = $body),
             responses((status = 200, description = "Durable", body = ControlResponse))
         )]

@@ -35,6 +35,7 @@ pub(crate) struct TimerPage {
 /// Armed timer.
 #[derive(Debug, Serialize, ToSchema)]
 struct TimerListItem {
+    #[schema(format = "date-time")]
     due: String,
     name: String,
     saga: String,

@@ -51,10 +51,7 @@ pub(crate) struct AcceptedWebhook {
     path = "/v1/webhooks/{name}",
     tag = "events",
     params(("name" = String, Path, description = "Name of the webhook")),
-    request_body(
-        description = "Body as the sender signed it",
-        content((Value = "application/json"), (Value = "application/x-www-form-urlencoded"))
-    ),
+    request_body(content = Value, description = "Body as the sender signed it, also as `application/x-www-form-urlencoded`"),
     responses((status = 202, description = "The event is durable; processing is asynchronous", body = AcceptedWebhook))
 )]
 pub(crate) async fn receive(

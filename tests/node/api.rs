@@ -4,6 +4,7 @@
 pub(crate) mod node;
 
 mod bad_input;
+mod clients;
 mod dead_letters;
 mod events;
 mod filter;

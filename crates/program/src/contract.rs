@@ -142,7 +142,7 @@ pub enum ProgramError {
 }
 
 /// Reason why the saga does not run forward; `failure` in expressions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FailureCause {
     pub(crate) code: String,
     pub(crate) message: String,

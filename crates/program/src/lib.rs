@@ -52,8 +52,8 @@ pub use limits::{
     MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_ROUNDS, MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge,
     check_payload,
 };
-pub use lint::{DataSamples, DefinitionGroup, GroupMember, LintWarning};
-pub use machine::stored_variables;
+pub use lint::{DataSamples, DefinitionGroup, GroupMember, LintWarning, remains_after_failure};
+pub use machine::{canonical_state, stored_variables};
 pub use message_template::{MessageTemplate, TemplateError};
 pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
 pub use program::Program;

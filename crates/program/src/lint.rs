@@ -18,6 +18,7 @@ mod texts;
 mod vars;
 
 pub use context::LintWarning;
+pub use failure::remains_after_failure;
 pub use fields::DataSamples;
 pub use group::{DefinitionGroup, GroupMember};
 

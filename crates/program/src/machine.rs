@@ -77,6 +77,7 @@ use crate::limits::check_payload;
 use compensate::{compensate_next, start_compensation};
 use complete::{complete_saga, finish_compensated};
 use execution::{Execution, NoTransition};
+pub use state::canonical::canonical_state;
 pub use state::stored_variables;
 use state::{Flags, State};
 use step_state::{Phase, StepState};

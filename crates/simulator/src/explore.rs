@@ -7,7 +7,7 @@
 mod coverage;
 mod generate;
 mod reachability;
-mod samples;
+pub(crate) mod samples;
 
 pub use samples::{set_field, usual_fields};
 
@@ -130,7 +130,11 @@ struct ExploreState {
     counterexample: Option<Counterexample>,
 }
 
-fn runner(program: &Arc<dyn Program>, programs: &Arc<SimulatorPrograms>) -> ScenarioRunner {
+/// Returns a runner at the start time of runs.
+pub(crate) fn scenario_runner(
+    program: &Arc<dyn Program>,
+    programs: &Arc<SimulatorPrograms>,
+) -> ScenarioRunner {
     let start_time = Timestamp::parse(START_TIME).expect("the start time is a valid constant");
     ScenarioRunner::new(
         Simulator::new(Arc::clone(programs), start_time),
@@ -148,7 +152,7 @@ fn explore_run(
     max_steps: usize,
     found: &mut ExploreState,
 ) -> Result<(), (Violation, Vec<SimulationStep>)> {
-    let mut runner = runner(program, programs);
+    let mut runner = scenario_runner(program, programs);
     let mut observer = ExploreObserver { checker: InvariantChecker::new(), coverage };
     let mut steps = Vec::new();
     let mostly_successful = rng.bool();
@@ -205,12 +209,12 @@ fn snapshot(runner: &ScenarioRunner) -> Option<orlog_model::Instance> {
 }
 
 /// Replays steps and skips those that cannot be executed. Returns the first violation.
-fn replay(
+pub(crate) fn replay(
     program: &Arc<dyn Program>,
     programs: &Arc<SimulatorPrograms>,
     steps: &[SimulationStep],
 ) -> Option<Violation> {
-    let mut runner = runner(program, programs);
+    let mut runner = scenario_runner(program, programs);
     let mut checker = InvariantChecker::new();
     for step in steps {
         let violation = run_checked(&mut runner, step, &mut checker).ok().flatten();
@@ -236,17 +240,28 @@ pub fn end_is_reachable(runner: &ScenarioRunner) -> Result<(), Violation> {
 
 impl Counterexample {
     /// Formats the counterexample as a test file. `definition` is the path of the definition relative to
-    /// the test.
+    /// the test, `finder` the command that found it.
     #[must_use]
-    pub fn test_case(&self, definition: &str, seed: u64) -> String {
+    pub fn test_case(&self, definition: &str, finder: &str) -> String {
         let steps: Vec<_> = self.steps.iter().map(|step| format!("      - {step}\n")).collect();
         let steps = steps.concat();
         let comment = self.violation.message.replace('\n', " ");
         format!(
-            "# {comment}\nsaga: {}\ntests:\n  - name: found by explore with seed {}\n    given:\n{steps}    expect: {{ invariants: true }}\n",
+            "# {comment}\nsaga: {}\ntests:\n  - name: found by {finder}\n    given:\n{steps}    expect: {{ invariants: true }}\n",
             Value::from(definition),
-            seed.wrapping_add(self.run as u64),
         )
+    }
+
+    /// Returns the counterexample as JSON, for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "invariant": format!("{:?}", self.violation.rule),
+            "message": self.violation.message,
+            "run": self.run,
+            "steps": self.steps.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "steps_before_shrinking": self.original_steps,
+        })
     }
 }
 
@@ -254,15 +269,7 @@ impl ExploreReport {
     /// Returns the report as JSON, for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let counterexample = self.counterexample.as_ref().map(|found| {
-            json!({
-                "invariant": format!("{:?}", found.violation.rule),
-                "message": found.violation.message,
-                "run": found.run,
-                "steps": found.steps.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "steps_before_shrinking": found.original_steps,
-            })
-        });
+        let counterexample = self.counterexample.as_ref().map(Counterexample::to_json);
         json!({
             "seed": self.options.seed,
             "runs": self.options.max_runs,

@@ -7,25 +7,31 @@
 //! - Work in doubt is not requested again before an operator reports that it was not executed, if the
 //!   definition requires this.
 //! - After compensation starts, only compensations are requested.
-//! - At the end nothing is left open; the final fact is emitted once.
+//! - At the end nothing is left open; the final fact is emitted once. If the saga did not complete, none of its
+//!   changes remains, unless a comment of the definition allows it.
+//! - An effect that may have been executed is requested again only under its idempotency key.
+//! - A second result of the same work changes nothing.
 //! - Timers are armed only for work in progress; the size of the state is bounded.
 
+mod idempotency_keys;
 mod in_doubt;
 mod invariant;
 mod ledger;
 mod step_states;
+mod transition;
 mod view;
 
 use std::collections::BTreeMap;
+use std::hash::Hasher;
 
 use orlog_engine::{Decision, decide};
-use orlog_model::InstanceKey;
+use orlog_model::{Input, InstanceKey};
 use orlog_program::MAX_PAYLOAD_BYTES;
 
 use crate::simulator::{DecisionObserver, ObservedDecision};
 pub use invariant::{Invariant, Violation};
 use ledger::WorkLedger;
-pub(crate) use step_states::{StepStates, is_compensation, is_in_doubt, is_in_progress};
+pub(crate) use step_states::{StepStates, is_compensation, is_in_doubt, is_in_progress, was_completed};
 
 /// Checker of all instances of a simulator.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +53,12 @@ impl InvariantChecker {
         &self.violations
     }
 
+    /// Hashes the records of all instances without ids that differ between equal runs.
+    /// Work counts only if it `has_result`.
+    pub(crate) fn hash_without_ids(&self, hasher: &mut impl Hasher, has_result: &dyn Fn(&str) -> bool) {
+        self.ledgers.values().for_each(|ledger| ledger.hash_without_ids(hasher, has_result));
+    }
+
     fn report(&mut self, rule: Invariant, message: String) {
         self.violations.push(Violation { rule, message });
     }
@@ -57,6 +69,10 @@ impl DecisionObserver for InvariantChecker {
         if decide(&seen.context, seen.input) != *seen.decision {
             let message = format!("two decisions about {} differ", seen.input.label());
             self.report(Invariant::Deterministic, message);
+        }
+        if is_second_result(seen) {
+            let message = format!("{} changed the instance although it has its result", seen.input.label());
+            self.report(Invariant::SecondResultHarmless, message);
         }
         let ledger = self.ledgers.entry(seen.context.key.clone()).or_default();
         let mut violations = Vec::new();
@@ -75,4 +91,12 @@ impl DecisionObserver for InvariantChecker {
         }
         self.violations.extend(violations);
     }
+}
+
+/// Returns whether a result of work that is not pending changes the instance.
+fn is_second_result(seen: &ObservedDecision<'_>) -> bool {
+    let Input::WorkResult(result) = seen.input else { return false };
+    let mut pending = seen.context.instance.iter().flat_map(|instance| &instance.pending_work);
+    let changes = matches!(seen.decision, Decision::Commit(commit) if commit.instance.is_some());
+    changes && !pending.any(|work| work.id == result.work_id)
 }

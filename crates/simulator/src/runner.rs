@@ -3,7 +3,7 @@
 mod inputs;
 mod names;
 
-use orlog_model::{ControlAction, Failure, Input, InstanceKey, SagaName, Timestamp, WorkOutcome};
+use orlog_model::{ControlAction, Failure, Input, InstanceKey, Name, SagaName, Timestamp, WorkOutcome};
 
 use crate::simulator::{DecisionObserver, InputResult, Simulator};
 use crate::step::{EventStep, SimulationStep};
@@ -102,6 +102,15 @@ impl ScenarioRunner {
                 self.deliver_step(step, &key, observer)
             }
         }
+    }
+
+    /// Fires a timer of the instance under test, also before others that are due earlier. Returns whether the timer
+    /// was armed.
+    pub(crate) fn fire_timer(&mut self, name: &Name, observer: &mut dyn DecisionObserver) -> bool {
+        // Before the start, the timer belongs to the instance that stores early events.
+        let key =
+            self.simulator.armed_timers().find(|timer| timer.name == *name).map(|timer| timer.key.clone());
+        key.is_some_and(|key| self.simulator.fire_timer(&key, name, observer))
     }
 
     /// Delivers an input that targets one instance.

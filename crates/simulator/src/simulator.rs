@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
-    Commit, DeadLetterReason, Event, Input, Instance, InstanceKey, OutboxKey, SagaName, TenantId, TimerFired,
-    Timestamp, WorkflowAction, WorkflowCommand,
+    Commit, DeadLetterReason, Event, Input, Instance, InstanceKey, Name, OutboxKey, SagaName, TenantId,
+    TimerFired, Timestamp, WorkflowAction, WorkflowCommand,
 };
 
 use consequences::{FollowUp, follow_ups};
 pub use instance::{RecordedAction, RequestedWork, SimulatedInstance};
 pub use programs::SimulatorPrograms;
+pub(crate) use timers::SimulatedTimer;
 use timers::TimerQueue;
 
 /// Node name in histories.
@@ -81,7 +82,10 @@ pub struct Simulator {
     sequence: u64,
     /// Follow-up inputs that are not delivered yet.
     queue: VecDeque<FollowUp>,
+    /// Number of applied commits.
+    commits: u64,
     records_history: bool,
+    forgets_ended: bool,
     history_payload_bytes: usize,
 }
 
@@ -97,14 +101,23 @@ impl Simulator {
             timers: TimerQueue::default(),
             sequence: 0,
             queue: VecDeque::new(),
+            commits: 0,
             records_history: true,
+            forgets_ended: false,
             history_payload_bytes: 0,
         }
     }
 
-    /// Disables histories and records of past work, so that memory does not grow with the number of inputs.
+    /// Disables histories and records of past work, so that memory does not grow with the number of inputs. An
+    /// ended instance retains only its snapshot.
     #[must_use]
     pub fn without_history(self) -> Self {
+        Self { records_history: false, forgets_ended: true, ..self }
+    }
+
+    /// Disables histories. Ended instances still receive late results.
+    #[must_use]
+    pub(crate) fn without_records(self) -> Self {
         Self { records_history: false, ..self }
     }
 
@@ -210,13 +223,35 @@ impl Simulator {
     pub fn advance_to(&mut self, time: Timestamp, observer: &mut dyn DecisionObserver) -> usize {
         let mut fired = 0;
         while let Some(timer) = self.timers.take_due(time) {
-            self.now = self.now.max(timer.due);
-            let input = Input::Timer(TimerFired { name: timer.name, token: timer.token, due: timer.due });
-            self.deliver(&timer.key, &input, observer);
+            self.fire(timer, observer);
             fired += 1;
         }
         self.now = self.now.max(time);
         fired
+    }
+
+    /// Returns the armed timers in the order in which they were armed.
+    pub(crate) fn armed_timers(&self) -> impl Iterator<Item = &SimulatedTimer> {
+        self.timers.iter()
+    }
+
+    /// Fires a timer of an instance, also before others that are due earlier. The time advances to its due time.
+    /// Returns whether the timer was armed.
+    pub(crate) fn fire_timer(
+        &mut self,
+        key: &InstanceKey,
+        name: &Name,
+        observer: &mut dyn DecisionObserver,
+    ) -> bool {
+        let Some(timer) = self.timers.take_by_name(key, name) else { return false };
+        self.fire(timer, observer);
+        true
+    }
+
+    fn fire(&mut self, timer: SimulatedTimer, observer: &mut dyn DecisionObserver) {
+        self.now = self.now.max(timer.due);
+        let input = Input::Timer(TimerFired { name: timer.name, token: timer.token, due: timer.due });
+        self.deliver(&timer.key, &input, observer);
     }
 
     fn decide(
@@ -280,8 +315,9 @@ impl Simulator {
         for timer in commit.disarm.drain(..) {
             self.timers.disarm(key, timer);
         }
+        self.commits += 1;
         for timer in commit.arm.drain(..) {
-            self.timers.arm(key, timer);
+            self.timers.arm(key, timer, self.now, self.commits);
         }
         let entry = self.entries.entry(key.clone()).or_default();
         let previous = PreviousStatus::of(before.as_ref());
@@ -311,7 +347,7 @@ impl Simulator {
                 self.queue.push_front(FollowUp { key: key.clone(), input, was_buffered: true });
             }
         }
-        if ended && !self.records_history {
+        if ended && self.forgets_ended {
             entry.clear();
         }
     }

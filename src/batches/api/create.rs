@@ -47,19 +47,19 @@ pub(crate) struct BatchBody {
     prefix: Option<String>,
     /// Updated at or after this time (RFC 3339).
     #[serde(default, deserialize_with = "time")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, format = "date-time")]
     updated_from: Option<Timestamp>,
     /// Updated before this time (RFC 3339).
     #[serde(default, deserialize_with = "time")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, format = "date-time")]
     updated_until: Option<Timestamp>,
     /// Started at or after this time (RFC 3339).
     #[serde(default, deserialize_with = "time")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, format = "date-time")]
     created_from: Option<Timestamp>,
     /// Started before this time (RFC 3339).
     #[serde(default, deserialize_with = "time")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, format = "date-time")]
     created_until: Option<Timestamp>,
     /// CEL condition; docs/queries.md describes the variables.
     filter: Option<String>,

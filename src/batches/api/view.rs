@@ -63,8 +63,10 @@ pub(crate) struct BatchView {
     /// Reason of the status `failed`.
     error: Option<String>,
     /// Time of the creation.
+    #[schema(format = "date-time")]
     created_at: String,
     /// Time of the last change.
+    #[schema(format = "date-time")]
     updated_at: String,
     /// Path of the instance of the batch, with its history.
     instance: String,
@@ -80,12 +82,16 @@ pub(crate) struct SelectionView {
     /// Prefix of the correlation id.
     prefix: Option<String>,
     /// Updated at or after this time.
+    #[schema(format = "date-time")]
     updated_from: Option<String>,
     /// Updated before this time.
+    #[schema(format = "date-time")]
     updated_until: Option<String>,
     /// Started at or after this time.
+    #[schema(format = "date-time")]
     created_from: Option<String>,
     /// Started before this time.
+    #[schema(format = "date-time")]
     created_until: Option<String>,
     /// CEL condition.
     filter: Option<String>,

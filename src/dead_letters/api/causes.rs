@@ -34,8 +34,10 @@ struct CauseView {
     saga: Option<String>,
     count: u64,
     /// Time of the oldest dead letter.
+    #[schema(format = "date-time")]
     oldest: String,
     /// Time of the newest dead letter.
+    #[schema(format = "date-time")]
     newest: String,
     /// Message of the newest dead letter.
     message: String,
@@ -57,6 +59,7 @@ pub(crate) type CauseCounts = (BTreeMap<(DeadLetterReason, Option<SagaName>), Ca
 #[utoipa::path(
     get,
     path = "/v1/dead-letters/causes",
+    operation_id = "causes",
     tag = "dead letters",
     responses((status = 200, description = "Causes, the most frequent first", body = CausePage))
 )]

@@ -62,6 +62,7 @@ pub(crate) struct RedriveResponse {
 /// Dead letter that failed again.
 #[derive(Debug, Serialize, ToSchema)]
 struct RedriveFailure {
+    #[schema(format = "uuid")]
     id: String,
     detail: String,
 }

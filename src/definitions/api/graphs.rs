@@ -24,6 +24,7 @@ const HEADERS: [(header::HeaderName, &str); 3] = [
 #[utoipa::path(
     get,
     path = "/v1/definitions/{saga}/graph.svg",
+    operation_id = "graph",
     tag = "definitions",
     params(("saga" = String, Path, description = "Its name")),
     responses((status = 200, description = "Graph of the active definition", body = String, content_type = "image/svg+xml"))
@@ -45,6 +46,7 @@ pub(crate) async fn of_definition(
 #[utoipa::path(
     get,
     path = "/v1/sagas/{saga}/{correlation}/graph.svg",
+    operation_id = "graph",
     tag = "sagas",
     params(InstanceParams),
     responses((status = 200, description = "Graph of its definition, with steps colored by state", body = String, content_type = "image/svg+xml"))

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use orlog_simulator::explore::{ExploreOptions, ExploreReport, explore};
 use serde_json::{Value, json};
 
+use super::definition_files;
 use super::test::Format;
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
@@ -31,7 +32,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     let mut found = Vec::new();
-    for file in args.paths.iter().flat_map(|path| files(path)) {
+    for file in args.paths.iter().flat_map(|path| definition_files(path)) {
         let definition = file.and_then(|file| definitions::load_file(&file))?;
         if definition.compiled.is_none() {
             continue;
@@ -58,10 +59,6 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
             found.len()
         ))),
     }
-}
-
-fn files(path: &Path) -> Vec<Result<PathBuf, Vec<orlog_program::Diagnostic>>> {
-    if path.is_dir() { definitions::list_files(path) } else { vec![Ok(path.to_owned())] }
 }
 
 fn as_json(saga: &str, file: &Path, report: &ExploreReport) -> Value {
@@ -93,5 +90,6 @@ fn as_text(saga: &str, file: &Path, report: &ExploreReport, console: &Console) -
         found.original_steps
     ))?;
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    console.line(&found.test_case(&name, report.options.seed))
+    let seed = report.options.seed.wrapping_add(found.run as u64);
+    console.line(&found.test_case(&name, &format!("explore with seed {seed}")))
 }

@@ -26,20 +26,22 @@ const MAX_WORKER_NAME_CHARS: usize = 200;
 pub(crate) struct ClaimedJobView {
     /// Job id, and idempotency key of the effect.
     #[serde(rename = "job")]
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     id: Uuid,
     /// Claim id; required in all requests about the job.
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     claim: Uuid,
     /// Number of this claim of the job, from 1.
     claim_count: u32,
     /// An earlier attempt may have executed the job. Check this before the execution, by the idempotency key.
     in_doubt: bool,
     /// Expiry of the claim unless a heartbeat extends it.
+    #[schema(format = "date-time")]
     expires_at: String,
     /// Recommended interval of heartbeats. Each heartbeat extends the claim by its full duration.
     heartbeat_interval_seconds: f64,
     /// Deadline of the whole effect.
+    #[schema(format = "date-time")]
     deadline: Option<String>,
     effect: String,
     #[schema(value_type = Value)]

@@ -90,11 +90,12 @@ pub(crate) struct ExchangeResponse {
 #[derive(Debug, Serialize, ToSchema)]
 struct ReportAckView {
     /// Job id of the report; null if the report has no valid id.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, format = "uuid")]
     job: Option<Uuid>,
     status: ReportStatus,
     /// Expiry of the claim after a heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = "date-time")]
     expires_at: Option<String>,
     /// Reason of a status other than `accepted` and `duplicate`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -17,7 +17,7 @@ use crate::sagas::api::stored_hidden_values;
 /// Job of an upstream.
 #[derive(Debug, Serialize, ToSchema)]
 struct JobView {
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     job: Uuid,
     upstream: String,
     effect: String,
@@ -25,6 +25,7 @@ struct JobView {
     correlation: String,
     /// Worker that holds the claim; null while the job is queued.
     worker: Option<String>,
+    #[schema(format = "date-time")]
     expires_at: Option<String>,
     /// Number of claims.
     claims: u32,
@@ -35,7 +36,7 @@ struct JobView {
 #[derive(Debug, Serialize, ToSchema)]
 struct JobLogView {
     /// Job id, which is the id of the work item.
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     job: Uuid,
     effect: String,
     /// The last 1000 lines, oldest first.
@@ -83,6 +84,7 @@ fn hidden_in(item: &WorkItem, redact: &Redaction) -> HiddenValues {
 /// Log line of a job.
 #[derive(Debug, Serialize, ToSchema)]
 struct LogLineView {
+    #[schema(format = "date-time")]
     at: String,
     text: String,
 }

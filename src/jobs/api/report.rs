@@ -35,7 +35,7 @@ pub(super) trait ReportBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeartbeatBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     claim: Uuid,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct HeartbeatBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobLogBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     claim: Uuid,
     log: Vec<String>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct JobLogBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobResultBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = String, format = "uuid")]
     claim: Uuid,
     result: JobResultKind,
     /// Result payload.

@@ -45,6 +45,7 @@ struct RowView {
 #[utoipa::path(
     get,
     path = "/v1/inspect/{table}",
+    operation_id = "inspect",
     tag = "node",
     params(
         ("table" = String, Path, description = "`saga`, `outbox`, `schedule`, `dedupe`, `deadletter` …"),

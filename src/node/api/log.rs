@@ -23,6 +23,7 @@ pub(crate) struct LogFilterBody {
     filter: String,
     /// Duration, at most 24 hours: `10m`. Default: until the next change or the end of the process.
     #[serde(rename = "for")]
+    #[schema(format = "duration")]
     duration: Option<String>,
 }
 
@@ -34,6 +35,7 @@ pub(crate) struct LogFilterView {
     /// Configured filter.
     configured: String,
     /// Time at which the configured filter is restored; null: no limit.
+    #[schema(format = "date-time")]
     until: Option<String>,
 }
 
@@ -47,6 +49,7 @@ impl From<LogFilter> for LogFilterView {
 #[utoipa::path(
     get,
     path = "/admin/log",
+    operation_id = "log_filter",
     tag = "node",
     responses((status = 200, description = "The active filter", body = LogFilterView))
 )]
@@ -58,6 +61,7 @@ pub(crate) async fn show() -> Result<Json<LogFilterView>, Problem> {
 #[utoipa::path(
     put,
     path = "/admin/log",
+    operation_id = "set_log_filter",
     tag = "node",
     request_body = LogFilterBody,
     responses((status = 200, description = "The filter that is now active", body = LogFilterView))
@@ -73,6 +77,7 @@ pub(crate) async fn update(CheckedBody(body): CheckedBody) -> Result<Json<LogFil
 #[utoipa::path(
     delete,
     path = "/admin/log",
+    operation_id = "reset_log_filter",
     tag = "node",
     responses((status = 200, description = "The filter that is now active", body = LogFilterView))
 )]

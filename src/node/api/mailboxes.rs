@@ -35,6 +35,7 @@ struct MailboxView {
 #[utoipa::path(
     get,
     path = "/v1/mailboxes",
+    operation_id = "mailboxes",
     tag = "sagas",
     params(MailboxQuery),
     responses((status = 200, description = "Deepest first", body = MailboxPage))

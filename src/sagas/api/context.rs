@@ -30,6 +30,7 @@ pub(crate) struct BufferedInputView {
     /// Id of the input.
     id: String,
     /// Time of the input.
+    #[schema(format = "date-time")]
     at: String,
     /// `paused`: the instance is paused; `early`: it arrived before the instance started; `spilled`: the queue in memory
     /// was full.

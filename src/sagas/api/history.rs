@@ -21,6 +21,7 @@ pub(crate) struct HistoryPageView {
 pub(crate) struct HistoryEntryView {
     /// State version after the transition.
     version: u64,
+    #[schema(format = "date-time")]
     at: String,
     /// Id of the input.
     input_id: String,
@@ -55,6 +56,7 @@ pub(crate) struct HistoryEntryView {
 #[derive(Debug, Serialize, ToSchema)]
 struct RequestedWorkView {
     label: String,
+    #[schema(format = "uuid")]
     id: String,
     /// Arguments, or data of the fact.
     data: Option<PayloadView>,

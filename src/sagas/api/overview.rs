@@ -25,6 +25,7 @@ const MAX_DESTINATIONS: usize = 100;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Overview {
     /// Current time of the node.
+    #[schema(format = "date-time")]
     now: String,
     node: NodeView,
     /// Totals since the start of the node, for all tenants; two requests give the rates. Null if the caller has no
@@ -44,6 +45,7 @@ pub(crate) struct Overview {
 struct NodeView {
     name: String,
     version: &'static str,
+    #[schema(format = "date-time")]
     started_at: String,
     /// The node accepts new work.
     accepting: bool,
@@ -74,6 +76,7 @@ struct Depths {
     /// Inputs in the deepest mailbox.
     deepest_mailbox: usize,
     /// Due time of the next timer.
+    #[schema(format = "date-time")]
     next_timer: Option<String>,
 }
 
@@ -87,6 +90,7 @@ struct DestinationView {
     /// `high`, `normal` or `low`.
     priority: &'static str,
     /// Creation time of the oldest item.
+    #[schema(format = "date-time")]
     oldest: String,
 }
 
@@ -94,6 +98,7 @@ struct DestinationView {
 #[derive(Debug, Serialize, ToSchema)]
 struct OverviewCounts {
     /// Time of the count.
+    #[schema(format = "date-time")]
     at: String,
     /// Duration of the count in milliseconds.
     duration_ms: u64,
@@ -130,6 +135,7 @@ struct UnchangedInstanceView {
     status: &'static str,
     paused: bool,
     /// Time of the last change.
+    #[schema(format = "date-time")]
     since: String,
 }
 

@@ -30,6 +30,7 @@ pub(crate) const MAX_WAIT: Duration = Duration::from_mins(1);
 #[into_params(parameter_in = Query)]
 pub(crate) struct ResultQuery {
     /// Maximum wait for the end of the instance, for example `30s`; at most `60s`. Default: no wait.
+    #[param(format = "duration")]
     wait: Option<String>,
 }
 

@@ -49,6 +49,7 @@ pub(crate) struct StartQuery {
     event: Option<EventType>,
     /// Maximum wait for the end of the instance, for example `30s`; at most `60s`. Requires the right to read.
     /// Default: the response follows as soon as the start is durable.
+    #[param(format = "duration")]
     wait: Option<String>,
     /// Policy if the instance exists: `return` (default) joins it, `fail` rejects the request, `restart` starts a
     /// new run if the instance has ended.

@@ -44,8 +44,10 @@ pub(crate) struct InstanceSummary {
     /// Last error, and the one that caused the compensation.
     last_error: Option<LastErrorView>,
     /// Time of the first transition.
+    #[schema(format = "date-time")]
     created_at: String,
     /// Time of the last transition.
+    #[schema(format = "date-time")]
     updated_at: String,
 }
 
@@ -65,6 +67,7 @@ pub(crate) struct WaitView {
     kind: &'static str,
     name: String,
     /// Deadline, if there is one.
+    #[schema(format = "date-time")]
     until: Option<String>,
     /// Identifies this wait: a later wait for the same has another token. See `wait_token` of signals.
     token: String,
@@ -116,6 +119,7 @@ pub(crate) struct InstanceDetail {
 #[derive(Debug, Serialize, ToSchema)]
 struct TimerView {
     name: String,
+    #[schema(format = "date-time")]
     due: String,
     /// Hash of the input that armed it.
     token: u64,
@@ -127,18 +131,21 @@ struct TimerView {
 #[derive(Debug, Serialize, ToSchema)]
 struct PendingWorkView {
     /// Idempotency key.
+    #[schema(format = "uuid")]
     id: String,
     /// `command`, `effect`, `fact` or `saga`.
     kind: &'static str,
     /// Label set by the program.
     tag: String,
     /// Dead letter of its result, if the result could not be applied.
+    #[schema(format = "uuid")]
     dead_letter: Option<String>,
 }
 
 /// Open task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenTaskView {
+    #[schema(format = "uuid")]
     id: String,
     #[serde(flatten)]
     form: TaskSpecView,
@@ -150,6 +157,7 @@ pub(crate) struct ParentView {
     saga: String,
     correlation: String,
     /// Work item that started it.
+    #[schema(format = "uuid")]
     work_id: String,
     /// Number of ancestor sagas.
     depth: u16,

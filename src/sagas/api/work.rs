@@ -45,6 +45,7 @@ struct InstanceFailureView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AttemptView {
     /// Work item id.
+    #[schema(format = "uuid")]
     work_id: String,
     label: String,
     upstream: String,
@@ -60,6 +61,7 @@ pub(crate) struct AttemptRecordView {
     /// `succeeded`, `rejected`, `throttled`, `unavailable`, `response_lost` or `timed_out`.
     outcome: &'static str,
     /// Start time of the attempt.
+    #[schema(format = "date-time")]
     at: String,
     duration_ms: u64,
     /// Failure code; empty for a success.
@@ -82,6 +84,7 @@ pub(crate) struct OutboxView {
 #[derive(Debug, Serialize, ToSchema)]
 struct OutboxItemView {
     /// Idempotency key.
+    #[schema(format = "uuid")]
     id: String,
     /// `command`, `effect`, `fact` or `saga`.
     kind: &'static str,
@@ -91,8 +94,10 @@ struct OutboxItemView {
     priority: &'static str,
     /// Sequence in its destination.
     sequence: u64,
+    #[schema(format = "date-time")]
     created_at: String,
     /// Time after which it is not started any more.
+    #[schema(format = "date-time")]
     deadline: Option<String>,
 }
 

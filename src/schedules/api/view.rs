@@ -108,6 +108,7 @@ pub(crate) struct ScheduleView {
     /// Number of due times that were older than the catch-up window.
     missed: u64,
     /// Time of the last change.
+    #[schema(format = "date-time")]
     updated_at: String,
     /// Path of the instance of the schedule, with its history.
     instance: String,
@@ -117,6 +118,7 @@ pub(crate) struct ScheduleView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DueView {
     /// Due time, without jitter.
+    #[schema(format = "date-time")]
     due: String,
     /// Whether a user triggered the run.
     triggered: bool,
@@ -135,8 +137,10 @@ pub(crate) struct RunView {
     /// Path of the started instance.
     instance: String,
     /// Time of the start.
+    #[schema(format = "date-time")]
     started_at: String,
     /// Time of the end; `null` while the run is in progress.
+    #[schema(format = "date-time")]
     ended_at: Option<String>,
     /// Whether the schedule cancelled the run, because a later time was due.
     cancelled: bool,

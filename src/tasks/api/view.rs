@@ -18,6 +18,7 @@ pub(crate) struct TaskPage {
 /// Human task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TaskView {
+    #[schema(format = "uuid")]
     id: String,
     saga: String,
     correlation: String,
@@ -27,6 +28,7 @@ pub(crate) struct TaskView {
     spec: TaskSpecView,
     /// Selected outcome.
     outcome: Option<String>,
+    #[schema(format = "date-time")]
     updated_at: String,
 }
 
@@ -45,11 +47,13 @@ pub(crate) struct TaskSpecView {
     /// User who claimed it.
     claimed_by: Option<String>,
     /// Due time.
+    #[schema(format = "date-time")]
     due: Option<String>,
     /// Possible outcomes; empty: completion only.
     outcomes: Vec<String>,
     /// Data displayed to the user.
     data: Value,
+    #[schema(format = "date-time")]
     opened_at: String,
 }
 
@@ -82,6 +86,7 @@ pub(crate) struct TaskEventView {
     user: Option<String>,
     /// Reason, if stated.
     reason: Option<String>,
+    #[schema(format = "date-time")]
     at: String,
     /// New assignee.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -38,6 +38,41 @@ fn examples_have_no_counterexample() {
     }
 }
 
+/// Requirements: T3, T4, E4, E6.
+#[test]
+fn examples_are_proved() {
+    for name in ["orders", "fines", "billing"] {
+        let found = command_output(&["prove", &examples(name)]);
+        assert!(found.starts_with("exit 0\n") && found.contains(": proved: "), "{found}");
+    }
+}
+
+#[test]
+fn counterexample_of_a_proof_is_a_failing_test() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(format!("{ORDERS}/order.saga.yaml")).unwrap();
+    let broken = text.replace("    undo: { effect: payments.refund", "    # undo: { effect: payments.refund");
+    assert_ne!(broken, text);
+    std::fs::write(dir.path().join("order.saga.yaml"), broken).unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let found = command_output(&["prove", dir]);
+    assert!(found.starts_with("exit 1\n"), "{found}");
+    assert!(found.contains("charge completed but has no compensation"), "{found}");
+    let test = found.split("as a test:\n").nth(1).unwrap().split("\nerror: ").next().unwrap();
+    std::fs::write(format!("{dir}/found.saga.test.yaml"), test).unwrap();
+    let tested = command_output(&["test", dir]);
+    assert!(tested.starts_with("exit 1\n") && tested.contains("invariant violated: "), "{tested}");
+}
+
+#[test]
+fn limit_of_a_proof_exits_with_6() {
+    let found = command_output(&["prove", ORDERS, "--max-states", "30"]);
+    assert!(found.starts_with("exit 6\n"), "{found}");
+    assert!(found.contains("order: not proved: 30 states") && found.contains("--max-states"), "{found}");
+    let found = json(&["prove", ORDERS, "--max-states", "30", "--format", "json"]);
+    assert_eq!(found[0]["outcome"], "not_proved");
+}
+
 #[test]
 fn documented_test_file_passes() {
     let text = std::fs::read_to_string(Path::new(ROOT).join("docs/testing.md")).unwrap();

@@ -56,6 +56,7 @@ fn every_command_has_help_text() {
         "test",
         "simulate",
         "explore",
+        "prove",
         "graph",
         "schema",
         "bench",

@@ -194,7 +194,9 @@ async fn typed_handler_answers_probes_with_its_events() {
     assert!(provider.can_probe(&EffectName::new("seats.reserve").unwrap()));
     let probe = async |payload| provider.probe(&request("seats.reserve", payload), PROBE).await;
     let found = probe(json!({ "ledger": 7, "is_down": false })).await;
-    let ProbeResult::Done(Reply { event, payload, schema_version: 1, facts }) = found else { panic!("{found:?}") };
+    let ProbeResult::Done(Reply { event, payload, schema_version: 1, facts }) = found else {
+        panic!("{found:?}")
+    };
     assert_eq!((event, payload), (EventType::new("Seated").ok(), json!({ "seat": 7 })));
     assert_eq!(facts.len(), 1, "facts of the lost result are published with it");
     assert_eq!(probe(json!({ "ledger": null, "is_down": false })).await, ProbeResult::NotDone);

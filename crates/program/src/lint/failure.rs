@@ -1,10 +1,15 @@
 //! Lints of failing steps and of timeouts.
 
 use super::context::LintContext;
+use super::suppress;
+use crate::compile::CompiledDefinition;
 use crate::definition::Step;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::kind::Completion;
 use crate::steps::{Action, OnMaxRounds};
+
+/// Code of the rule for steps without a compensation.
+pub(super) const MISSING_COMPENSATION: &str = "OL03";
 
 /// OL02: an awaiting step that cannot fail.
 pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
@@ -37,8 +42,7 @@ fn waits(step: &Step) -> bool {
 /// OL03: a step without a compensation, followed by a step that can fail.
 pub(super) fn missing_compensation(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let steps = &context.definition.steps;
-    let changes =
-        (0..steps.len()).filter(|i| steps[*i].action.traits().changes && steps[*i].compensate.is_none());
+    let changes = (0..steps.len()).filter(|i| is_irreversible(&steps[*i]));
     let found = changes.filter_map(|i| {
         let fails_later = |other: &usize| {
             can_fail(&steps[*other]) && (may_fail_after(context, i, *other) || repeats(context, i, *other))
@@ -53,6 +57,23 @@ pub(super) fn missing_compensation(context: &LintContext<'_>) -> Vec<RawDiagnost
                 .with_suggestion("add an `undo`, or make a step between them the `pivot`")
         })
         .collect()
+}
+
+/// Returns true if the step changes something and has no compensation.
+fn is_irreversible(step: &Step) -> bool {
+    step.action.traits().changes && step.compensate.is_none()
+}
+
+/// Returns whether the change of a step remains if its saga fails after it, and no comment in the source allows this
+/// (OL03).
+#[must_use]
+pub fn remains_after_failure(compiled: &CompiledDefinition, step: &str) -> bool {
+    let steps = &compiled.definition().steps;
+    let found = steps.iter().position(|other| other.id.as_str() == step);
+    found.is_some_and(|index| {
+        is_irreversible(&steps[index])
+            && !suppress::allows(compiled.source(), MISSING_COMPENSATION, &format!("steps[{index}]"))
+    })
 }
 
 /// Returns true if `other` can fail after `step` has completed and while `step` can still be

@@ -17,7 +17,7 @@ pub(super) const UNKNOWN_FIELD: &str = "OL17";
 const RULES: [LintRule; 14] = [
     ("OL01", flow::unreachable_step),
     ("OL02", failure::no_failure_path),
-    ("OL03", failure::missing_compensation),
+    (failure::MISSING_COMPENSATION, failure::missing_compensation),
     ("OL04", names::not_routable),
     ("OL05", flow::missing_default_case),
     ("OL06", flow::follows_one_branch_only),

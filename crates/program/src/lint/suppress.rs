@@ -1,7 +1,8 @@
 //! Comments that suppress a rule for the next line or for the whole file.
 
 use super::context::LintWarning;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, RawDiagnostic};
+use crate::yaml::locate_diagnostics;
 
 /// Code of the warning about an invalid or unused suppression comment.
 const BAD_SUPPRESSION: &str = "OL13";
@@ -19,6 +20,12 @@ struct Suppression<'s> {
     reason: &'s str,
 }
 
+impl Suppression<'_> {
+    fn applies(&self, line: usize, code: &str) -> bool {
+        self.target.is_none_or(|target| target == line) && self.code == code
+    }
+}
+
 /// Removes suppressed warnings and adds warnings about invalid suppression comments.
 pub(super) fn filter(
     warnings: Vec<LintWarning>,
@@ -28,13 +35,20 @@ pub(super) fn filter(
 ) -> Vec<LintWarning> {
     let allowed = comments(source);
     let applies = |comment: &Suppression<'_>, warning: &LintWarning| {
-        comment.target.is_none_or(|line| line == warning.diagnostic.line) && comment.code == warning.code
+        comment.applies(warning.diagnostic.line, warning.code)
     };
     let useless = allowed.iter().filter(|c| !warnings.iter().any(|w| applies(c, w)) || c.reason.is_empty());
     let invalid: Vec<_> = useless.map(|comment| objection(comment, codes, file)).collect();
     let retained =
         warnings.into_iter().filter(|warning| !allowed.iter().any(|comment| applies(comment, warning)));
     retained.chain(invalid).collect()
+}
+
+/// Returns whether a comment suppresses a rule for the value at a path.
+pub(super) fn allows(source: &str, code: &str, path: &str) -> bool {
+    let located = locate_diagnostics(vec![RawDiagnostic::new(path, String::new())], source, "");
+    let line = located.first().map_or(0, |diagnostic| diagnostic.line);
+    comments(source).iter().any(|comment| comment.applies(line, code))
 }
 
 fn comments(source: &str) -> Vec<Suppression<'_>> {

@@ -3,6 +3,7 @@
 //! The first field is the format. Format 2 is written; format 1, of sagas without elements, attempts
 //! and races, is read.
 
+pub(super) mod canonical;
 mod format1;
 mod run;
 mod step_entry;
@@ -165,9 +166,14 @@ impl State {
 
     /// Returns the variables of a stored state of any definition.
     fn variables(bytes: &[u8]) -> Option<Map<String, Value>> {
+        Self::read(bytes).map(|state| state.vars)
+    }
+
+    /// Returns a stored state of any definition.
+    fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.get(1) {
-            Some(1) => rmp_serde::from_slice::<Format1>(bytes).ok().map(|state| state.vars),
-            Some(&FORMAT) => rmp_serde::from_slice::<Self>(bytes).ok().map(|state| state.vars),
+            Some(1) => rmp_serde::from_slice::<Format1>(bytes).ok().map(Into::into),
+            Some(&FORMAT) => rmp_serde::from_slice::<Self>(bytes).ok(),
             _ => None,
         }
     }

@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use orlog_program::{Action, CorrelationSpec, Definition, TimeSpec};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// Correlation id of every instance.
-const CORRELATION: &str = "o1";
+pub(crate) const CORRELATION: &str = "o1";
 /// Maximum number of candidates for a field; more candidates do not improve coverage.
 const MAX_CANDIDATES: usize = 24;
 
 /// Candidate values for each field of event data.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PayloadSamples {
+pub(crate) struct PayloadSamples {
     /// Candidates by path; the first candidate is the usual value.
     fields: BTreeMap<String, Vec<Value>>,
     correlation: BTreeSet<String>,
@@ -22,13 +23,9 @@ pub(super) struct PayloadSamples {
 
 impl PayloadSamples {
     /// Collects the candidates from all expressions of a definition.
-    pub(super) fn of(definition: &Definition) -> Self {
+    pub(crate) fn of(definition: &Definition) -> Self {
         let mut this = Self::default();
-        let form = serde_json::to_value(definition).unwrap_or_default();
-        let mut texts = Vec::new();
-        collect(&form, &mut texts);
-        // An optional field access reads a field too.
-        let texts: Vec<_> = texts.iter().map(|text| text.replace(".?", ".")).collect();
+        let texts = texts(definition);
         let aliases = aliases(definition);
         let items = item_fields(definition, &texts);
         for text in &texts {
@@ -117,10 +114,29 @@ impl PayloadSamples {
             let pick = rng.usize(0..limit);
             set(&mut data, path, values[pick].clone());
         }
-        for path in &self.correlation {
-            set(&mut data, path, Value::from(CORRELATION));
+        self.correlate(&mut data);
+        data
+    }
+
+    /// Returns the payload with the usual value of each field.
+    pub(crate) fn usual(&self) -> Value {
+        let mut data = Value::Object(Map::new());
+        for (path, values) in &self.fields {
+            set(&mut data, path, values.first().cloned().unwrap_or_default());
         }
         data
+    }
+
+    /// Returns the candidates of a field; the first is the usual value.
+    pub(crate) fn candidates(&self, path: &str) -> impl Iterator<Item = &Value> {
+        self.fields.get(path).into_iter().flatten()
+    }
+
+    /// Sets the fields that contain the correlation id.
+    pub(crate) fn correlate(&self, data: &mut Value) {
+        for path in &self.correlation {
+            set(data, path, Value::from(CORRELATION));
+        }
     }
 }
 
@@ -174,6 +190,13 @@ fn item_fields(definition: &Definition, texts: &[String]) -> Vec<(String, ItemFi
     .collect()
 }
 
+/// Returns every text of a definition or a part of it. An optional field access reads a field too.
+pub(crate) fn texts(form: &impl Serialize) -> Vec<String> {
+    let mut texts = Vec::new();
+    collect(&serde_json::to_value(form).unwrap_or_default(), &mut texts);
+    texts.iter().map(|text| text.replace(".?", ".")).collect()
+}
+
 /// Collects every text of the form.
 fn collect(value: &Value, into: &mut Vec<String>) {
     match value {
@@ -185,7 +208,7 @@ fn collect(value: &Value, into: &mut Vec<String>) {
 }
 
 /// Returns the event fields from which each variable is saved.
-fn aliases(definition: &Definition) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn aliases(definition: &Definition) -> BTreeMap<String, Vec<String>> {
     let saves = definition.steps.iter().flat_map(|step| &step.save);
     let handlers = definition.on.iter().flat_map(|handler| &handler.save);
     let mut aliases: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -198,7 +221,7 @@ fn aliases(definition: &Definition) -> BTreeMap<String, Vec<String>> {
 }
 
 /// Returns the event fields behind `event.a.b` or `vars.x.y`.
-fn paths(chain: &str, aliases: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+pub(crate) fn paths(chain: &str, aliases: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     if let Some(path) = chain.strip_prefix("event.") {
         return vec![path.to_owned()];
     }
@@ -209,7 +232,7 @@ fn paths(chain: &str, aliases: &BTreeMap<String, Vec<String>>) -> Vec<String> {
 }
 
 /// Returns the field chains of an expression, each with the text that follows it.
-fn chains(text: &str) -> Vec<(String, &str)> {
+pub(crate) fn chains(text: &str) -> Vec<(String, &str)> {
     let mut found = Vec::new();
     for root in ["event.", "vars."] {
         for (start, _) in text.match_indices(root) {
@@ -239,7 +262,7 @@ fn chain_at(text: &str) -> &str {
 }
 
 /// Splits a method off the chain: the last field is a method if a parenthesis follows.
-fn method<'c>(chain: &'c str, rest: &str) -> (&'c str, Option<&'c str>) {
+pub(crate) fn method<'c>(chain: &'c str, rest: &str) -> (&'c str, Option<&'c str>) {
     match chain.rsplit_once('.') {
         Some((chain, method)) if rest.starts_with('(') => (chain, Some(method)),
         Some(_) | None => (chain, None),
@@ -273,7 +296,7 @@ fn around(literals: &[Value]) -> Vec<Value> {
 }
 
 /// Returns the literals of an expression: texts, numbers, booleans.
-fn literals(text: &str) -> Vec<Value> {
+pub(crate) fn literals(text: &str) -> Vec<Value> {
     let mut found = Vec::new();
     let mut rest = text;
     let mut before = ' ';

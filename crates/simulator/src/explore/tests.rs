@@ -1,16 +1,9 @@
 //! Tests of the explorer: it finds no violation in valid definitions, and it finds each injected bug.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use orlog_model::{
-    CorrelationId, DefinitionRef, Effect, Event, Failure, Status, TaskChange, TimerChange, Transition,
-    WorkOutcome,
-};
-use orlog_program::{
-    CompiledDefinition, Context, Manifest, ProgramError, ProgramInput, ProgramOutput, compile_yaml,
-};
+use orlog_program::{CompiledDefinition, compile_yaml};
 
 use super::*;
+use crate::mutants::{InjectedBug, MutantProgram};
 use crate::test_file::{self, TestFile};
 
 const TRIP: &str = "
@@ -96,7 +89,7 @@ steps:
   - { id: stop, after: [file], do: { saga: kit, data: {} }, timeout: 5m, undo: { effect: u.stop } }
   - { id: leave, after: [file], do: { saga: kit, data: {}, on_parent_end: abandon }, timeout: 5m, undo: { effect: u.leave } }
   - { id: wait, after: [file], do: { saga: kit, data: {}, on_parent_end: wait }, timeout: 5m, undo: { effect: u.wait } }
-  - { id: race, after: { count: 2, of: [stop, leave, wait] }, do: { effect: e.race } }
+  - { id: race, after: { count: 2, of: [stop, leave, wait] }, do: { effect: e.race }, undo: { effect: u.race } }
 ";
 
 #[test]
@@ -121,7 +114,7 @@ steps:
   - { id: bank, after: [bill], do: { saga: debit, data: {} }, timeout: 5d, undo: { effect: u.bank } }
   - { id: paid, after: { any: [card, bank] }, do: { event: Paid }, timeout: 5d }
   - { id: route, do: { switch: [{ when: vars.last == 7, then: close }, { then: next }] } }
-  - { id: close, do: { effect: e.close } }
+  - { id: close, do: { effect: e.close }, undo: { effect: u.close } }
   - { id: next, after: [route], do: { restart_as_new: Begun, data: { month: =vars.month } } }
 completed: { fact: Closed }
 failed: { fact: Broken }
@@ -184,177 +177,6 @@ fn same_seed_is_reproducible() {
     assert_eq!(run(&program, 20).to_json(), run(&program, 20).to_json());
 }
 
-/// Bug that a test injects.
-#[derive(Clone, Copy, Debug)]
-enum InjectedBug {
-    DropsCompensation,
-    CompensatesTwice,
-    CompensatesOutOfOrder,
-    NonDeterministic,
-    IgnoresResult,
-    DropsLateSuccess,
-    StartsWorkWhileCompensating,
-    LeaksTimer,
-    EmitsFinalFactTwice,
-    SkipsInDoubtTask,
-    RetriesInDoubt,
-}
-
-/// Program with an injected bug.
-struct MutantProgram {
-    inner: CompiledDefinition,
-    bug: InjectedBug,
-    count: AtomicU64,
-}
-
-impl Program for MutantProgram {
-    fn definition_ref(&self) -> &DefinitionRef {
-        Program::definition_ref(&self.inner)
-    }
-
-    fn manifest(&self) -> &Manifest {
-        self.inner.manifest()
-    }
-
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        self.inner.correlate(event)
-    }
-
-    fn as_compiled(&self) -> Option<&CompiledDefinition> {
-        Some(&self.inner)
-    }
-
-    fn view_state(&self, state: &[u8]) -> Option<Value> {
-        self.inner.view_state(state)
-    }
-
-    fn apply(
-        &self,
-        state: Option<&[u8]>,
-        input: &ProgramInput<'_>,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
-        let ignores = match (self.bug, input) {
-            (InjectedBug::IgnoresResult, ProgramInput::WorkResult { tag, .. }) => *tag == "compensate:car",
-            (InjectedBug::DropsLateSuccess, ProgramInput::WorkResult { tag: "car", .. }) => {
-                self.step_state(state, "car") == "abandoned"
-            }
-            _ => false,
-        };
-        if ignores {
-            return Ok(ProgramOutput::Ignored("ignored by the injected bug".into()));
-        }
-        let timed_out =
-            WorkOutcome::TimedOut { failure: Failure { code: "timeout".into(), message: String::new() } };
-        let input = match (self.bug, input) {
-            (
-                InjectedBug::SkipsInDoubtTask,
-                ProgramInput::WorkResult { tag, outcome: WorkOutcome::TimedOut { .. } },
-            ) => &ProgramInput::WorkResult { tag, outcome: &timed_out },
-            (_, input) => input,
-        };
-        let output = self.inner.apply(state, input, context)?;
-        Ok(match output {
-            ProgramOutput::Applied(mut transition) => {
-                self.inject(&mut transition);
-                ProgramOutput::Applied(transition)
-            }
-            other => other,
-        })
-    }
-}
-
-impl MutantProgram {
-    fn step_state(&self, state: Option<&[u8]>, step: &str) -> String {
-        let view = state.and_then(|state| self.inner.view_state(state)).unwrap_or_default();
-        let steps = view["steps"].as_array().cloned().unwrap_or_default();
-        let found = steps.iter().find(|view| view["id"] == *step);
-        found.map(|step| step["state"].as_str().unwrap_or_default().to_owned()).unwrap_or_default()
-    }
-
-    fn inject(&self, transition: &mut Transition) {
-        let is_compensation = |work: &orlog_model::Work, step: &str| {
-            work.tag().is_some_and(|tag| tag.as_str() == format!("compensate:{step}"))
-        };
-        match self.bug {
-            InjectedBug::DropsCompensation => transition.work.retain(|work| !is_compensation(work, "car")),
-            InjectedBug::CompensatesTwice => {
-                let repeated = transition.work.iter().find(|work| is_compensation(work, "car")).cloned();
-                transition.work.extend(repeated);
-            }
-            InjectedBug::CompensatesOutOfOrder => {
-                for work in &mut transition.work {
-                    swap(work);
-                }
-            }
-            InjectedBug::NonDeterministic => {
-                let count = self.count.fetch_add(1, Ordering::Relaxed);
-                transition.note.push_str(&count.to_string());
-            }
-            InjectedBug::StartsWorkWhileCompensating if transition.status == Status::Compensating => {
-                let mut repeated = transition.work.iter().find(|work| is_compensation(work, "car")).cloned();
-                if let Some(orlog_model::Work::Effect(effect)) = &mut repeated {
-                    effect.tag = orlog_model::Name::new("pay").unwrap();
-                }
-                transition.work.extend(repeated);
-            }
-            InjectedBug::LeaksTimer => {
-                transition.timers.retain(|change| !matches!(change, TimerChange::Cancel { .. }));
-            }
-            InjectedBug::EmitsFinalFactTwice => {
-                let facts: Vec<_> = transition
-                    .work
-                    .iter()
-                    .filter(|work| matches!(work, orlog_model::Work::Fact(_)))
-                    .cloned()
-                    .collect();
-                transition.work.extend(facts);
-            }
-            InjectedBug::RetriesInDoubt => {
-                let tags_in_doubt = transition.tasks.iter().filter_map(|change| match change {
-                    TaskChange::Open(form) => Some(form.tag.clone()),
-                    TaskChange::Assign { .. } | TaskChange::Close { .. } => None,
-                });
-                let repeated = tags_in_doubt.map(|tag| {
-                    let name = orlog_model::EffectName::new("cars.rent").unwrap();
-                    let (payload, timeout, retry, in_doubt) = (Value::Null, None, None, None);
-                    orlog_model::Work::Effect(Effect {
-                        tag,
-                        round: 0,
-                        name,
-                        payload,
-                        timeout,
-                        retry,
-                        schema_version: 1,
-                        in_doubt,
-                        priority: orlog_model::Priority::Normal,
-                    })
-                });
-                transition.work.extend(repeated);
-            }
-            InjectedBug::IgnoresResult
-            | InjectedBug::SkipsInDoubtTask
-            | InjectedBug::DropsLateSuccess
-            | InjectedBug::StartsWorkWhileCompensating => {}
-        }
-    }
-}
-
-/// Swaps the two compensations.
-fn swap(work: &mut orlog_model::Work) {
-    let other = match work.tag().map(orlog_model::Name::as_str) {
-        Some("compensate:car") => "compensate:hotel",
-        Some("compensate:hotel") => "compensate:car",
-        _ => return,
-    };
-    let tag = orlog_model::Name::new(other).unwrap();
-    match work {
-        orlog_model::Work::Effect(effect) => effect.tag = tag,
-        orlog_model::Work::Command(command) => command.tag = tag,
-        _ => {}
-    }
-}
-
 #[track_caller]
 fn check(bug: InjectedBug, expected: &[Invariant]) {
     check_in(TRIP, bug, expected);
@@ -362,8 +184,7 @@ fn check(bug: InjectedBug, expected: &[Invariant]) {
 
 #[track_caller]
 fn check_in(definition: &str, bug: InjectedBug, expected: &[Invariant]) {
-    let program: Arc<dyn Program> =
-        Arc::new(MutantProgram { inner: compiled(definition), bug, count: AtomicU64::new(0) });
+    let program: Arc<dyn Program> = Arc::new(MutantProgram::new(compiled(definition), bug));
     let report = run(&program, 300);
     let found = report.counterexample.unwrap_or_else(|| panic!("{bug:?} was not found"));
     assert!(expected.contains(&found.violation.rule), "{bug:?}: {:?}", found.violation);
@@ -373,7 +194,7 @@ fn check_in(definition: &str, bug: InjectedBug, expected: &[Invariant]) {
         found.steps
     );
 
-    let text = found.test_case("trip.saga.yaml", 7);
+    let text = found.test_case("trip.saga.yaml", "explore with seed 7");
     let file = TestFile::parse(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
     let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
     let saga = program.definition_ref().saga.clone();

@@ -32,6 +32,12 @@ pub enum Invariant {
     InDoubtTaskOpened,
     /// No new work is requested after compensation starts.
     NoNewWorkWhileCompensating,
+    /// A saga that did not complete leaves no change.
+    AllOrNothing,
+    /// An effect that may have been executed is requested again only under its idempotency key.
+    IdempotencyKeyKept,
+    /// A result of work that is not pending changes nothing.
+    SecondResultHarmless,
     /// Nothing is open at the end.
     NothingLeftOpen,
     /// The final fact is emitted once.

@@ -1,17 +1,23 @@
 //! Ledger of one instance: completed steps, their order and their compensations.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Input, Instance, ParentEndPolicy, Status, Work, WorkItem,
-    WorkOutcome, WorkflowAction, WorkflowCommand,
+    Commit, ControlRequest, Input, Instance, Status, Work, WorkItem, WorkOutcome, WorkflowAction,
+    WorkflowCommand,
 };
-use orlog_program::{Action, CompiledDefinition, Step};
+use orlog_program::{Action, CompiledDefinition, Program};
 use uuid::Uuid;
 
+use super::idempotency_keys::IdempotencyKeys;
 use super::in_doubt::check_in_doubt;
 use super::invariant::{Invariant, Violation};
 use super::step_states::{StepStates, is_compensation, is_in_doubt, is_in_progress, was_completed};
+use super::transition::{
+    check_all_or_nothing, check_no_new_work, check_success_recorded, check_timers, check_unknown_compensated,
+    ignores_late_result, newly_irreversible,
+};
 use super::view::DecisionView;
 use crate::responses::{WorkTag, step_of};
 use crate::simulator::ObservedDecision;
@@ -32,6 +38,12 @@ pub(super) struct WorkLedger {
     pivoted: BTreeSet<String>,
     /// Facts about the whole saga, by name.
     final_facts: BTreeMap<String, usize>,
+    /// Steps without a compensation that completed while the saga ran forward.
+    irreversible: BTreeSet<String>,
+    /// Last state of the program and its steps.
+    last: Option<(Vec<u8>, StepStates)>,
+    /// Effects that may have been executed.
+    keys: IdempotencyKeys,
     /// Whether an operator ended the instance or skipped a compensation.
     forced: bool,
     /// Whether an operator ended the instance: then no result changes it.
@@ -55,27 +67,49 @@ impl WorkLedger {
         let view = DecisionView {
             seen,
             definition: program.as_compiled().map(CompiledDefinition::definition),
-            before: StepStates::of(program, same_run),
+            before: self.step_states(program, same_run),
             after: StepStates::of(program, Some(after)),
             status: after.status,
         };
+        self.last = Some((after.state.clone(), view.after.clone()));
         self.forced |= is_forced(seen.input);
         self.force_completed |= is_action(seen.input, "force-complete");
         let success = self.success_of(seen);
         let timed_out = self.timed_out(seen);
         self.record_requested(seen.input, &commit.work);
         self.record_completed(&view);
+        self.irreversible.extend(newly_irreversible(&view));
         self.check_compensations(&view, &commit.work, violations);
         self.record_compensated(&view, violations);
         if !self.force_completed {
             check_success_recorded(&view, success.as_deref(), violations);
             check_unknown_compensated(&view, timed_out.as_deref(), violations);
             check_in_doubt(&view, commit, violations);
+            self.keys.check(seen, &commit.work, violations);
+        }
+        if !self.forced {
+            check_all_or_nothing(&view, &self.irreversible, violations);
         }
         check_no_new_work(&view, commit, violations);
         check_timers(&view, after, violations);
         self.check_facts_emitted_once(&view, commit, violations);
         self.check_nothing_open(&view, after, violations);
+    }
+
+    /// Returns the states of the steps; those of the last state are known.
+    fn step_states(&self, program: &dyn Program, instance: Option<&Instance>) -> StepStates {
+        let last = self.last.as_ref().filter(|(state, _)| instance.is_some_and(|now| now.state == *state));
+        last.map_or_else(|| StepStates::of(program, instance), |(_, step_states)| step_states.clone())
+    }
+
+    /// Hashes the record without the ids of work, which differ between equal runs.
+    pub(super) fn hash_without_ids(&self, hasher: &mut impl Hasher, has_result: &dyn Fn(&str) -> bool) {
+        let mut open: Vec<_> = self.requested_work.values().filter(|tag| has_result(tag)).collect();
+        open.sort_unstable();
+        (open, &self.completed, &self.requested, &self.compensated, &self.pivoted).hash(hasher);
+        self.keys.tags().for_each(|tag| tag.hash(hasher));
+        self.irreversible.hash(hasher);
+        (&self.final_facts, self.forced, self.force_completed).hash(hasher);
     }
 
     /// Checks a result that was ignored although it reports success.
@@ -311,71 +345,10 @@ impl WorkLedger {
     }
 }
 
-/// Returns whether the step ignores the result of a child saga that it has abandoned.
-fn ignores_late_result(step: &Step) -> bool {
-    matches!(&step.action, Action::Saga(child) if child.on_parent_end == Some(ParentEndPolicy::Abandon))
-}
-
 fn is_action(input: &Input, label: &str) -> bool {
     matches!(input, Input::Control(ControlRequest { action, .. }) if action.label() == label)
 }
 
 fn is_forced(input: &Input) -> bool {
     is_action(input, "skip") || is_action(input, "force-complete")
-}
-
-fn check_success_recorded(view: &DecisionView<'_>, success: Option<&str>, violations: &mut Vec<Violation>) {
-    let Some(tag) = success else { return };
-    let (before, after) = (view.before.get(tag), view.after.get(tag));
-    // A success whose values cannot be saved fails its step with a message.
-    let was_awaited = matches!(before, "running" | "retrying" | "failed" | "abandoned" | "child_awaited");
-    let is_lost = matches!(after, "running" | "pending" | "abandoned" | "child_awaited");
-    let ignored = before == "abandoned" && view.step(tag).is_some_and(ignores_late_result);
-    if was_awaited && view.has_compensation(tag) && is_lost && !ignored {
-        let message = format!("{tag} succeeded, but its state is {after}");
-        violations.push(Violation { rule: Invariant::LateSuccessHandled, message });
-    }
-}
-
-fn check_unknown_compensated(view: &DecisionView<'_>, tag: Option<&str>, violations: &mut Vec<Violation>) {
-    let Some(tag) = tag.filter(|tag| view.has_compensation(tag)) else { return };
-    if view.after.get(tag) == "abandoned" && !view.step(tag).is_some_and(ignores_late_result) {
-        let message = format!("{tag} may have been executed and is not compensated");
-        violations.push(Violation { rule: Invariant::UnknownOutcomeHandled, message });
-    }
-}
-
-/// Checks that only compensations are requested after forward execution stops.
-fn check_no_new_work(view: &DecisionView<'_>, commit: &Commit, violations: &mut Vec<Violation>) {
-    let was_compensating = view.previous_state().is_some_and(|status| status != Status::Running)
-        && view.status != Status::Running;
-    if !was_compensating {
-        return;
-    }
-    let tags = commit.work.iter().filter_map(|item| item.work.tag());
-    for tag in tags.filter(|tag| !tag.as_str().starts_with("compensate:")) {
-        let retried = view.previous_state() == Some(Status::Stuck) && is_retry(view.seen.input);
-        if !retried {
-            let message = format!("{tag} was requested although the saga is {}", view.status);
-            violations.push(Violation { rule: Invariant::NoNewWorkWhileCompensating, message });
-        }
-    }
-}
-
-fn is_retry(input: &Input) -> bool {
-    matches!(input, Input::Control(ControlRequest { action: ControlAction::Retry, .. }))
-}
-
-fn check_timers(view: &DecisionView<'_>, after: &Instance, violations: &mut Vec<Violation>) {
-    for timer in &after.timers {
-        let name = timer.name.as_str();
-        let name = name.strip_prefix("retry:").or_else(|| name.strip_prefix("escalate:")).unwrap_or(name);
-        let (tag, compensating) = name.strip_prefix("compensate:").map_or((name, false), |tag| (tag, true));
-        let state = view.after.get(tag);
-        let is_expected = if compensating { is_compensation(state) } else { is_in_progress(state) };
-        if !state.is_empty() && !is_expected {
-            let message = format!("the timer {} is armed although {tag} is {state}", timer.name);
-            violations.push(Violation { rule: Invariant::NoIdleTimers, message });
-        }
-    }
 }

@@ -94,6 +94,11 @@ impl SimulatedInstance {
         &self.dead_letters
     }
 
+    /// Returns the buffered inputs in their order.
+    pub(crate) fn buffered_inputs(&self) -> impl Iterator<Item = &Input> {
+        self.buffered.values()
+    }
+
     /// Returns whether the dedupe key of this input exists.
     pub(super) fn is_duplicate(&self, input: &Input) -> bool {
         input.dedupe_key().is_some_and(|key| self.applied.contains(&key))

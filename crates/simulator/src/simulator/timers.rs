@@ -1,6 +1,7 @@
 //! Armed timers in firing order: by due time, then by the order in which they were armed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use orlog_model::{InstanceKey, Name, Timer, Timestamp};
 
@@ -14,16 +15,27 @@ pub(super) struct TimerQueue {
 }
 
 /// Armed timer.
-#[derive(Clone)]
-pub(super) struct SimulatedTimer {
-    pub(super) key: InstanceKey,
-    pub(super) name: Name,
+#[derive(Clone, Debug)]
+pub(crate) struct SimulatedTimer {
+    pub(crate) key: InstanceKey,
+    pub(crate) name: Name,
     pub(super) token: u64,
-    pub(super) due: Timestamp,
+    pub(crate) due: Timestamp,
+    /// Time at which it was armed.
+    pub(crate) armed_at: Timestamp,
+    /// Number of the commit that armed it.
+    pub(crate) commit: u64,
+}
+
+impl SimulatedTimer {
+    /// Returns the time between its commit and its due time.
+    pub(crate) fn delay(&self) -> Duration {
+        self.due.duration_since(self.armed_at)
+    }
 }
 
 impl TimerQueue {
-    pub(super) fn arm(&mut self, key: &InstanceKey, timer: Timer) {
+    pub(super) fn arm(&mut self, key: &InstanceKey, timer: Timer, armed_at: Timestamp, commit: u64) {
         let Timer { due, name, token } = timer;
         let id = self.next;
         self.next += 1;
@@ -31,7 +43,7 @@ impl TimerQueue {
             self.remove(old);
         }
         self.order.insert((due, id));
-        self.rows.insert(id, SimulatedTimer { key: key.clone(), name, token, due });
+        self.rows.insert(id, SimulatedTimer { key: key.clone(), name, token, due, armed_at, commit });
     }
 
     pub(super) fn disarm(&mut self, key: &InstanceKey, timer: Timer) {
@@ -56,9 +68,24 @@ impl TimerQueue {
         if due > time {
             return None;
         }
-        self.order.remove(&(due, id));
+        self.take(id)
+    }
+
+    /// Removes and returns the timer of an instance with this name.
+    pub(super) fn take_by_name(&mut self, key: &InstanceKey, name: &Name) -> Option<SimulatedTimer> {
+        let id = self.rows.iter().find(|(_, row)| row.key == *key && row.name == *name).map(|(id, _)| *id)?;
+        self.take(id)
+    }
+
+    fn take(&mut self, id: u64) -> Option<SimulatedTimer> {
         let row = self.rows.remove(&id)?;
+        self.order.remove(&(row.due, id));
         self.by_name.remove(&(row.key.clone(), row.name.clone(), row.token));
         Some(row)
+    }
+
+    /// Returns all timers in the order in which they were armed.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &SimulatedTimer> {
+        self.rows.values()
     }
 }

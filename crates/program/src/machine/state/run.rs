@@ -136,6 +136,13 @@ impl RunState {
         Some(version)
     }
 
+    /// Clears times, versions and the number of the run.
+    pub(super) fn clear_times(&mut self) {
+        *self = RunState { loops: std::mem::take(&mut self.loops), ..Self::default() };
+        let past = self.loops.iter_mut().flat_map(|state| &mut state.past);
+        past.flat_map(|past| &mut past.entries).for_each(|(_, entry)| entry.clear_time());
+    }
+
     /// Takes the rounds of the loops of another state and the number of its run. `target` returns the new index of a step, if it remains,
     /// and `renamed` the new id.
     pub(in crate::machine) fn migrate_run(

@@ -48,6 +48,11 @@ impl StepEntry {
     pub(in crate::machine) fn of(step_state: StepState) -> Self {
         Self { state: step_state, deadline: None, retries: 0, is_new: false }
     }
+
+    /// Replaces its time by a constant.
+    pub(super) fn clear_time(&mut self) {
+        self.deadline = self.deadline.map(|_| Timestamp::default());
+    }
 }
 
 /// Returns the stored index of a step or an element.

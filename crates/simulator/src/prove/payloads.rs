@@ -1,0 +1,209 @@
+//! Payloads of a proof: the few values of each field that decide conditions differently.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use orlog_model::EventType;
+use orlog_program::Definition;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::explore::samples::{PayloadSamples, aliases, chains, literals, method, paths, set_field, texts};
+
+/// Maximum number of payloads of one input.
+const MAX_PAYLOADS: usize = 8;
+
+/// Payloads for the inputs of a definition.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Payloads {
+    usual: Value,
+    /// Values by path for which a condition has different results; the first is the usual value.
+    decisive: BTreeMap<String, Vec<Value>>,
+    of_start: Vec<Value>,
+    by_step: BTreeMap<String, Vec<Value>>,
+    by_event: BTreeMap<String, Vec<Value>>,
+}
+
+impl Payloads {
+    /// Collects the values from all expressions of a definition.
+    pub(super) fn of(definition: &Definition) -> Self {
+        let samples = PayloadSamples::of(definition);
+        let aliases = aliases(definition);
+        let mut decisive: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for text in texts(definition) {
+            for (chain, rest) in chains(&text) {
+                let (fields, method) = method(&chain, rest);
+                let values = decisive_values(&chain, method, rest, &text);
+                for path in paths(fields, &aliases) {
+                    let all = decisive.entry(path).or_default();
+                    values
+                        .iter()
+                        .filter(|value| !all.contains(value))
+                        .cloned()
+                        .collect::<Vec<_>>()
+                        .into_iter()
+                        .for_each(|value| all.push(value));
+                }
+            }
+        }
+        let lists = definition.steps.iter().filter_map(|step| step.foreach.as_ref());
+        for (chain, _) in lists.filter_map(|each| chains(&each.list).into_iter().next()) {
+            for path in paths(&chain, &aliases) {
+                decisive.insert(path.clone(), samples.candidates(&path).take(2).cloned().collect());
+            }
+        }
+        let mut usual = samples.usual();
+        for (path, values) in &decisive {
+            if let Some(first) = values.first() {
+                set_field(&mut usual, path, first.clone());
+            }
+        }
+        samples.correlate(&mut usual);
+        let mut this = Self { usual, decisive, ..Self::default() };
+        this.of_start = this.for_reader(&(&definition.vars, &definition.reference));
+        let steps = definition.steps.iter();
+        this.by_step = steps.map(|step| (step.id.to_string(), this.for_reader(step))).collect();
+        let handled = definition.on.iter().flat_map(|on| &on.event);
+        let payloads = handled.map(|kind| {
+            let handlers: Vec<_> = definition.on.iter().filter(|on| on.event.contains(kind)).collect();
+            (kind.to_string(), this.for_reader(&handlers))
+        });
+        this.by_event = payloads.collect();
+        this
+    }
+
+    /// Returns the payloads of a start event.
+    pub(super) fn of_start(&self) -> &[Value] {
+        &self.of_start
+    }
+
+    /// Returns the payloads of a response to a step.
+    pub(super) fn of_step(&self, step: &str) -> &[Value] {
+        self.by_step.get(step).map_or(std::slice::from_ref(&self.usual), Vec::as_slice)
+    }
+
+    /// Returns the payloads of an event that no step waits for.
+    pub(super) fn of_event(&self, kind: &EventType) -> &[Value] {
+        self.by_event.get(kind.as_str()).map_or(std::slice::from_ref(&self.usual), Vec::as_slice)
+    }
+
+    /// Returns the payload with the usual values.
+    pub(super) fn usual(&self) -> Value {
+        self.usual.clone()
+    }
+
+    /// Returns the payloads for an input that the given part of the definition reads: the usual one, then variants of
+    /// the fields that decide a condition.
+    fn for_reader(&self, reader: &impl Serialize) -> Vec<Value> {
+        let reads: BTreeSet<String> = texts(reader)
+            .iter()
+            .flat_map(|text| {
+                chains(text)
+                    .into_iter()
+                    .map(|(chain, rest)| method(&chain, rest).0.to_owned())
+                    .collect::<Vec<_>>()
+            })
+            .filter_map(|chain| Some(chain.strip_prefix("event.")?.to_owned()))
+            .collect();
+        let fields: Vec<_> =
+            self.decisive.iter().filter(|(path, values)| reads.contains(*path) && values.len() > 1).collect();
+        let combinations: usize = fields.iter().map(|(_, values)| values.len()).product();
+        let mut payloads = vec![self.usual.clone()];
+        for (path, values) in fields {
+            // All combinations if there are few; otherwise each value alone.
+            let bases =
+                if combinations <= MAX_PAYLOADS { payloads.clone() } else { vec![self.usual.clone()] };
+            for (base, value) in
+                bases.iter().flat_map(|base| values[1..].iter().map(move |value| (base, value)))
+            {
+                let mut payload = base.clone();
+                set_field(&mut payload, path, value.clone());
+                payloads.push(payload);
+            }
+        }
+        payloads.truncate(MAX_PAYLOADS);
+        payloads
+    }
+}
+
+/// Returns the values of a field for which the expression has different results.
+fn decisive_values(chain: &str, method: Option<&str>, rest: &str, text: &str) -> Vec<Value> {
+    match method {
+        Some("size" | "map" | "filter" | "all" | "exists" | "exists_one") => vec![json!([1, 2]), json!([])],
+        Some("orValue" | "or" | "value" | "hasValue") => {
+            literals(rest).first().map(|literal| neighbors("==", literal)).unwrap_or_default()
+        }
+        Some(_) => {
+            let fitting = literals(text).into_iter().filter(Value::is_string);
+            fitting.chain([json!("x")]).collect()
+        }
+        None => compared_values(chain, rest, text),
+    }
+}
+
+const OPERATORS: [&str; 7] = ["==", "!=", "<=", ">=", "<", ">", "in "];
+
+/// Returns the values on both sides of a comparison, and both values of a condition that is only the field.
+fn compared_values(chain: &str, rest: &str, text: &str) -> Vec<Value> {
+    let behind = rest.trim_start();
+    if text.trim_start_matches('!') == chain || ["&&", "||"].iter().any(|and| behind.starts_with(and)) {
+        return vec![json!(true), json!(false)];
+    }
+    let operator = OPERATORS.iter().find(|operator| behind.starts_with(**operator));
+    if let Some(operator) = operator {
+        let operand = behind[operator.len()..].trim_start();
+        if operand.starts_with("null") {
+            return vec![json!(7), Value::Null];
+        }
+        let end = operand.find(['&', '|', '?']).unwrap_or(operand.len());
+        let found = literals(&operand[..end]);
+        return match found.first() {
+            Some(_) if *operator == "in " => found.into_iter().take(2).chain([json!("x")]).collect(),
+            Some(literal) => neighbors(operator, literal),
+            None => vec![json!(7), json!(8)],
+        };
+    }
+    let before = text[..text.len() - rest.len() - chain.len()].trim_end();
+    if !OPERATORS.iter().any(|operator| before.ends_with(operator.trim_end())) {
+        return Vec::new();
+    }
+    literals(before).last().map_or_else(Vec::new, |literal| {
+        let mut values = neighbors("<", literal);
+        values.extend(neighbors(">", literal).into_iter().skip(1));
+        values
+    })
+}
+
+/// Returns a literal and the value on the other side of a comparison with it.
+fn neighbors(operator: &str, literal: &Value) -> Vec<Value> {
+    let other = match (literal.as_i64(), literal.as_bool()) {
+        (Some(number), _) if matches!(operator, "<" | ">=") => json!(number - 1),
+        (Some(number), _) => json!(number + 1),
+        (None, Some(truth)) => json!(!truth),
+        (None, None) if literal.is_number() => json!(literal.as_f64().unwrap_or_default() + 1.0),
+        (None, None) => json!("x"),
+    };
+    vec![literal.clone(), other]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_on_both_sides_of_a_comparison() {
+        let values = |text: &str| {
+            let (chain, rest) = chains(text).remove(0);
+            let (_, method) = method(&chain, rest);
+            decisive_values(&chain, method, rest, text)
+        };
+        assert_eq!(values("vars.score < 300"), [json!(300), json!(299)]);
+        assert_eq!(values("vars.score <= 300 && x"), [json!(300), json!(301)]);
+        assert_eq!(values("event.airline == 'north'"), [json!("north"), json!("x")]);
+        assert_eq!(values("vars.car != null"), [json!(7), Value::Null]);
+        assert_eq!(values("event.approved"), [json!(true), json!(false)]);
+        assert_eq!(values("event.overridden.orValue(false)"), [json!(false), json!(true)]);
+        assert_eq!(values("100 > event.total"), [json!(100), json!(99), json!(101)]);
+        assert_eq!(values("=event.total"), Vec::<Value>::new());
+        assert_eq!(values("=event.amount * 100"), Vec::<Value>::new());
+    }
+}

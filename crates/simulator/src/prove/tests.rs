@@ -1,0 +1,376 @@
+//! Tests of the prover: it proves valid definitions, and it finds each broken definition and each broken rule of the
+//! engine. Each counterexample fails as a test case of `orlog test`, and passes for the valid definition.
+
+use orlog_program::{CompiledDefinition, compile_yaml};
+use serde_json::Value;
+
+use super::timing::next_timers;
+use super::*;
+use crate::mutants::{InjectedBug, MutantProgram};
+use crate::test_file::{self, TestFile};
+
+/// Saga with parallel steps, a retried compensation, a handler, timeouts of a step and of the saga.
+const TRIP: &str = "
+saga: trip
+version: 1
+start: Requested
+correlate: trip
+timeout: 1h
+vars: { trip: =event.trip }
+on: [{ event: Withdrawn, then: cancel }]
+steps:
+  - { id: hotel, after: [], do: { command: hotels.Book }, ok: Booked, fail: Full, timeout: 10m, undo: { command: hotels.Cancel, ok: Released } }
+  - { id: car, after: [], do: { effect: cars.rent }, timeout: 20m, undo: { effect: cars.return, retry: { max_attempts: 2, initial_backoff: 10s } } }
+  - { id: pay, after: [hotel, car], do: { effect: payments.charge } }
+completed: { fact: TripBooked }
+failed: { fact: TripCancelled }
+";
+
+fn compiled(text: &str) -> CompiledDefinition {
+    compile_yaml(text, "trip.saga.yaml").unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+fn options() -> ProveOptions {
+    ProveOptions {
+        max_states: 50_000,
+        max_steps: 200,
+        disturbances: 1,
+        threads: NonZeroUsize::new(2).unwrap(),
+    }
+}
+
+fn prove_program(program: impl Program + 'static) -> ProveReport {
+    let program: Arc<dyn Program> = Arc::new(program);
+    prove(&program, options()).unwrap()
+}
+
+#[track_caller]
+fn check_proved(text: &str) -> ProveReport {
+    let report = prove_program(compiled(text));
+    assert!(matches!(report.outcome, ProofOutcome::Proved), "{:#?}", report.outcome);
+    assert_eq!(report.never_completed, Vec::<String>::new());
+    report
+}
+
+/// Checks that the prover finds a violation of one of these invariants, and that the counterexample is a failing test.
+#[track_caller]
+fn check_violated(program: impl Program + 'static, expected: &[Invariant]) -> Counterexample {
+    let program: Arc<dyn Program> = Arc::new(program);
+    let report = prove(&program, options()).unwrap();
+    let ProofOutcome::Violated(found) = report.outcome else { panic!("{:#?}", report.outcome) };
+    assert!(expected.contains(&found.violation.rule), "{:#?}", found.violation);
+    let mismatches = run_as_test(&found, &program);
+    assert!(mismatches.iter().any(|message| message.starts_with("invariant violated")), "{mismatches:?}");
+    *found
+}
+
+fn run_as_test(found: &Counterexample, program: &Arc<dyn Program>) -> Vec<String> {
+    let text = found.test_case("trip.saga.yaml", "prove");
+    let file = TestFile::parse(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
+    let programs = Arc::new(SimulatorPrograms::new([Arc::clone(program)]));
+    let saga = program.definition_ref().saga.clone();
+    test_file::run(&file.cases[0], &saga, &programs).into_iter().map(|mismatch| mismatch.message).collect()
+}
+
+#[track_caller]
+fn check_bug(bug: InjectedBug, expected: &[Invariant]) {
+    check_bug_in(TRIP, bug, expected);
+}
+
+#[track_caller]
+fn check_bug_in(definition: &str, bug: InjectedBug, expected: &[Invariant]) {
+    let found = check_violated(MutantProgram::new(compiled(definition), bug), expected);
+    let valid: Arc<dyn Program> = Arc::new(compiled(definition));
+    assert_eq!(run_as_test(&found, &valid), Vec::<String>::new());
+}
+
+fn in_doubt_tasks() -> String {
+    TRIP.replace("{ effect: cars.rent }", "{ effect: cars.rent }, in_doubt: ask")
+}
+
+/// Requirements: T3, T4, E4, E6.
+#[test]
+fn valid_definition_is_proved_for_every_order() {
+    let report = check_proved(TRIP);
+    assert!(report.states > 200, "{report:?}");
+    for status in ["completed", "failed", "cancelled"] {
+        assert!(report.ends.contains_key(status), "{:?}", report.ends);
+    }
+}
+
+#[test]
+fn effects_in_doubt_are_proved() {
+    check_proved(
+        "
+saga: trip
+version: 1
+start: Requested
+steps:
+  - { id: car, do: { effect: cars.rent }, in_doubt: ask, timeout: 20m, undo: { effect: cars.return } }
+  - { id: pay, do: { effect: payments.charge } }
+",
+    );
+}
+
+#[test]
+fn result_does_not_depend_on_the_number_of_threads() {
+    let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
+    let with_threads = |threads| {
+        let options =
+            ProveOptions { threads: NonZeroUsize::new(threads).unwrap(), max_states: 300, ..options() };
+        prove(&program, options).unwrap().to_json()
+    };
+    assert_eq!(with_threads(1), with_threads(3));
+}
+
+#[test]
+fn limit_of_states_is_not_a_proof() {
+    let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
+    let report = prove(&program, ProveOptions { max_states: 20, ..options() }).unwrap();
+    let ProofOutcome::NotProved { reason } = report.outcome else { panic!("{:#?}", report.outcome) };
+    assert!(reason.contains("the limit of 20 states"), "{reason}");
+    assert_eq!(report.states, 20);
+    let report = prove(&program, ProveOptions { max_steps: 3, ..options() }).unwrap();
+    assert!(matches!(report.outcome, ProofOutcome::NotProved { .. }), "{:#?}", report.outcome);
+}
+
+/// Requirements: T3.
+#[test]
+fn missing_compensation_is_found() {
+    let broken = TRIP.replace(", undo: { command: hotels.Cancel, ok: Released }", "");
+    let found = check_violated(compiled(&broken), &[Invariant::AllOrNothing]);
+    // Start, the hotel is booked, the instance is cancelled or the car fails.
+    assert_eq!(found.steps.len(), 3, "{:?}", found.steps);
+    let valid: Arc<dyn Program> = Arc::new(compiled(TRIP));
+    assert_eq!(run_as_test(&found, &valid), Vec::<String>::new());
+}
+
+#[test]
+fn allowed_change_without_compensation_is_proved() {
+    let allowed = "
+saga: request
+version: 1
+start: Begun
+steps:
+  # orlog: allow OL03 because an unused request expires by itself
+  - { id: ask, do: { effect: e.ask } }
+  - { id: pay, do: { effect: e.pay } }
+";
+    check_proved(allowed);
+    let broken = allowed.replace("  # orlog: allow OL03 because an unused request expires by itself\n", "");
+    check_violated(compiled(&broken), &[Invariant::AllOrNothing]);
+}
+
+/// The handler cancels after a payment that no compensation returns. A pivot prevents it.
+#[test]
+fn handler_that_cancels_after_an_irreversible_step_is_found() {
+    let broken = "
+saga: delivery
+version: 1
+start: Ordered
+on: [{ event: Withdrawn, then: cancel }]
+steps:
+  - { id: reserve, do: { effect: e.reserve }, undo: { effect: u.reserve } }
+  - { id: pay, do: { effect: e.pay } }
+  - { id: delivered, do: { event: Delivered } }
+";
+    let found = check_violated(compiled(broken), &[Invariant::AllOrNothing]);
+    assert!(found.steps.iter().any(|step| step.to_string().contains("Withdrawn")), "{:?}", found.steps);
+    check_proved(&broken.replace("id: pay,", "id: pay, pivot: true,"));
+}
+
+/// A payment that succeeds after the saga was cancelled remains: the report names the step.
+#[test]
+fn late_success_without_a_compensation_is_reported() {
+    let report = check_proved(
+        "
+saga: delivery
+version: 1
+start: Ordered
+steps:
+  - { id: reserve, do: { effect: e.reserve }, undo: { effect: u.reserve } }
+  - { id: pay, do: { effect: e.pay } }
+",
+    );
+    assert_eq!(report.remaining, ["pay"]);
+}
+
+/// A compensation that waits for an event whose condition no event satisfies.
+#[test]
+fn compensation_without_end_is_not_proved() {
+    let broken = "
+saga: trip
+version: 1
+start: Requested
+steps:
+  - { id: hotel, do: { effect: hotels.book }, undo: { command: hotels.Cancel, ok: { event: Released, when: event.rooms > 3 && event.rooms < 3 } } }
+  - { id: pay, do: { effect: payments.charge } }
+";
+    let report = prove_program(compiled(broken));
+    let ProofOutcome::NotProved { reason } = report.outcome else { panic!("{:#?}", report.outcome) };
+    assert!(reason.contains("waits for Released"), "{reason}");
+}
+
+#[test]
+fn step_without_end_is_not_proved() {
+    let broken = "
+saga: poll
+version: 1
+start: Begun
+steps:
+  - { id: paid, do: { event: Paid, when: event.amount > 3 && event.amount < 3 } }
+";
+    let report = prove_program(compiled(broken));
+    let ProofOutcome::NotProved { reason } = report.outcome else { panic!("{:#?}", report.outcome) };
+    assert!(reason.contains("waits for Paid") && reason.contains("check the conditions"), "{reason}");
+    assert_eq!(report.never_completed, ["paid"]);
+}
+
+#[test]
+fn timers_fire_in_every_order_that_a_clock_produces() {
+    let saga = "
+saga: timers
+version: 1
+start: Begun
+timeout: 12m
+steps:
+  - { id: first, do: { effect: e.first }, timeout: 5m, undo: { effect: u.first } }
+  - { id: second, do: { effect: e.second }, timeout: 10m, undo: { effect: u.second } }
+";
+    let report = check_proved(saga);
+    assert!(report.ends.contains_key("failed"), "{:?}", report.ends);
+}
+
+/// The timer of the saga was armed first and has the longer delay. It fires before that of the second step only if the
+/// first result is late.
+#[test]
+fn order_of_timers_gets_times() {
+    let saga = "
+saga: timers
+version: 1
+start: Begun
+timeout: 12m
+steps:
+  - { id: first, do: { event: First }, timeout: 11m }
+  - { id: second, do: { event: Second }, timeout: 2m }
+";
+    let program: Arc<dyn Program> = Arc::new(compiled(saga));
+    let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
+    let start = ProofState::new(scenario_runner(&program, &programs));
+    let event = |kind: &str| orlog_model::EventType::new(kind).unwrap();
+    let timer = |name: &str| Move::Timer(orlog_model::Name::new(name).unwrap());
+    let begun = Move::Step(SimulationStep::Event(crate::step::EventStep::new(event("Begun"), Value::Null)));
+    let first = SimulationStep::Ok { tag: "first".to_owned(), event: None, data: Value::Null };
+    let path = [begun, Move::Step(first)];
+
+    let next = |moves: &[Move]| {
+        let timers = next_timers(&start.after(moves).runner.simulator, |_| false);
+        timers.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(next(&path[..1]), ["first"]);
+    let saga_timer = next(&path).into_iter().find(|name| name != "second").unwrap();
+
+    let late = [&path[..], &[timer(&saga_timer)]].concat();
+    let steps = schedule(&start, &late, |_: &str| false).unwrap();
+    let texts: Vec<_> = steps.iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), 4, "{texts:?}");
+    assert_eq!(
+        (texts[1].as_str(), texts[3].as_str()),
+        ("{ \"advance\": \"10m\" }", "{ \"advance\": \"2m\" }")
+    );
+    let early = [path[0].clone(), timer(&saga_timer)];
+    assert_eq!(schedule(&start, &early, |_: &str| false), None);
+}
+
+#[test]
+fn loops_restarts_and_early_events_are_proved() {
+    check_proved(
+        "
+saga: draft
+version: 1
+start: Begun
+steps:
+  - { id: write, do: { effect: e.write }, save: { fits: =event.fits }, undo: { effect: u.write } }
+  - { id: again, do: { repeat: write, while: vars.fits == 7, max: 3 } }
+  - { id: approve, do: { human: { title: ok } }, ok: Yes, fail: No, timeout: 1d }
+completed: { fact: Written }
+",
+    );
+    let restarted = prove_program(compiled(
+        "
+saga: subscription
+version: 1
+start: Begun
+vars: { month: =event.month }
+on: [{ event: Stopped, then: complete }]
+steps:
+  - { id: bill, do: { effect: e.bill }, undo: { effect: u.bill } }
+  - { id: paid, do: { event: Paid }, timeout: 5d }
+  - { id: next, do: { restart_as_new: Begun, data: { month: =vars.month } } }
+",
+    ));
+    assert!(matches!(restarted.outcome, ProofOutcome::Proved), "{:#?}", restarted.outcome);
+}
+
+#[test]
+fn dropped_compensation_is_found() {
+    check_bug(InjectedBug::DropsCompensation, &[Invariant::CompensationRequested, Invariant::EndReachable]);
+}
+
+#[test]
+fn second_compensation_is_found() {
+    check_bug(InjectedBug::CompensatesTwice, &[Invariant::CompensatedOnce]);
+}
+
+#[test]
+fn compensation_out_of_order_is_found() {
+    check_bug(
+        InjectedBug::CompensatesOutOfOrder,
+        &[Invariant::CompensatedInReverse, Invariant::CompensatedOnce, Invariant::CompensationRequested],
+    );
+}
+
+#[test]
+fn nondeterminism_is_found() {
+    check_bug(InjectedBug::NonDeterministic, &[Invariant::Deterministic]);
+}
+
+#[test]
+fn ignored_result_is_found() {
+    check_bug(InjectedBug::IgnoresResult, &[Invariant::EndReachable]);
+}
+
+#[test]
+fn lost_late_success_is_found() {
+    check_bug(
+        InjectedBug::DropsLateSuccess,
+        &[Invariant::LateSuccessHandled, Invariant::UnknownOutcomeHandled],
+    );
+}
+
+#[test]
+fn new_work_while_compensating_is_found() {
+    check_bug(InjectedBug::StartsWorkWhileCompensating, &[Invariant::NoNewWorkWhileCompensating]);
+}
+
+#[test]
+fn leaked_timer_is_found() {
+    check_bug(InjectedBug::LeaksTimer, &[Invariant::NoIdleTimers]);
+}
+
+#[test]
+fn second_final_fact_is_found() {
+    check_bug(InjectedBug::EmitsFinalFactTwice, &[Invariant::FinalFactEmittedOnce]);
+}
+
+#[test]
+fn another_idempotency_key_is_found() {
+    check_bug(InjectedBug::ChangesIdempotencyKey, &[Invariant::IdempotencyKeyKept]);
+}
+
+#[test]
+fn missing_and_repeated_in_doubt_tasks_are_found() {
+    let definition = in_doubt_tasks();
+    check_bug_in(&definition, InjectedBug::SkipsInDoubtTask, &[Invariant::InDoubtTaskOpened]);
+    check_bug_in(&definition, InjectedBug::RetriesInDoubt, &[Invariant::InDoubtTaskOpened]);
+}
