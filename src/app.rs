@@ -9,6 +9,7 @@ pub(crate) mod component_config;
 pub(crate) mod effects;
 pub(crate) mod layout;
 mod observers;
+mod reload;
 pub mod replication;
 mod services;
 mod shard_startup;
@@ -25,7 +26,7 @@ use orlog_actors::{
 use orlog_bus::{Bus, PublishAck, codec};
 use orlog_effect::{Catalog, EffectObserver, Upstream};
 use orlog_model::{Clock, Event, Timestamp};
-use orlog_program::{Diagnostic, Program};
+use orlog_program::Program;
 use orlog_store::Device;
 use tokio::sync::watch;
 
@@ -34,11 +35,10 @@ use crate::auth::{Authenticator, SessionToken};
 use crate::backup::service::claim_dir;
 use crate::batches::pages::BatchPages;
 use crate::clock::SystemClock;
-use crate::config::{Config, ConfigSource, NextConfig};
+use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
-use crate::definitions::change::{DefinitionLocks, DeployError};
-use crate::definitions::deploy::DeployPolicy;
-use crate::definitions::{DefinitionErrors, DefinitionSet, DeploymentPlan, initial};
+use crate::definitions::change::DefinitionLocks;
+use crate::definitions::{DefinitionSet, initial};
 use crate::doctor::DiagnosisLimits;
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
@@ -221,8 +221,7 @@ impl App {
             background: Arc::default(),
             local,
         };
-        let diagnosis = overrides.diagnosis;
-        let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis };
+        let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis: overrides.diagnosis };
         let telemetry = overrides.telemetry;
         let state = Observed {
             registry,
@@ -269,28 +268,6 @@ impl App {
             locks: parts.locks,
             background: parts.background,
         }))
-    }
-
-    /// Reads changed certificates and the configuration, then deploys the definitions directory
-    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates change.
-    ///
-    /// # Errors
-    /// See [`DeployError`].
-    pub async fn reload(&self, by: String, policy: DeployPolicy) -> Result<DeploymentPlan, DeployError> {
-        self.services.keys.reload().await;
-        let Some(source) = &self.config_source else {
-            return self.services.deployments.reload(by, policy, None).await;
-        };
-        let NextConfig { config, requires_restart } = source.read().map_err(DefinitionErrors)?;
-        let webhooks = Webhooks::new(&config).map_err(|error| {
-            DefinitionErrors(vec![Diagnostic::of_file("the configuration", format!("{error:#}"))])
-        })?;
-        let mut plan = self.services.deployments.reload(by, policy, Some(config.upstreams())).await?;
-        self.webhooks.replace(webhooks);
-        source.applied(config);
-        let warning = |key| format!("{key} has changed in the configuration; restart the node to apply it");
-        plan.warnings.extend(requires_restart.into_iter().map(warning));
-        Ok(plan)
     }
 
     /// Checks the components of the running node. Blocks.

@@ -213,7 +213,7 @@ fn nats_gateway(subject: &str, remote: &RemoteDependencies) -> Result<Arc<dyn Pr
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     let unreadable = |error: std::io::Error| {
         let message = format!("the upstreams directory cannot be read: {error}");
-        Diagnostic::of_file(&dir.display().to_string(), message)
+        Diagnostic::of_file(dir.display().to_string(), message)
     };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
@@ -233,7 +233,7 @@ fn name_of(path: &Path) -> Result<&str, Diagnostic> {
         return Ok(name);
     }
     let message = format!("invalid upstream name {name:?}: use lowercase letters, digits, - and _ only");
-    Err(Diagnostic::of_file(&path.display().to_string(), message))
+    Err(Diagnostic::of_file(path.display().to_string(), message))
 }
 
 fn read(path: &Path) -> Result<Box<dyn UpstreamConfig>, Diagnostic> {

@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         session: session.as_ref().map(|session| session.token().clone()),
         ..AppOverrides::default()
     };
-    serve(config, overrides, |app, address| {
+    Box::pin(serve(config, overrides, |app, address| {
         stand_in.check_rules(app).map_err(CommandError::usage)?;
         stand_in.attach(app);
         watch::start(app, args.flags.config_file());
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
             session.write()?;
         }
         greet(app, address, (session.as_ref(), args.strict), console)
-    })
+    }))
     .await
 }
 

@@ -20,5 +20,5 @@ pub(crate) async fn run(args: Args) -> Result<(), CommandError> {
     let config = flags.load()?;
     let config_source = Some(flags.source(&config));
     let overrides = AppOverrides { accept_data_loss, config_source, ..AppOverrides::default() };
-    serve(config, overrides, |_, _| Ok(())).await
+    Box::pin(serve(config, overrides, |_, _| Ok(()))).await
 }

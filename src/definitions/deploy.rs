@@ -43,7 +43,7 @@ enum DeployOrigin {
     /// The directories of definitions and upstreams, or the one that exists, and the configured upstreams if they
     /// were read again.
     Dirs {
-        configured: Option<EffectsConfig>,
+        configured: Option<Box<EffectsConfig>>,
     },
     Files {
         files: Vec<SourceFile>,
@@ -54,7 +54,7 @@ enum DeployOrigin {
 impl DeployOrigin {
     fn configured(&self) -> Option<&EffectsConfig> {
         match self {
-            Self::Dirs { configured } => configured.as_ref(),
+            Self::Dirs { configured } => configured.as_deref(),
             Self::Files { .. } => None,
         }
     }
@@ -115,7 +115,8 @@ impl Deployments {
         policy: DeployPolicy,
         configured: Option<EffectsConfig>,
     ) -> Result<DeploymentPlan, DeployError> {
-        self.deploy_whole(DeployOrigin::Dirs { configured }, by, policy, false).await
+        self.deploy_whole(DeployOrigin::Dirs { configured: configured.map(Box::new) }, by, policy, false)
+            .await
     }
 
     async fn deploy_whole(

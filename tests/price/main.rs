@@ -232,6 +232,7 @@ impl Fixture {
         let upstreams = FakeUpstreams::new(runtime_clock.clone(), 1);
         let programs = vec![Arc::new(program) as Arc<dyn Program>];
         let mut config = TestRuntimeConfig::new(dir.to_owned(), programs, runtime_clock);
+        config.publishes_results = orlog::Config::default().results.publish;
         config.store =
             orlog_store::Options { slots: config.store.slots.clone(), ..orlog_store::Options::default() };
         config.disk = disk.clone();

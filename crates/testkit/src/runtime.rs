@@ -57,6 +57,8 @@ pub struct TestRuntimeConfig {
     pub discards_published: bool,
     /// Upstreams in addition to the fake ones.
     pub more_upstreams: Vec<Upstream>,
+    /// The results of effects are published.
+    pub publishes_results: bool,
 }
 
 /// Running test runtime.
@@ -120,6 +122,7 @@ impl TestRuntimeConfig {
             faults: None,
             discards_published: false,
             more_upstreams: Vec::new(),
+            publishes_results: true,
         }
     }
 
@@ -159,7 +162,7 @@ impl TestRuntimeConfig {
             limits: self.limits.clone(),
             intensity: self.intensity,
             slots: self.store.slots.clone(),
-            publishes_results: true,
+            publishes_results: self.publishes_results,
             ..RuntimeConfig::default()
         };
         let runtime = Runtime::start(dependencies, config).await.expect("the runtime starts");

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// CloudEvent 1.0 in structured mode. An attribute with the value null counts as missing; other attributes are ignored.
+/// `CloudEvent` 1.0 in structured mode. An attribute with the value null counts as missing; other attributes are ignored.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CloudEvent {
     #[schema(example = "1.0", pattern = r"^1\.0$")]
@@ -69,6 +69,7 @@ pub(crate) struct AggregateEnvelope {
 
 /// Metadata of an [`AggregateEnvelope`].
 #[derive(Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "names of the envelope")]
 pub(crate) struct AggregateMetadata {
     /// Identifier that all events of one instance share. Default: the saga reads it from the payload.
     correlation_id: Option<String>,
@@ -93,7 +94,7 @@ pub(crate) enum EventTime {
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum PublishedEvent {
-    /// CloudEvent.
+    /// `CloudEvent`.
     CloudEvent(CloudEvent),
     /// Event of an aggregate.
     Envelope(AggregateEnvelope),
@@ -104,7 +105,7 @@ pub(crate) enum PublishedEvent {
 #[serde(untagged)]
 pub(crate) enum PublishedEvents {
     /// One event.
-    One(PublishedEvent),
+    One(Box<PublishedEvent>),
     /// Batch.
     Batch(Vec<PublishedEvent>),
 }

@@ -66,6 +66,7 @@ pub(crate) struct SignalBody {
     #[schema(value_type = Option<String>)]
     wait_token: Option<WaitToken>,
     /// Time of the delivery (RFC 3339). Default: at once. The end of the instance cancels a later signal.
+    #[schema(format = "date-time")]
     due_at: Option<String>,
     /// Starts the instance if it does not exist, then delivers the signal to it, in one durable request.
     start: Option<StartBody>,

@@ -50,9 +50,9 @@ fn examples_are_proved() {
 #[test]
 fn counterexample_of_a_proof_is_a_failing_test() {
     let dir = tempfile::tempdir().unwrap();
-    let text = std::fs::read_to_string(format!("{ORDERS}/order.saga.yaml")).unwrap();
-    let broken = text.replace("    undo: { effect: payments.refund", "    # undo: { effect: payments.refund");
-    assert_ne!(broken, text);
+    let source = std::fs::read_to_string(format!("{ORDERS}/order.saga.yaml")).unwrap();
+    let broken = source.replace("    undo: { effect: payments.refund", "    # undo: { effect: payments.refund");
+    assert_ne!(broken, source);
     std::fs::write(dir.path().join("order.saga.yaml"), broken).unwrap();
     let dir = dir.path().to_str().unwrap();
     let found = command_output(&["prove", dir]);

@@ -42,7 +42,7 @@ async fn replay_reuses_results(role: Role) {
     let shop = HttpUpstream::open().await;
     let pay = format!("base_url = {:?}\n[effects.\"pay.charge\"]\npath = \"/charge\"\n", shop.url);
     let dirs = Dirs::new(&[("pay", &pay)]);
-    let sagas = node(&server, &dirs, role, |_| {}).await;
+    let sagas = node(&server, &dirs, role, |config| config.results.publish = true).await;
     let effects = match role {
         Role::Saga => Some(node(&server, &dirs, Role::Effect, |_| {}).await),
         Role::Combined | Role::Effect => None,
