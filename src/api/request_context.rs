@@ -85,7 +85,8 @@ fn follow(
     trace: Option<&TraceParent>,
 ) -> RequestSpan {
     let changes = method != "GET" && route.starts_with("/v1/") && !route.starts_with("/v1/work/");
-    let name = (method, route, request.uri().path());
+    let scheme = if api.app.config.http.tls.is_enabled() { "https" } else { "http" };
+    let name = (method, route, request.uri().path(), scheme);
     let exported =
         RequestSpan::start(api.app.telemetry.spans.as_ref(), name, changes, trace, request.headers());
     if let Some(own) = exported.trace() {

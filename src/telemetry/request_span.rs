@@ -9,7 +9,7 @@ use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use orlog_model::{SpanId, TraceParent};
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, USER_AGENT};
 use tracing::{Metadata, Span, Subscriber, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::filter::LevelFilter;
@@ -33,7 +33,7 @@ impl RequestSpan {
     /// span is disabled if the trace is not sampled.
     pub(crate) fn start(
         spans: Option<&Arc<SpanExporter>>,
-        (method, route, path): (&str, &str, &str),
+        (method, route, path, scheme): (&str, &str, &str, &str),
         changes: bool,
         parent: Option<&TraceParent>,
         headers: &HeaderMap,
@@ -60,6 +60,8 @@ impl RequestSpan {
             http.request.method = method,
             http.route = route,
             url.path = path,
+            url.scheme = scheme,
+            user_agent.original = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()),
             http.response.status_code = field::Empty,
             "error.type" = field::Empty,
         );

@@ -66,6 +66,7 @@ async fn request_and_its_consequences_form_one_trace() {
     );
     assert_eq!(attribute(request, "http.response.status_code"), "202");
     assert_eq!(attribute(request, "url.path"), "/v1/events");
+    assert_eq!(attribute(request, "url.scheme"), "http");
     assert_eq!(attribute(ingest, "messaging.message.id"), "PaymentAsked-o-1");
     for span in [started, work, failed, done, ended] {
         let of = ["orlog.tenant", "orlog.saga", "orlog.correlation"].map(|name| attribute(span, name));

@@ -51,7 +51,8 @@ fn examples_are_proved() {
 fn counterexample_of_a_proof_is_a_failing_test() {
     let dir = tempfile::tempdir().unwrap();
     let source = std::fs::read_to_string(format!("{ORDERS}/order.saga.yaml")).unwrap();
-    let broken = source.replace("    undo: { effect: payments.refund", "    # undo: { effect: payments.refund");
+    let broken =
+        source.replace("    undo: { effect: payments.refund", "    # undo: { effect: payments.refund");
     assert_ne!(broken, source);
     std::fs::write(dir.path().join("order.saga.yaml"), broken).unwrap();
     let dir = dir.path().to_str().unwrap();
