@@ -20,6 +20,7 @@ impl App {
         let Some(source) = &self.config_source else {
             return self.services.deployments.reload(by, policy, None).await;
         };
+        let _alone = source.lock().await;
         let NextConfig { config, requires_restart } = source.read().map_err(DefinitionErrors)?;
         let webhooks = Webhooks::new(&config).map_err(|error| {
             DefinitionErrors(vec![Diagnostic::of_file("the configuration", format!("{error:#}"))])
