@@ -16,6 +16,7 @@ use orlog_model::{
 };
 use orlog_store::Error as StoreError;
 use serde_json::Value;
+use smallvec::SmallVec;
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
@@ -47,7 +48,7 @@ pub(crate) type PublisherBatch = Arc<Mutex<Vec<PreparedItem>>>;
 pub(crate) struct PreparedItem {
     dispatch: WorkDispatch,
     /// One message, or a result and its fact.
-    messages: Vec<Arc<BusMessage>>,
+    messages: SmallVec<[Arc<BusMessage>; 2]>,
     /// Fact that the bus rejected; its result is published before it becomes a dead letter.
     rejected: Option<(Arc<BusMessage>, BusError)>,
 }
@@ -98,7 +99,7 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
     // A panic that crashed the actor would lose the other items of the batch until the next start.
     let created = AssertUnwindSafe(|| {
         let messages = result_message(bus, &dispatch.work.item).into_iter().chain(message(&dispatch)?);
-        Ok::<_, StoreError>(messages.map(|message| Arc::new(bus.sign(message))).collect::<Vec<_>>())
+        Ok::<_, StoreError>(messages.map(|message| Arc::new(bus.sign(message))).collect::<SmallVec<_>>())
     });
     let error = match catch_unwind(created) {
         Ok(Ok(messages)) if messages.is_empty() => {

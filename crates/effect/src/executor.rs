@@ -339,7 +339,7 @@ impl EffectExecutor {
     async fn finish_late(&self, item: &WorkItem, execution: &mut EffectExecution) -> FinishedExecution {
         match self.resolve_in_doubt(item, execution).await {
             Doubt::Ended(end) => end,
-            Doubt::ProbeAgain(_) | Doubt::AttemptAllowed => Box::pin(self.exhausted(item, execution)).await,
+            Doubt::ProbeAgain(_) | Doubt::AttemptAllowed => self.exhausted(item, execution).await,
         }
     }
 
