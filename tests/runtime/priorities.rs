@@ -102,6 +102,14 @@ fn stored(runtime: &TestRuntime, priority: Priority) -> usize {
     runtime.reader().outbox(&destination, 0, usize::MAX).expect("the store can be read").len()
 }
 
+/// Waits until this number of items wait at the upstream: stored work reaches it a moment later.
+async fn wait_for_waiting_items(runtime: &TestRuntime, count: usize) {
+    let waits = |runtime: &TestRuntime| {
+        runtime.catalog.upstream_statuses().iter().any(|of| of.upstream == "post" && of.waiting == count)
+    };
+    runtime.wait_until("the items wait at the upstream", waits).await;
+}
+
 async fn wait_for_the_first_attempt(runtime: &TestRuntime) {
     let runs = |runtime: &TestRuntime| {
         runtime.catalog.upstream_statuses().iter().any(|of| of.upstream == "post" && of.in_flight == 1)
@@ -118,6 +126,8 @@ async fn high_work_passes_a_backlog_of_low_work() {
     let low = send(&runtime, Priority::Low, 300).await;
     wait_for_the_first_attempt(&runtime).await;
     let high = send(&runtime, Priority::High, 40).await;
+    // One low call runs; both windows are full.
+    wait_for_waiting_items(&runtime, 2 * WINDOW - 1).await;
     post.gate.add_permits(340);
     runtime.wait_until_ended(&[low, high].concat()).await;
     for (k, position) in post.positions(Priority::High).into_iter().enumerate() {
@@ -136,6 +146,7 @@ async fn low_work_is_executed_beside_a_backlog_of_high_work() {
     let high = send(&runtime, Priority::High, 300).await;
     wait_for_the_first_attempt(&runtime).await;
     let [normal, low] = [send(&runtime, Priority::Normal, 6).await, send(&runtime, Priority::Low, 6).await];
+    wait_for_waiting_items(&runtime, WINDOW - 1 + 12).await;
     post.gate.add_permits(312);
     runtime.wait_until_ended(&[high, normal, low].concat()).await;
     for (k, position) in post.positions(Priority::Low).into_iter().enumerate() {

@@ -3,9 +3,8 @@
 //! An event goes to the instances that the active programs select; a message under
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
 //! consequences are durable for every instance. A message that is not an event or lacks its identifier
-//! becomes a dead letter and is acknowledged. The dead letters of effect workers are stored with the
-//! others. An event whose type no program consumes is acknowledged without being decoded, if its headers
-//! contain its type: facts are mostly such events.
+//! becomes a dead letter and is acknowledged; dead letters of effect workers are stored with the others. An
+//! event whose type no program consumes is acknowledged without being decoded: facts are mostly such events.
 //!
 //! Each group commit contains the checkpoint (see `stream_progress.rs`); a restart resumes there. If the
 //! stream lost messages since its checkpoint, the ingester logs an error, counts a stream anomaly, and does

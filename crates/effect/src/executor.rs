@@ -90,6 +90,7 @@ impl EffectExecutor {
             breaker: state.map(|(state, _)| state),
             breaker_open_count: state.map_or(0, |(_, opened)| opened),
             in_flight: self.admission.in_flight(),
+            waiting: self.admission.waiting(),
             remaining_retries: self.admission.remaining_retries(),
             tenants: tenants.map(|tenants| tenants.iter().map(ToString::to_string).collect()),
         }

@@ -43,6 +43,8 @@ pub struct UpstreamStatus {
     pub breaker_open_count: u64,
     /// Items with a permit: attempts in flight, and items that wait for the breaker.
     pub in_flight: usize,
+    /// Items that wait for a permit.
+    pub waiting: usize,
     /// Retries that its budget allows now; `None`: unlimited.
     pub remaining_retries: Option<u64>,
     /// Served tenants; `None`: all tenants.

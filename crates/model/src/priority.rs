@@ -133,6 +133,12 @@ impl<T> PriorityQueue<T> {
         classes[priority as usize].pop_front()
     }
 
+    /// Returns the number of items.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.classes.iter().map(VecDeque::len).sum()
+    }
+
     /// Returns whether there are no items.
     #[must_use]
     pub fn is_empty(&self) -> bool {

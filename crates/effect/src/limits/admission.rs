@@ -102,6 +102,10 @@ impl Admission {
         self.breaker.as_ref().map(BreakerGate::state)
     }
 
+    pub(crate) fn waiting(&self) -> usize {
+        self.concurrency.waiting()
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.concurrency.in_use()
     }

@@ -69,6 +69,10 @@ impl ConcurrencyLimiter {
         turn.await.expect("the limiter owns the queue and outlives its waiters")
     }
 
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     pub(crate) fn in_use(&self) -> usize {
         self.capacity - self.lock().free
     }

@@ -33,6 +33,10 @@ impl<W> FairQueue<W> {
         self.round.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.queues.values().map(|queue| queue.waiting.len()).sum()
+    }
+
     pub(crate) fn push(&mut self, tenant: &TenantId, priority: Priority, waiter: W) {
         if let Some(queue) = self.queues.get_mut(tenant) {
             queue.waiting.push(priority, waiter);
