@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use orlog_model::{Clock, InstanceKey, Timestamp};
+use orlog_model::{Clock, ControlAction, ControlRequest, InstanceKey, Timestamp};
 use orlog_testkit::SimClock;
 use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
+use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, seed, tenant};
 use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed, random_plan};
 
 use crate::gated::{Gate, GatedProgram};
@@ -182,4 +182,58 @@ async fn inputs_above_the_mailbox_limit_are_spilled() {
     // The first input starts the instance. The queue was longer than 16 when the actor was free again.
     assert_eq!(runtime.runtime.metrics().inputs_spilled(), 49);
     runtime.stop().await;
+}
+
+fn control(number: usize, action: ControlAction) -> ControlRequest {
+    ControlRequest {
+        id: control_request_id("resumed", number),
+        action,
+        expected_version: None,
+        at: START,
+        user: None,
+        reason: None,
+        trace: None,
+        wait_token: None,
+    }
+}
+
+/// Buffers events of a paused instance, and resumes it while other instances start and more events arrive.
+async fn resume_under_pressure() {
+    const BUFFERED: u32 = 300;
+    const TOTAL: u32 = BUFFERED + 40;
+    let home = tempfile::tempdir().expect("a directory can be created");
+    let clock: Arc<dyn Clock> = SimClock::new(START);
+    let world = FakeUpstreams::new(Arc::clone(&clock), 1);
+    let mut setup = TestRuntimeConfig::new(home.path().to_owned(), vec![EventRecorder::program()], clock);
+    setup.limits.max_live_instances = 1;
+    setup.limits.max_in_flight_per_instance = 128;
+    let runtime = setup.start(&world).await;
+    let key = EventRecorder::key(&tenant(), 0);
+    runtime.publish(&EventRecorder::event(&key, 0, START)).await;
+    runtime.wait_until("it exists", |runtime| runtime.reader().instance(&key).unwrap().is_some()).await;
+    runtime.runtime.control(&key, control(0, ControlAction::Pause)).await.unwrap();
+    for number in 1..BUFFERED {
+        runtime.publish(&EventRecorder::event(&key, number, START)).await;
+    }
+    runtime.wait_until_consumed().await;
+    runtime.runtime.control(&key, control(1, ControlAction::Resume)).await.unwrap();
+    for number in BUFFERED..TOTAL {
+        let other = EventRecorder::key(&tenant(), 1 + number as usize % 3);
+        runtime.publish(&EventRecorder::event(&other, 0, START)).await;
+        runtime.publish(&EventRecorder::event(&key, number, START)).await;
+    }
+    runtime.wait_until_consumed().await;
+    assert!(numbers(&runtime, &key).into_iter().eq(0..TOTAL), "{:?}", numbers(&runtime, &key));
+    let versions = runtime.reader().instance(&key).unwrap().map(|instance| instance.version);
+    let history = runtime.reader().history(&key, 0, usize::MAX).unwrap().len() as u64;
+    assert_eq!(versions, Some(history), "one actor numbers the transitions");
+    runtime.stop().await;
+}
+
+/// Requirements: R8, E4.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn instance_that_applies_buffered_inputs_keeps_its_actor() {
+    for _ in 0..8 {
+        resume_under_pressure().await;
+    }
 }

@@ -81,6 +81,8 @@ pub(crate) struct State {
     pub(super) loaded: bool,
     /// Buffered inputs must be applied before the next input.
     pub(super) unbuffers: bool,
+    /// The mailbox stays open, because buffered inputs must be applied.
+    keeps_open: bool,
     /// It is known whether the instance has spilled inputs.
     pub(super) can_spill: bool,
     /// Reason why the stored data of the instance cannot be read.
@@ -102,6 +104,8 @@ impl State {
             own,
             loaded: false,
             unbuffers: false,
+            // A crashed predecessor may have left it open.
+            keeps_open: true,
             can_spill: false,
             quarantine: None,
             instance: None,
@@ -127,6 +131,15 @@ impl State {
         }
     }
 
+    /// Keeps the mailbox open while buffered inputs must be applied: the actor waits for its commits meanwhile, and the
+    /// queue is empty. If the mailbox closed, a second actor would serve the instance.
+    pub(super) fn keep_open(&mut self, is_required: bool) {
+        if self.keeps_open != is_required {
+            self.keeps_open = is_required;
+            self.mailbox.set_unbuffering(is_required);
+        }
+    }
+
     /// Loads the snapshot after the commits of a crashed predecessor are durable.
     pub(super) async fn load(&mut self) -> Result<(), StoreError> {
         self.mailbox.wait_durable().await;
@@ -136,6 +149,7 @@ impl State {
         }
         self.loaded = true;
         self.unbuffers = self.instance.is_some() && !self.is_paused();
+        self.keep_open(self.unbuffers);
         Ok(())
     }
 
@@ -323,6 +337,7 @@ impl State {
             self.own.quarantined.end(&self.mailbox.key, &self.own.metrics);
         }
         (self.instance, self.loaded, self.unbuffers) = (instance.map(Arc::new), true, false);
+        self.keep_open(false);
         self.early.clear();
         self.recent.clear();
     }
