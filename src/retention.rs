@@ -274,6 +274,8 @@ fn sweep_dead_letters(
     reader.sweep_dead_letters(from, (MAX_FOUND, SCAN_BATCH), |dead_letter| {
         let window = config.retention.for_dead_letter(&dead_letter.tenant).limit();
         window.is_some_and(|window| is_past(dead_letter.at, window, *now))
+            // If the instance cannot be read, it may wait for the result.
+            && !reader.is_awaited(dead_letter).unwrap_or(true)
     })
 }
 

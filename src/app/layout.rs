@@ -80,8 +80,8 @@ impl DurablePositions {
     /// sagas has none.
     ///
     /// # Errors
-    /// Fails if it has another partitioning, or cannot be read or written.
-    pub(crate) fn claim(config: &Config) -> anyhow::Result<Self> {
+    /// Fails if it has another partitioning, lost its layout, or cannot be read or written.
+    pub(crate) fn claim(config: &Config, accept_data_loss: bool) -> anyhow::Result<Self> {
         let (data, expected) = (config.data_dir.clone(), DataLayout::configured(config));
         if !config.role.runs_sagas() {
             return Ok(Self { data, layout: Mutex::new(expected) });
@@ -91,6 +91,9 @@ impl DurablePositions {
             compare(&data, &found, &expected)?;
             found
         } else {
+            if !accept_data_loss {
+                check_is_new(&data)?;
+            }
             write(&data, &expected)?;
             expected
         };
@@ -165,8 +168,27 @@ pub fn check_data_dir(config: &Config) -> anyhow::Result<()> {
     whole(&config.data_dir)?;
     match read(&config.data_dir)? {
         Some(found) => compare(&config.data_dir, &found, &DataLayout::configured(config)),
-        None => Ok(()),
+        None => check_is_new(&config.data_dir),
     }
+}
+
+/// Rejects a directory without a layout that contains stores or the event log: with another number of shards, instances
+/// would not be found, and their events would be applied again.
+fn check_is_new(data: &Path) -> anyhow::Result<()> {
+    let entries = match std::fs::read_dir(data) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("{} cannot be read", data.display())),
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        if name == BUS || name.to_string_lossy().starts_with("shard-") {
+            let (layout, data) = (file(data), data.display());
+            let lost = format!("{} is missing, but {data} contains {}", layout.display(), name.display());
+            return Err(explain_loss(lost));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the configuration that can read the data in this directory.
@@ -248,16 +270,32 @@ mod tests {
     fn data_dir_with_another_shard_count_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { data_dir: dir.path().join("data"), ..Config::default() };
-        DurablePositions::claim(&config).unwrap();
-        DurablePositions::claim(&config).unwrap();
+        DurablePositions::claim(&config, false).unwrap();
+        DurablePositions::claim(&config, false).unwrap();
         assert_eq!(stored_config(&config.data_dir).unwrap().shards, 1);
         let other = Config { shards: 2, ..config };
-        let error = DurablePositions::claim(&other).err().unwrap().to_string();
+        let error = DurablePositions::claim(&other, false).err().unwrap().to_string();
         assert!(
             error.contains(
                 "was created with shards = 1, configured is 2; restore the setting, or use another directory"
             ),
             "{error}"
         );
+    }
+
+    #[test]
+    fn data_dir_without_its_layout_is_rejected() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { data_dir: dir.path().to_owned(), ..Config::default() };
+        check_data_dir(&config).unwrap();
+        std::fs::create_dir(shard_dir(dir.path(), 0)).unwrap();
+        for error in [check_data_dir(&config).err(), DurablePositions::claim(&config, false).err()] {
+            let error = error.unwrap().to_string();
+            assert!(
+                error.contains("layout.toml is missing") && error.contains("contains shard-0"),
+                "{error}"
+            );
+        }
+        DurablePositions::claim(&config, true).unwrap();
     }
 }

@@ -144,7 +144,7 @@ impl LocalStorage {
         disk: Option<Arc<dyn Device>>,
         accept_data_loss: bool,
     ) -> anyhow::Result<Self> {
-        let positions = Arc::new(DurablePositions::claim(config)?);
+        let positions = Arc::new(DurablePositions::claim(config, accept_data_loss)?);
         Ok(Self { disk, accept_data_loss, positions })
     }
 

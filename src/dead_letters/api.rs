@@ -5,7 +5,7 @@ pub(crate) mod redrive;
 
 use axum::Json;
 use axum::http::StatusCode;
-use orlog_model::{Change, DeadLetter, TenantId};
+use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Failure, Input, TenantId, WorkOutcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -30,6 +30,16 @@ pub(crate) struct PageQuery {
     /// The `next` of the previous page.
     #[param(value_type = Option<String>, format = "uuid")]
     cursor: Option<Uuid>,
+}
+
+/// Options of a discard.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DiscardQuery {
+    /// Also discard a result for which an instance waits; it receives an unknown outcome.
+    #[serde(default)]
+    give_up: bool,
 }
 
 /// Page of dead letters, approximately ordered by time.
@@ -148,7 +158,7 @@ pub(crate) async fn show(
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<DeadLetterView>, Problem> {
-    let dead_letter = find(&api, tenant, &id).await?;
+    let (dead_letter, _) = find(&api, tenant, &id).await?;
     Ok(Json(DeadLetterView::whole(&dead_letter, &api.app.config.redact)))
 }
 
@@ -171,37 +181,74 @@ pub(crate) async fn redrive(
 ) -> Result<Json<ControlResponse>, Problem> {
     // A replay may apply the same input, and a deployment may change the definition that applies it.
     let _alone = api.app.lock_definitions().await;
-    let dead_letter = find(&api, tenant, &id).await?;
+    let (dead_letter, _) = find(&api, tenant, &id).await?;
     Ok(Json(api.app.runtime.redrive(dead_letter).await?.into()))
 }
 
 /// Discard a dead letter
+///
+/// The result of work for which an instance still waits is discarded only with `give_up=true`. The instance then
+/// receives an unknown outcome instead: the step fails as after a timeout, and is compensated, because it may have been
+/// executed.
 #[utoipa::path(
     delete,
     path = "/v1/dead-letters/{id}",
     tag = "dead letters",
-    params(("id" = Uuid, Path, description = "Dead letter id")),
+    params(("id" = Uuid, Path, description = "Dead letter id"), DiscardQuery),
     responses((status = 204, description = "The dead letter was discarded"))
 )]
 pub(crate) async fn discard(
     api: ApiState,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
+    QueryParams(query): QueryParams<DiscardQuery>,
 ) -> Result<StatusCode, Problem> {
-    let dead_letter = find(&api, tenant, &id).await?;
+    // As for a redrive.
+    let _alone = api.app.lock_definitions().await;
+    let (dead_letter, is_awaited) = find(&api, tenant, &id).await?;
+    if is_awaited {
+        if !query.give_up {
+            let instance = dead_letter.instance.as_ref().map(ToString::to_string).unwrap_or_default();
+            let detail = format!(
+                "{instance} waits for this result; correct the cause and redrive it, or cancel the instance. To discard \
+                 it, give up the result (give_up=true, `orlog dlq discard --give-up`): its step then fails and is \
+                 compensated, because it may have been executed"
+            );
+            return Err(Problem::new(Code::InvalidStatus, detail));
+        }
+        let given_up = without_result(dead_letter).ok_or_else(|| {
+            let detail = "the end of a child saga cannot be given up; cancel the instance";
+            Problem::new(Code::InvalidStatus, detail)
+        })?;
+        api.app.runtime.redrive(given_up).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let change = Change::DropDeadLetter { tenant: dead_letter.tenant, id: dead_letter.id };
     // A key-sharded tenant has dead letters in every shard, and the id does not identify the shard.
     api.app.runtime.apply_to_all_shards(&change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<DeadLetter, Problem> {
+/// Replaces the result in a dead letter by an unknown outcome. Returns `None` if it contains no result of work.
+fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
+    let DeadLetterOriginal::Input(input) = &mut dead_letter.original else { return None };
+    let Input::WorkResult(result) = &mut **input else { return None };
+    let message =
+        format!("the result was discarded, because it could not be applied: {}", dead_letter.message);
+    result.outcome =
+        WorkOutcome::TimedOut { failure: Failure { code: "result_discarded".to_owned(), message } };
+    Some(dead_letter)
+}
+
+/// Returns a dead letter, and whether an instance waits for its result.
+async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<(DeadLetter, bool), Problem> {
     let id = Uuid::parse_str(id)
         .map_err(|error| invalid_parameter("id", format!("not a dead letter id: {error}")))?;
     let found = api.read(move |app| {
         for reader in app.readers() {
             if let Some(dead_letter) = reader.dead_letter(&tenant, id)? {
-                return Ok(Some(dead_letter));
+                let is_awaited = reader.is_awaited(&dead_letter)?;
+                return Ok(Some((dead_letter, is_awaited)));
             }
         }
         Ok(None)

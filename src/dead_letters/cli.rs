@@ -18,7 +18,7 @@ pub(crate) enum Command {
     /// Redrive dead letters; a repeated failure creates a new dead letter
     Redrive(Redrive),
     /// Discard dead letters
-    Discard(DeadLetterArgs),
+    Discard(Discard),
 }
 
 #[derive(Debug, clap::Args)]
@@ -30,10 +30,14 @@ pub(crate) struct DeadLetterArg {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct DeadLetterArgs {
+pub(crate) struct Discard {
     /// Ids of the dead letters
     #[arg(required = true)]
     ids: Vec<String>,
+    /// Also discard results for which an instance waits: the step fails and is compensated, because it may have been
+    /// executed
+    #[arg(long)]
+    give_up: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -144,10 +148,10 @@ async fn redrive_kind(args: &Redrive, client: &ApiClient, console: &Console) -> 
     }
 }
 
-async fn discard(args: DeadLetterArgs, console: &Console) -> Result<(), CommandError> {
+async fn discard(args: Discard, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     for id in &args.ids {
-        client.delete(&path(&["v1", "dead-letters", id]), &[]).await?;
+        client.delete(&path(&["v1", "dead-letters", id]), &[("give_up", args.give_up.to_string())]).await?;
         if !console.is_json() {
             console.line(&format!("{id}: discarded"))?;
         }

@@ -49,13 +49,14 @@ pub(crate) fn build_commit(
         commit.work.push(item);
     }
     if transition.status.is_final() {
-        open.retain(|work| work.survives_end);
+        // The program saw that the result is a dead letter, and ended.
+        open.retain(|work| work.survives_end && work.dead_letter.is_none());
     }
     if context.instance.is_none() {
         commit.disarm.extend(expiry_timer(context.buffered));
     }
     let (tasks, status) = (std::mem::take(&mut transition.tasks), transition.status);
-    let result = result_after(context, status, &commit);
+    let result = result_after(same_run, status, &commit);
     let tasks = task_updates::updates_after(context, cause.input, tasks, run_id_after, status, &mut commit);
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
     commit.forgets = transition.run.forgets.or_else(|| forgotten_version(context, cause.version));
@@ -300,13 +301,16 @@ fn forgotten_version(context: &DecisionContext<'_>, version: u64) -> Option<u64>
     version.checked_sub(kept).filter(|version| *version > 0)
 }
 
-/// Returns the result of the instance after a commit: the last fact of the transition that ended it.
-fn result_after(context: &DecisionContext<'_>, status: Status, commit: &Commit) -> Option<Box<SagaResult>> {
-    if !status.is_final() || context.instance.is_some_and(|i| i.status.is_final()) {
-        return context.instance.and_then(|i| i.result.clone());
+/// Returns the result of the instance after a commit: the last fact of the transition that ended it. An instance that
+/// compensates a late success after its end keeps its result, unless it emits another one.
+fn result_after(before: Option<&Instance>, status: Status, commit: &Commit) -> Option<Box<SagaResult>> {
+    let earlier = || before.and_then(|instance| instance.result.clone());
+    if !status.is_final() || before.is_some_and(|instance| instance.status.is_final()) {
+        return earlier();
     }
-    let fact = end_fact(commit.work.iter().map(|item| &item.work))?;
-    Some(Box::new(SagaResult { event: fact.kind.clone(), data: fact.data.clone() }))
+    let fact = end_fact(commit.work.iter().map(|item| &item.work));
+    let result = |fact: &Fact| Box::new(SagaResult { event: fact.kind.clone(), data: fact.data.clone() });
+    fact.map(result).or_else(earlier)
 }
 
 /// Returns the last fact of the work of a transition.

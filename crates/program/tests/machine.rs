@@ -196,7 +196,7 @@ fn invalid_result_fails_the_step() {
     let mut run = reserved(&saga);
     let event = Some("Surprise".parse().unwrap());
     let note = run.outcome("charge", &WorkOutcome::succeeded(event, json!({}))).unwrap();
-    assert_eq!(note, "charge: contract_violation");
+    assert_eq!(note, "charge: contract_violation, charge: may have been executed");
     assert_eq!(
         run.failure(),
         Some(&Failure {

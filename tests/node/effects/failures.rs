@@ -1,5 +1,8 @@
 //! Failures of effects: the instance shows the attempts, the responses, what was sent, and what waits for an operator.
 
+use std::sync::Arc;
+
+use axum::http::{Method, StatusCode};
 use orlog::redact::{FieldPath, Redaction};
 use orlog_testkit::wait::until;
 use serde_json::{Value, json};
@@ -172,6 +175,62 @@ async fn instance_whose_response_cannot_be_saved_needs_attention() {
         (&marked["attention"], &marked["dead_letters"].as_array().unwrap().len()),
         (&json!("unapplied_result"), &1)
     );
+}
+
+/// Starts a node whose saga cannot save the response of its charge, and returns it with its upstream.
+async fn start_with_unsaved_charge() -> (Node, Arc<HttpUpstream>) {
+    let bank = HttpUpstream::open().await;
+    let dirs = Dirs::new(&[]);
+    let effects =
+        "[effects.\"pay.charge\"]\npath = \"/charge\"\n[effects.\"pay.refund\"]\npath = \"/refund\"\n";
+    dirs.describe("bank", &format!("base_url = {:?}\n{effects}", bank.url));
+    dirs.define("payment", &format!("{RECEIPT}    undo: {{ effect: pay.refund }}\n"));
+    (dirs.start().await, bank)
+}
+
+/// Returns the paths of the requests that an upstream received.
+fn paths(upstream: &HttpUpstream) -> Vec<String> {
+    upstream.received().iter().map(|request| request.uri.path().to_owned()).collect()
+}
+
+/// Requirements: T3, T4.
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_instance_compensates_an_effect_whose_response_could_not_be_saved() {
+    let (node, bank) = start_with_unsaved_charge().await;
+    node.pay("", "o-1", json!({})).await;
+    let path = "/v1/sagas/payment/o-1";
+    let marked = node.until("", path, |saga| saga["attention"] == "unapplied_result").await;
+    node.post(&format!("{path}/cancel"), &json!({ "reason": "wrong receipt" })).await;
+    let ended = node.until("", path, |saga| saga["status"] == "cancelled").await;
+    assert_eq!(paths(&bank), ["/charge", "/refund"]);
+    assert_eq!((&ended["attention"], &ended["pending_work"]), (&Value::Null, &json!([])));
+    // No instance waits for the result any more.
+    let letter = marked["dead_letters"][0]["id"].as_str().unwrap();
+    let discarded = node.ask(Method::DELETE, "", &format!("/v1/dead-letters/{letter}"), &Value::Null).await;
+    assert_eq!(discarded.0, StatusCode::NO_CONTENT, "{}", discarded.1);
+}
+
+/// Requirements: E9.
+#[tokio::test(flavor = "multi_thread")]
+async fn result_for_which_an_instance_waits_is_discarded_only_on_request() {
+    let (node, bank) = start_with_unsaved_charge().await;
+    node.pay("", "o-1", json!({})).await;
+    let path = "/v1/sagas/payment/o-1";
+    let marked = node.until("", path, |saga| saga["attention"] == "unapplied_result").await;
+    let letter = format!("/v1/dead-letters/{}", marked["dead_letters"][0]["id"].as_str().unwrap());
+    let (status, problem) = node.ask(Method::DELETE, "", &letter, &Value::Null).await;
+    let detail = problem["detail"].as_str().unwrap();
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0013")));
+    assert!(detail.contains("payment") && detail.contains("o-1") && detail.contains("--give-up"), "{detail}");
+    assert_eq!(node.get(path).await["attention"], "unapplied_result");
+    let (status, response) =
+        node.ask(Method::DELETE, "", &format!("{letter}?give_up=true"), &Value::Null).await;
+    assert_eq!(status, StatusCode::NO_CONTENT, "{response}");
+    let failed = node.end("", "o-1").await;
+    assert_eq!(paths(&bank), ["/charge", "/refund"]);
+    assert_eq!(failed["status"], "failed");
+    assert_eq!((&failed["attention"], &failed["pending_work"]), (&Value::Null, &json!([])));
+    assert_eq!(node.get("/v1/dead-letters").await["items"], json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -264,3 +264,27 @@ fn ended_parent_receives_a_late_child_completion() {
     let commit = fixture.commit(&event("Broke", "x"));
     assert_eq!(commit.instance.unwrap().pending_work.len(), 1);
 }
+
+#[test]
+fn compensation_of_a_late_success_keeps_the_result_of_the_instance() {
+    let program = ScriptedProgram::new(|input| {
+        let fact = || vec![Work::Fact(Fact::new(kind("OrderFailed"), json!({ "reason": "late" })))];
+        Ok(match input {
+            ProgramInput::Event(event) => match event.kind.as_str() {
+                "Started" => applied(step(Status::Running)),
+                "Broke" => with_work(Status::Failed, fact()),
+                "Late" => applied(step(Status::Compensating)),
+                _ => applied(step(Status::Failed)),
+            },
+            _ => ProgramOutput::Ignored("nothing".into()),
+        })
+    });
+    let mut fixture = DecisionFixture::with_instance(&program);
+    let mut result = |kind, data| {
+        let next = fixture.commit(&event(kind, data)).instance.unwrap();
+        (next.status, next.result.as_ref().map(|result| result.event.to_string()))
+    };
+    assert_eq!(result("Broke", "1"), (Status::Failed, Some("OrderFailed".to_owned())));
+    assert_eq!(result("Late", "2"), (Status::Compensating, Some("OrderFailed".to_owned())));
+    assert_eq!(result("Compensated", "3"), (Status::Failed, Some("OrderFailed".to_owned())));
+}

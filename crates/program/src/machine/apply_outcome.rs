@@ -36,7 +36,7 @@ pub(super) fn apply_step_input(
     match update {
         StepUpdate::Complete => complete(run, at, step_input.data)?,
         StepUpdate::Fail(step_state) => failed(run, at, step_state, step_input),
-        StepUpdate::CompleteLate => complete_late(run, at, step_input.data)?,
+        StepUpdate::CompleteLate => complete_late(run, at, step_input.data),
         StepUpdate::ConfirmCompensation => {
             run.finish_wait(at, StepState::Compensated);
             run.state.compensating_step = None;
@@ -93,12 +93,16 @@ fn complete(run: &mut Execution<'_>, at: StepIndex, data: &Value) -> Result<(), 
     Ok(())
 }
 
-fn complete_late(run: &mut Execution<'_>, at: StepIndex, data: &Value) -> Result<(), ProgramError> {
-    save_result(run, at, data)?;
+/// Schedules the compensation of a step that succeeded after it was abandoned. Nobody waits for its result, so a result
+/// that cannot be saved does not prevent the compensation.
+fn complete_late(run: &mut Execution<'_>, at: StepIndex, data: &Value) {
+    let saved = save_result(run, at, data);
     *run.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
     run.state.done.push(at);
-    run.add_step_note(at, "ok, late");
-    Ok(())
+    run.add_step_note(
+        at,
+        &saved.map_or_else(|error| format!("ok, late: {error}"), |()| "ok, late".to_owned()),
+    );
 }
 
 /// Stores the variables that the step saves from its result.
@@ -139,7 +143,7 @@ fn failed(run: &mut Execution<'_>, at: StepIndex, step_state: StepState, step_in
     }
     run.add_step_note(at, &cause.code);
     fail_step(run, at, step_state, cause);
-    if step_input.certainty == Certainty::Unknown {
+    if step_input.certainty == Certainty::Unknown || run.has_unapplied_result(at) {
         compensate_unknown(run, at);
     }
 }

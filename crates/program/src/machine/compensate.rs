@@ -6,6 +6,7 @@ use std::time::Duration;
 use orlog_model::{Failure, TimerChange};
 
 use super::execution::Execution;
+use super::fail::compensate_unknown;
 use super::request::{abandon_outstanding, request_action};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
@@ -52,6 +53,9 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
     }
     let abandoned = abandon_outstanding(run, at);
     run.finish_wait(at, abandoned);
+    if run.has_unapplied_result(at) {
+        compensate_unknown(run, at);
+    }
 }
 
 /// Discards these steps before a join: bypasses pending steps, abandons those in progress, and schedules the

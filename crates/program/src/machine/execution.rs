@@ -1,7 +1,7 @@
 //! Execution of one transition: the state and its outputs.
 
 use compact_str::CompactString;
-use orlog_model::{Fact, Name, TaskChange, TimerChange, VariableChange, Work};
+use orlog_model::{Fact, Name, PendingWork, TaskChange, TimerChange, VariableChange, Work};
 use serde_json::Value;
 
 use super::compiled::{
@@ -128,6 +128,12 @@ impl<'a> Execution<'a> {
             None => tag.clone(),
             Some(number) => element_tag(tag, number),
         }
+    }
+
+    /// Returns whether the result of the action is a dead letter, so that no other result follows.
+    pub(super) fn has_unapplied_result(&self, at: StepIndex) -> bool {
+        let is_own = |work: &PendingWork| work.dead_letter.is_some() && work.tag == self.tag_of(at, false);
+        self.context.pending_work.iter().any(is_own)
     }
 
     /// Returns the expression variables of a step, without the event.

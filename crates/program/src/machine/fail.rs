@@ -1,5 +1,7 @@
 //! Failure of a step: tolerated by a join, stuck past the pivot, otherwise the saga compensates.
 
+use orlog_model::ParentEndPolicy;
+
 use super::compensate::{abandon, discard_branches, start_compensation};
 use super::execution::Execution;
 use super::join;
@@ -37,7 +39,9 @@ pub(super) fn fail_step(run: &mut Execution<'_>, at: StepIndex, step_state: Step
 /// Schedules the compensation of an abandoned step that may have been executed. Returns false if the step
 /// has none or is not abandoned.
 pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool {
-    let applies = run.step(at).compensation.is_some() && run.state.entry(at).state == StepState::Abandoned;
+    let is_awaited = run.action_of(at, false).kind.kind().on_parent_end() != ParentEndPolicy::Abandon;
+    let has_compensation = is_awaited && run.step(at).compensation.is_some();
+    let applies = has_compensation && run.state.entry(at).state == StepState::Abandoned;
     if applies {
         *run.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
         run.state.done.push(at);

@@ -9,8 +9,8 @@ pub(super) enum StepOutcome {
     Ok,
     /// The action was rejected, failed, or returned an invalid result.
     Failed,
-    /// The action timed out; its outcome is unknown.
-    TimedOut,
+    /// The action may have been executed: it timed out, or its success is not an expected result.
+    Unknown,
     /// The outcome is unknown, and the definition requires an operator decision.
     InDoubt,
     /// An operator decided that the effect was not executed.
@@ -46,7 +46,7 @@ pub(super) enum StepUpdate {
     Ignore(&'static str),
 }
 
-/// | step | ok | failed | timed out | in doubt | not executed | compensated | not compensated |
+/// | step | ok | failed | unknown | in doubt | not executed | compensated | not compensated |
 /// |---|---|---|---|---|---|---|---|
 /// | pending, skipped, bypassed | – | – | – | – | – | – | – |
 /// | running | complete | fail | fail, abandoned | open task, in doubt | – | – | – |
@@ -61,12 +61,12 @@ pub(super) enum StepUpdate {
 /// | compensation retrying, compensation failed | – | – | – | – | – | confirm | – |
 /// | compensated | – | – | – | – | – | – | – |
 pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpdate {
-    use StepOutcome::{Compensated, Failed, InDoubt, NotCompensated, NotExecuted, Ok, TimedOut};
+    use StepOutcome::{Compensated, Failed, InDoubt, NotCompensated, NotExecuted, Ok, Unknown};
     use StepState as S;
     match (step_state, outcome) {
         (S::Running | S::Retrying | S::Blocked | S::InDoubt, Ok) => StepUpdate::Complete,
         (S::Running | S::InDoubt, Failed) => StepUpdate::Fail(S::Failed),
-        (S::Running, TimedOut) => StepUpdate::Fail(S::Abandoned),
+        (S::Running, Unknown) => StepUpdate::Fail(S::Abandoned),
         (S::Running, InDoubt) => StepUpdate::OpenInDoubtTask(S::InDoubt),
         (S::Abandoned, InDoubt) => StepUpdate::OpenInDoubtTask(S::InDoubtAbandoned),
         (S::InDoubt, NotExecuted) => StepUpdate::RequestAgain,
@@ -81,28 +81,28 @@ pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpd
         (S::Bypassed, _) => StepUpdate::Ignore("the step is not on the selected branch"),
         (S::Completed | S::CompensationPending, _) => StepUpdate::Ignore("the step is completed"),
         (S::Compensated, _) => StepUpdate::Ignore("the step is compensated"),
-        (S::Failed | S::Blocked, Failed | TimedOut | InDoubt) => {
+        (S::Failed | S::Blocked, Failed | Unknown | InDoubt) => {
             StepUpdate::Ignore("the step has already failed")
         }
-        (S::Retrying, Failed | TimedOut | InDoubt) => StepUpdate::Ignore("the step is waiting for a retry"),
-        (S::Abandoned | S::ChildAwaited, TimedOut) => StepUpdate::CompensateUnknown,
+        (S::Retrying, Failed | Unknown | InDoubt) => StepUpdate::Ignore("the step is waiting for a retry"),
+        (S::Abandoned | S::ChildAwaited, Unknown) => StepUpdate::CompensateUnknown,
         (S::Abandoned, Failed) => StepUpdate::Ignore("the step was abandoned"),
         (S::ChildAwaited, InDoubt | NotExecuted) => {
             StepUpdate::Ignore("the end of the child saga is awaited")
         }
-        (S::InDoubt | S::InDoubtAbandoned, TimedOut | InDoubt) => {
+        (S::InDoubt | S::InDoubtAbandoned, Unknown | InDoubt) => {
             StepUpdate::Ignore("an operator decision is already pending")
         }
         (S::Running | S::Retrying | S::Blocked | S::Failed | S::Abandoned, NotExecuted) => {
             StepUpdate::Ignore("no operator decision is pending")
         }
-        (S::Compensating, Ok | Failed | TimedOut | InDoubt | NotExecuted) => {
+        (S::Compensating, Ok | Failed | Unknown | InDoubt | NotExecuted) => {
             StepUpdate::Ignore("the step is compensating")
         }
-        (S::CompensationRetrying, Ok | Failed | TimedOut | InDoubt | NotExecuted | NotCompensated) => {
+        (S::CompensationRetrying, Ok | Failed | Unknown | InDoubt | NotExecuted | NotCompensated) => {
             StepUpdate::Ignore("the compensation of the step is waiting for a retry")
         }
-        (S::CompensationFailed, Ok | Failed | TimedOut | InDoubt | NotExecuted | NotCompensated) => {
+        (S::CompensationFailed, Ok | Failed | Unknown | InDoubt | NotExecuted | NotCompensated) => {
             StepUpdate::Ignore("the compensation of the step has already failed")
         }
         (

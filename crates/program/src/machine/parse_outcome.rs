@@ -16,7 +16,8 @@ use crate::steps::kind::{CompiledMatcher, Completion};
 enum ParsedOutcome {
     Success(Option<EventType>),
     Failure(Option<EventType>, Failure),
-    TimedOut(Failure),
+    /// The action may have been executed: it timed out, or its success is not an expected result.
+    Unknown(Failure),
     InDoubt(Failure),
 }
 
@@ -51,7 +52,13 @@ pub(super) fn parse_outcome<'v>(
         (Completion::Acceptance, WorkOutcome::Accepted | WorkOutcome::Succeeded { .. })
         | (_, WorkOutcome::Accepted) => ParsedOutcome::Success(None),
         (_, WorkOutcome::Succeeded { event, payload, .. }) => {
-            success(run, at, action, event.as_ref(), payload)
+            match success(run, at, action, event.as_ref(), payload) {
+                // The action was executed, although the definition does not expect its result.
+                ParsedOutcome::Failure(None, failure) if action.kind.traits().is_retried() => {
+                    ParsedOutcome::Unknown(failure)
+                }
+                expected => expected,
+            }
         }
         (_, WorkOutcome::Failed { event, failure, payload }) => {
             classify_failure(run, at, action, event.as_ref(), failure, payload)
@@ -59,7 +66,7 @@ pub(super) fn parse_outcome<'v>(
         (_, WorkOutcome::TimedOut { failure }) if failure.code == IN_DOUBT && action.asks_operator() => {
             ParsedOutcome::InDoubt(failure.clone())
         }
-        (_, WorkOutcome::TimedOut { failure }) => ParsedOutcome::TimedOut(failure.clone()),
+        (_, WorkOutcome::TimedOut { failure }) => ParsedOutcome::Unknown(failure.clone()),
     };
     let data = match outcome {
         WorkOutcome::Succeeded { payload, .. } | WorkOutcome::Failed { payload, .. } => payload,
@@ -69,16 +76,17 @@ pub(super) fn parse_outcome<'v>(
         (false, ParsedOutcome::Success(named)) => (StepOutcome::Ok, named, None),
         (true, ParsedOutcome::Success(named)) => (StepOutcome::Compensated, named, None),
         (false, ParsedOutcome::Failure(named, failure)) => (StepOutcome::Failed, named, Some(failure)),
-        (false, ParsedOutcome::TimedOut(failure)) => (StepOutcome::TimedOut, None, Some(failure)),
+        (false, ParsedOutcome::Unknown(failure)) => (StepOutcome::Unknown, None, Some(failure)),
         (false, ParsedOutcome::InDoubt(failure)) => (StepOutcome::InDoubt, None, Some(failure)),
         (
             true,
             ParsedOutcome::Failure(_, failure)
-            | ParsedOutcome::TimedOut(failure)
+            | ParsedOutcome::Unknown(failure)
             | ParsedOutcome::InDoubt(failure),
         ) => (StepOutcome::NotCompensated, None, Some(failure)),
     };
-    let is_unknown = matches!(outcome, WorkOutcome::TimedOut { .. }) && action.kind.traits().is_retried();
+    let is_unknown = result == StepOutcome::Unknown || matches!(outcome, WorkOutcome::TimedOut { .. });
+    let is_unknown = is_unknown && action.kind.traits().is_retried();
     let certainty = if is_unknown { Certainty::Unknown } else { Certainty::Known };
     Ok(StepInput { at, result, data, named, failure, certainty })
 }
@@ -113,7 +121,7 @@ fn resolve_decision<'v>(
             ParsedOutcome::Failure(Some(named), failure) => {
                 Ok(step_input(StepOutcome::Failed, Some(named), Some(failure)))
             }
-            ParsedOutcome::Failure(None, _) | ParsedOutcome::TimedOut(_) | ParsedOutcome::InDoubt(_) => {
+            ParsedOutcome::Failure(None, _) | ParsedOutcome::Unknown(_) | ParsedOutcome::InDoubt(_) => {
                 Err(NoTransition::Rejected("the data does not match the expected result of the step"))
             }
         },

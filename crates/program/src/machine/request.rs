@@ -94,8 +94,8 @@ pub(super) struct RequestOrigin<'a> {
 pub(super) fn abandon_outstanding(run: &mut Execution<'_>, at: StepIndex) -> StepState {
     cancel_outstanding(run, at);
     match run.action_of(at, false).kind.kind().on_parent_end() {
-        ParentEndPolicy::Stop | ParentEndPolicy::Abandon => StepState::Abandoned,
-        ParentEndPolicy::Wait => StepState::ChildAwaited,
+        ParentEndPolicy::Wait if !run.has_unapplied_result(at) => StepState::ChildAwaited,
+        ParentEndPolicy::Stop | ParentEndPolicy::Abandon | ParentEndPolicy::Wait => StepState::Abandoned,
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
     let (result, failure) = if !is_compensation && action.kind.traits().completion == Completion::Timer {
         (StepOutcome::Ok, None)
     } else {
-        let late = if is_compensation { StepOutcome::NotCompensated } else { StepOutcome::TimedOut };
+        let late = if is_compensation { StepOutcome::NotCompensated } else { StepOutcome::Unknown };
         (late, Some(timed_out(name, action.options.timeout)))
     };
     apply_step_input(

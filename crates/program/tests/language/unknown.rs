@@ -121,3 +121,45 @@ steps:
     let rounds = rounds(&run, "on:0");
     assert!(rounds.len() == 2 && rounds[0] != rounds[1], "{rounds:?}");
 }
+
+const SAVES: &str = "steps:
+  - { id: book, do: { effect: e.book }, undo: { effect: u.book }, save: { room: =event.room } }
+  - { id: end, do: { effect: e.end } }
+";
+
+#[test]
+fn late_success_whose_result_cannot_be_saved_is_compensated() {
+    let saga = saga(SAVES);
+    let mut run = start_run(&saga, json!({}));
+    run.cancel("no").unwrap();
+    assert_eq!(run.status(), Status::Cancelled);
+    let note = ok(&mut run, "book");
+    assert!(note.starts_with("book: ok, late: cannot set vars.room"), "{note}");
+    assert_eq!((run.status(), requested(&run, "compensate:book")), (Status::Compensating, 1));
+    ok(&mut run, "compensate:book");
+    assert_eq!(run.status(), Status::Cancelled);
+}
+
+#[test]
+fn success_that_the_definition_does_not_expect_is_compensated() {
+    let saga = saga(
+        "steps:
+  - { id: book, do: { effect: e.book }, undo: { effect: u.book }, ok: Booked, retry: { attempts: 2, delay: 1s } }
+  - { id: end, do: { effect: e.end } }
+",
+    );
+    let surprise = || WorkOutcome::succeeded(Some("Surprise".parse().unwrap()), json!({}));
+    let mut run = start_run(&saga, json!({}));
+    run.outcome("book", &surprise()).unwrap();
+    run.advance(Duration::from_secs(1)).unwrap();
+    assert_eq!(rounds(&run, "book"), [0, 0], "the retry has the same idempotency key");
+    run.outcome("book", &surprise()).unwrap();
+    assert_eq!((run.status(), requested(&run, "compensate:book")), (Status::Compensating, 1));
+    ok(&mut run, "compensate:book");
+    assert_eq!(run.status(), Status::Failed);
+
+    let mut run = start_run(&saga, json!({}));
+    run.cancel("no").unwrap();
+    run.outcome("book", &surprise()).unwrap();
+    assert_eq!((run.status(), requested(&run, "compensate:book")), (Status::Compensating, 1));
+}

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use orlog_journal::DurablePosition;
 use orlog_model::{
     CheckpointKey, DeadLetter, DefinitionRef, Deployment, HistoryEntry, Input, Instance, InstanceKey,
-    StreamPosition, TenantId,
+    PendingWork, StreamPosition, TenantId,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -176,6 +176,14 @@ impl Reader {
     /// Returns one dead letter.
     pub fn dead_letter(&self, tenant: &TenantId, id: Uuid) -> Result<Option<DeadLetter>, Error> {
         self.row(Table::DeadLetter, &keys::dead_letter(tenant, id))
+    }
+
+    /// Returns whether an instance still waits for the result that a dead letter contains.
+    pub fn is_awaited(&self, dead_letter: &DeadLetter) -> Result<bool, Error> {
+        let Some(key) = &dead_letter.instance else { return Ok(false) };
+        let instance = self.instance(key)?;
+        let awaits = |work: &PendingWork| work.dead_letter == Some(dead_letter.id);
+        Ok(instance.is_some_and(|instance| instance.pending_work.iter().any(awaits)))
     }
 
     /// Returns the dead letters after a sequence number whose copies are not on the bus yet, in the order
