@@ -15,6 +15,7 @@ mod ingestion;
 mod late_results;
 mod long_sagas;
 mod migration;
+mod open_sagas;
 mod oracle;
 mod passivation;
 mod priorities;

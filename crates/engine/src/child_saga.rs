@@ -4,13 +4,14 @@
 //! of the child decides this, because only that shard stores the instance and its definitions.
 
 use orlog_model::{
-    ChildResult, Commit, Event, EventType, Failure, Input, InstanceKey, MAX_CHILD_DEPTH, NotifyParent,
-    ParentRef, Priority, Timestamp, Transition, Work, WorkItem, WorkOutcome, WorkflowAction, WorkflowCommand,
-    derive_child_id,
+    ChildResult, Commit, Event, EventType, Failure, Input, Instance, InstanceKey, MAX_CHILD_DEPTH,
+    NotifyParent, ParentRef, Priority, Timestamp, Transition, Work, WorkItem, WorkOutcome, WorkflowAction,
+    WorkflowCommand, derive_child_id,
 };
 use orlog_program::{ProgramInput, ProgramOutput};
 use serde_json::Value;
 
+use crate::commit_builder::child_result;
 use crate::context::DecisionContext;
 use crate::decision::{Decision, ignore};
 use crate::early_input;
@@ -48,6 +49,9 @@ fn start(
     };
     if let Some(instance) = context.instance {
         if instance.parent.as_ref().is_some_and(|own| own.work_id == parent.work_id) {
+            if instance.status.is_final() {
+                return Decision::Commit(Box::new(repeated_end(context, input, command, parent, instance)));
+            }
             return ignore("already started by this command");
         }
         return reject("already_exists", format!("{} already exists", context.key));
@@ -147,6 +151,23 @@ fn work_outcome(ended: &ChildResult) -> WorkOutcome {
     }
 }
 
+/// Returns the commit that notifies the parent again of the end of its child. A parent whose event handler starts the
+/// child again, because its event was delivered again after the dedupe window, waits for it.
+fn repeated_end(
+    context: &DecisionContext<'_>,
+    input: &Input,
+    command: &WorkflowCommand,
+    parent: &ParentRef,
+    instance: &Instance,
+) -> Commit {
+    let result = instance.result.as_deref().map(|result| (&result.event, &result.data));
+    let failure = instance.last_error.as_ref().map(ToString::to_string);
+    let ended = child_result(context.key, parent.work_id, instance.status, result, failure);
+    let mut commit = end_commit(context.key, command, parent, ended, context.now);
+    commit.dedupe_key = input.dedupe_key();
+    commit
+}
+
 /// Decides a workflow command for a missing instance of a saga without a definition.
 pub(crate) fn reject_unknown_saga(key: &InstanceKey, command: &WorkflowCommand, now: Timestamp) -> Decision {
     let WorkflowAction::Start { parent, .. } = &command.action else {
@@ -167,6 +188,17 @@ fn rejection_commit(
 ) -> Commit {
     let ended =
         ChildResult { work_id: parent.work_id, failure: Some(failure), event: None, data: Value::Null };
+    end_commit(key, command, parent, ended, now)
+}
+
+/// Returns the commit of a start command that only notifies the parent.
+fn end_commit(
+    key: &InstanceKey,
+    command: &WorkflowCommand,
+    parent: &ParentRef,
+    ended: ChildResult,
+    now: Timestamp,
+) -> Commit {
     let mut commit = Commit::empty(key.clone(), now);
     commit.work.push(WorkItem {
         id: derive_child_id(parent.work_id, &[b"rejected"]),

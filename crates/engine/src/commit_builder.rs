@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
-    ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, Fact, Failure, HistoryEntry,
-    Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name, NotifyParent, ParentEndPolicy, ParentRef,
-    PendingWork, SagaResult, Status, Timer, TimerChange, Transition, Work, WorkItem, WorkflowAction,
-    WorkflowCommand, derive_child_id, derive_id,
+    ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, EventType, Fact, Failure,
+    HistoryEntry, Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name, NotifyParent,
+    ParentEndPolicy, ParentRef, PendingWork, SagaResult, Status, Timer, TimerChange, Transition, Work,
+    WorkItem, WorkflowAction, WorkflowCommand, derive_child_id, derive_id,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -271,22 +271,28 @@ pub(crate) fn parent_notification(context: &DecisionContext<'_>, transition: &Tr
     let fact = end_fact(transition.work.iter());
     let reported = transition.failure.as_ref().map(|reported| reported.failure.to_string());
     let failure = reported.or_else(|| instance.last_error.as_ref().map(ToString::to_string));
-    let ended = ChildResult {
-        work_id: parent.work_id,
-        failure: match transition.status {
-            Status::Completed => None,
-            status => Some(Failure {
-                code: format!("child_{status}"),
-                message: failure.as_ref().map_or_else(
-                    || format!("{} is {status}", context.key),
-                    |failure| format!("{} is {status}: {failure}", context.key),
-                ),
-            }),
-        },
-        event: fact.map(|fact| fact.kind.clone()),
-        data: fact.map_or(Value::Null, |fact| fact.data.clone()),
-    };
+    let fact = fact.map(|fact| (&fact.kind, &fact.data));
+    let ended = child_result(context.key, parent.work_id, transition.status, fact, failure);
     Some(Work::NotifyParent(NotifyParent { to: parent.key.clone(), ended }))
+}
+
+/// Returns the result of a child saga that has ended with this status, for its parent.
+pub(crate) fn child_result(
+    key: &InstanceKey,
+    work_id: Uuid,
+    status: Status,
+    fact: Option<(&EventType, &Value)>,
+    failure: Option<String>,
+) -> ChildResult {
+    let failure = (status != Status::Completed).then(|| Failure {
+        code: format!("child_{status}"),
+        message: match failure {
+            None => format!("{key} is {status}"),
+            Some(failure) => format!("{key} is {status}: {failure}"),
+        },
+    });
+    let (event, data) = fact.map_or((None, Value::Null), |(event, data)| (Some(event.clone()), data.clone()));
+    ChildResult { work_id, failure, event, data }
 }
 
 /// Returns the users of the instance after an input. A result requires them in its row; an ended instance has no

@@ -25,7 +25,7 @@
 //! | drop | reject | reject | reject | reject |
 //! | migrate | reject | migrate | migrate when stuck; reject | migrate, unless blocked |
 //! | start, by a request | apply | see `start.rs` | see `start.rs` | see `start.rs` |
-//! | start, by a parent saga | apply, or report the reason | report that it exists | report that it exists | report that it exists |
+//! | start, by a parent saga | apply, or report the reason | report that it exists | report that it exists, to its own parent its end | report that it exists |
 //! | cancel, by the parent saga | buffer | buffer | apply when stuck; ignore | apply |
 //! | end of a child saga that is pending work | ignore | buffer | apply (a late success is compensated) | apply |
 //! | end of any other saga | ignore | ignore | ignore | ignore |

@@ -25,6 +25,7 @@
 //! ```
 
 mod action;
+mod awaited_events;
 mod definition;
 mod handlers;
 mod names;

@@ -10,7 +10,7 @@ pub(crate) mod order;
 mod program;
 mod validate;
 
-use orlog_model::DefinitionRef;
+use orlog_model::{DefinitionRef, EventType};
 use sha2::{Digest, Sha256};
 
 use crate::contract::Manifest;
@@ -72,6 +72,12 @@ impl CompiledDefinition {
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Returns whether events of the type start instances and have no meaning for an instance that exists.
+    #[must_use]
+    pub fn only_starts(&self, kind: &EventType) -> bool {
+        self.saga.only_starts(kind)
     }
 
     /// Returns the direct predecessors of a step as indices of the definition's steps: those in its

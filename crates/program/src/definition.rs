@@ -20,7 +20,7 @@ use crate::language::{
     Bool, Choice, Choices, Codec, Condition, Count, Decoder, Id, OneOrList, Period, Template, Templates,
     Text, ValueSchema, language_map,
 };
-use crate::steps::Action;
+use crate::steps::{Action, TimeLimit};
 use crate::versions::VersionSpec;
 use crate::yaml::tree::{Content, Node};
 use action::AnyAction;
@@ -52,12 +52,17 @@ language_map! {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         may_or_default "index" index: Vec<Name> = OneOrList<Id<Name>>,
             "Variables by which instances are found without reading all of them, at most 8.";
-        may "timeout" timeout: Option<Duration> = Period,
-            "Maximum duration of the forward execution of an instance.";
+        may "timeout" timeout: Option<TimeLimit> = TimeLimit,
+            "Maximum time of the forward execution of an instance: a duration, or an expression over `vars`.";
         #[serde(default)]
         may_or_default "on" on: Vec<HandlerSpec> = OneOrList<HandlerSpec>,
             "Event handlers that are active during forward execution.";
-        must_in_compiler "steps" steps: Vec<Step> = Steps, "Steps of the saga, 1 to 1000.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        may_or_default "keep_active" keep_active: bool = Bool,
+            "Whether an instance stays active when its steps have finished, until an event handler ends it. Default: false.";
+        may_or_default "steps" steps: Vec<Step> = Steps,
+            "Steps of the saga, 1 to 1000; optional with `keep_active`.";
         /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "publish" publish: Option<bool> = Bool,

@@ -8,7 +8,9 @@
 
 mod ast;
 mod check;
+mod constants;
 pub(crate) mod cost;
+mod evaluate;
 mod filter;
 mod functions;
 mod json;
@@ -34,6 +36,7 @@ use orlog_model::InstanceKey;
 use serde_json::{Map, Value, json};
 
 pub(crate) use check::{CheckError, Scope};
+pub use evaluate::evaluate;
 pub use filter::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError};
 
 use crate::contract::FailureCause;
@@ -42,7 +45,7 @@ use functions::environment;
 pub(crate) use json::kind_of;
 use json::{wrap, wrap_map};
 pub(crate) use reads::event_fields;
-pub(crate) use root::{INDEX, ROUND, Root};
+pub(crate) use root::{EVENTS, INDEX, ROUND, Root};
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -75,6 +78,7 @@ pub(crate) struct Bindings<'a> {
     results: Cow<'a, Map<String, Value>>,
     element: Option<Element<'a>>,
     round: Option<Value>,
+    events: Option<&'a Value>,
     instance: Option<&'a InstanceKey>,
     message: Option<Message<'a>>,
     failure: OnceCell<Value>,
@@ -111,6 +115,7 @@ impl<'a> Bindings<'a> {
             results: Cow::Borrowed(&*NO_RESULTS),
             element: None,
             round: None,
+            events: None,
             instance: None,
             message: None,
             failure: OnceCell::new(),
@@ -126,6 +131,12 @@ impl<'a> Bindings<'a> {
     /// Sets the number of the round of a loop.
     pub(crate) fn round(mut self, round: usize) -> Self {
         self.round = Some(Value::from(round));
+        self
+    }
+
+    /// Sets the payloads of the collected events.
+    pub(crate) fn events(mut self, events: &'a Value) -> Self {
+        self.events = Some(events);
         self
     }
 
@@ -199,6 +210,7 @@ impl<'a> Bindings<'a> {
             (Root::Body, _, fields) => (self.message.ok_or(root.name())?.body, fields),
             (Root::Headers, _, fields) => (self.message.ok_or(root.name())?.headers, fields),
             (Root::Round, _, fields) => (self.round.as_ref().ok_or(root.name())?, fields),
+            (Root::Events, _, fields) => (self.events.ok_or(root.name())?, fields),
             (Root::Index, _, fields) => (&self.element.as_ref().ok_or(root.name())?.index, fields),
         };
         let found = fields.iter().try_fold(start, |value, field| value.get(field).ok_or(field.as_str()))?;
@@ -230,6 +242,7 @@ struct Resolver<'a> {
     results: &'a Map<String, Value>,
     element: Option<&'a Element<'a>>,
     round: Option<&'a Value>,
+    events: Option<&'a Value>,
     message: Option<Message<'a>>,
 }
 
@@ -241,6 +254,9 @@ impl VariableResolver for Resolver<'_> {
             (Some(element), _) if variable == INDEX => return Some(owned(&element.index)),
             (_, Some(round)) if variable == ROUND => return Some(owned(round)),
             (_, _) => {}
+        }
+        if let Some(events) = self.events.filter(|_| variable == EVENTS) {
+            return Some(owned(events));
         }
         if let Some(message) = self.message {
             return [(Root::Body, message.body), (Root::Headers, message.headers)]
@@ -254,36 +270,9 @@ impl VariableResolver for Resolver<'_> {
             Root::Failure => self.failure.map(owned),
             Root::Key => self.key.map(owned),
             Root::Results => Some(CowVal::Owned(wrap_map(self.results))),
-            Root::Element | Root::Index | Root::Round | Root::Body | Root::Headers => None,
+            Root::Element | Root::Index | Root::Round | Root::Events | Root::Body | Root::Headers => None,
         }
     }
-}
-
-/// Free variables under their own names.
-struct FreeVariables<'a>(&'a Map<String, Value>);
-
-impl VariableResolver for FreeVariables<'_> {
-    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
-        self.0.get(variable).map(|value| CowVal::Owned(wrap(value)))
-    }
-}
-
-/// Evaluates an expression outside a definition, with `variables` as its names: for tools and for tests
-/// of the language. Checks, limits and JSON conversion equal those of an expression in a definition.
-///
-/// # Errors
-/// The reason of the rejection or of the evaluation error.
-pub fn evaluate(source: &str, variables: &Map<String, Value>) -> Result<Value, String> {
-    let names: Vec<_> = variables.keys().map(String::as_str).collect();
-    let parsed = check::parse(environment(), source, NameResolution::Free(&names));
-    let parsed = parsed.map_err(|rejection| {
-        rejection
-            .into_iter()
-            .next()
-            .map_or_else(|| "the expression is invalid".to_owned(), |rejection| rejection.message)
-    })?;
-    cost::open();
-    run(&parsed, &FreeVariables(variables), output::to_json)
 }
 
 /// Runs a checked expression within the open cost budget.
@@ -362,6 +351,7 @@ impl Expression {
             results: &bindings.results,
             element: bindings.element.as_ref(),
             round: bindings.round.as_ref(),
+            events: bindings.events,
             message: bindings.message,
         };
         run(parsed, &resolver, read).map_err(|reason| self.error(reason))

@@ -60,7 +60,7 @@ pub use program::Program;
 pub use schema::json_schema;
 pub use steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach, HumanTask,
-    JobAction, OnMaxRounds, RepeatAction, RestartAction, SwitchCase, TimeSpec,
+    JobAction, OnMaxRounds, RepeatAction, RestartAction, RetrySpec, SwitchCase, TimeLimit, TimeSpec,
 };
 pub use versions::{UnsupportedVersionPolicy, VersionSpec};
 pub use wasm::{WasmProgram, is_wasm, load_wasm};

@@ -20,6 +20,13 @@ pub const MAX_LOOP_STEPS: usize = 10_000;
 /// Maximum size of the variables that a loop keeps for the compensation of its rounds, in bytes.
 pub(crate) const MAX_LOOP_VALUES_BYTES: usize = MAX_PAYLOAD_BYTES / 2;
 
+/// Maximum number of events that a step collects.
+pub(crate) const MAX_COLLECTED_EVENTS: usize = 1000;
+/// Maximum size of the payloads of the events that a step collects, in bytes.
+pub(crate) const MAX_COLLECTED_BYTES: usize = MAX_PAYLOAD_BYTES / 4;
+/// Maximum number of open child sagas that the event handlers of an instance started.
+pub(crate) const MAX_HANDLER_CHILDREN: usize = 256;
+
 /// Default number of elements of a `foreach` step in progress at the same time.
 pub const DEFAULT_FOREACH_CONCURRENCY: u32 = 10;
 
@@ -58,12 +65,17 @@ const MAX_DURATION: Duration = Duration::from_hours(24 * 36_525);
 
 /// Reports a timeout of zero or of more than 100 years.
 pub(crate) fn check_duration(path: &str, duration: Option<Duration>, findings: &mut RawDiagnostics) {
-    let problem = match duration {
-        Some(duration) if duration.is_zero() => "a timeout must be longer than zero",
-        Some(duration) if duration > MAX_DURATION => "a timeout must not exceed 100 years",
-        Some(_) | None => return,
-    };
-    findings.push(RawDiagnostic::new(path, problem));
+    let problem = duration.and_then(duration_problem);
+    findings.extend(problem.map(|problem| RawDiagnostic::new(path, problem)));
+}
+
+/// Returns why a duration cannot be a timeout: it is zero, or exceeds 100 years.
+pub(crate) fn duration_problem(duration: Duration) -> Option<&'static str> {
+    match duration {
+        Duration::ZERO => Some("a timeout must be longer than zero"),
+        duration if duration > MAX_DURATION => Some("a timeout must not exceed 100 years"),
+        _ => None,
+    }
 }
 
 /// Value that exceeds the limits.

@@ -17,6 +17,9 @@
 //! | running | a step restarts the saga, nothing is open | running; the state of a new run |
 //! | running | a join is satisfied | running; unneeded steps are abandoned or compensated |
 //! | running | the last step finishes, no compensation in progress | completed; the `completed` fact |
+//! | running, `keep_active` | the last step finishes | running, until an event handler ends the saga |
+//! | running, compensating | the same, and child sagas of handlers are open ([`handler`]) | the same; their end is awaited first |
+//! | running | an event of a step that waits for several ([`collect`]) | running; the event is kept |
 //! | running | a step fails, times out, has an invalid result; the saga times out | compensating |
 //! | running, past the pivot | a step fails, times out, has an invalid result | stuck |
 //! | running | cancel; a handler cancels or fails | compensating, towards cancelled or failed |
@@ -44,6 +47,7 @@
 
 mod advance;
 mod apply_outcome;
+mod collect;
 mod compensate;
 mod compiled;
 mod complete;
@@ -130,7 +134,7 @@ fn known(
         (None, _) => {
             Ok(ProgramOutput::Ignored("the instance does not exist, and this is not a start event".into()))
         }
-        (Some(_), ProgramInput::Event(event)) if saga.start.contains(&event.kind) => {
+        (Some(_), ProgramInput::Event(event)) if saga.only_starts(&event.kind) => {
             Ok(ProgramOutput::Ignored("the instance has already started".into()))
         }
         (Some(bytes), _) => {
@@ -153,6 +157,9 @@ fn start_instance(
     let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
     restart::init_run(&mut run, &event.data)?;
     run.begins_run = true;
+    if !saga.only_starts(&event.kind) {
+        run.state.run.events.started_by = collect::event_key(event);
+    }
     run.add_note("started");
     finish(run)
 }
@@ -168,17 +175,28 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
         return Err(NoTransition::Ignored("the instance was force-completed"));
     }
     match input {
+        ProgramInput::Event(event) if collect::starts_again(run, event) => {
+            Err(NoTransition::Ignored("the instance has already started"))
+        }
         ProgramInput::Event(event) => {
             let handled = handler::run_handlers(run, event)?;
             match match_event::match_event(run, &event.kind, &event.data) {
-                Ok(step_input) => apply_outcome::apply_step_input(run, &step_input)
-                    .or_else(|reason| reject_unless(handled, reason)),
+                Ok(mut step_input) => {
+                    if run.action_of(step_input.at, false).kind.collection().is_some() {
+                        step_input.event_key = collect::event_key(event);
+                    }
+                    apply_outcome::apply_step_input(run, &step_input)
+                        .or_else(|reason| reject_unless(handled, reason))
+                }
                 Err(_) if early_event::keep_early(run, event)? => Ok(()),
                 Err(reason) => reject_unless(handled, NoTransition::Ignored(reason)),
             }
         }
         ProgramInput::WorkResult { tag, outcome } => {
             run.settles = Some((*tag).into());
+            if handler::end_child(run, tag, outcome) {
+                return Ok(());
+            }
             let outcome = version::resolve_response(run, tag, outcome)?;
             let step_input = parse_outcome::parse_outcome(run, tag, &outcome)?;
             apply_outcome::apply_step_input(run, &step_input)
@@ -244,8 +262,9 @@ fn enter_stuck_if_blocked(run: &mut Execution<'_>) -> bool {
 fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     let flags = run.state.flags;
     let compensating = run.state.compensating_step.is_some() || in_doubt::has_late_wait(run);
+    let has_children = !run.state.run.events.children.is_empty();
     if flags.has(Flags::COMPENSATION_STARTED) {
-        if compensating {
+        if compensating || has_children {
             run.state.phase = Phase::Compensating;
             return Ok(());
         }
@@ -256,7 +275,8 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         run.state.phase = if ended { Phase::Compensating } else { Phase::Running };
         return Ok(());
     }
-    if run.state.steps.iter().all(|entry| entry.state.is_finished()) {
+    let is_active = has_children || (run.saga.keep_active && !flags.has(Flags::ENDED));
+    if !is_active && run.state.steps.iter().all(|entry| entry.state.is_finished()) {
         return complete_saga(run);
     }
     run.state.phase = Phase::Running;

@@ -15,7 +15,9 @@ pub(crate) mod kind;
 mod priority;
 mod repeat;
 mod restart;
+mod retry;
 mod switch;
+mod time_limit;
 mod values;
 mod wait;
 
@@ -34,16 +36,21 @@ pub use human::{Escalation, HumanTask};
 pub use job::JobAction;
 pub use repeat::{OnMaxRounds, RepeatAction};
 pub use restart::RestartAction;
+pub use retry::RetrySpec;
 pub use switch::SwitchCase;
+pub use time_limit::TimeLimit;
 pub use wait::TimeSpec;
 
 #[cfg(feature = "wasm")]
 pub(crate) use command::split_command;
+pub(crate) use event::CompiledCollection;
 pub(crate) use foreach::{CompiledForeach, element_tag, set_element};
 pub(crate) use priority::{CompiledPriority, PriorityTemplate};
 pub(crate) use repeat::CompiledRepeat;
 pub(crate) use restart::CompiledRestart;
+pub(crate) use retry::CompiledRetry;
 pub(crate) use switch::{CompiledCase, is_never, never_matches, select};
+pub(crate) use time_limit::CompiledTimeLimit;
 pub(crate) use values::checked;
 
 macro_rules! kinds {
@@ -174,6 +181,12 @@ impl CompiledActionKind {
     pub(crate) fn repeat(&self) -> Option<&CompiledRepeat> {
         let CompiledActionKind::Repeat(repeat) = self else { return None };
         Some(repeat)
+    }
+
+    /// Returns the end of the wait for several events.
+    pub(crate) fn collection(&self) -> Option<&CompiledCollection> {
+        let CompiledActionKind::Event(event) = self else { return None };
+        event.collection.as_ref()
     }
 
     /// Returns the restart.

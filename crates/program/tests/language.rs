@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 mod attempts;
 #[path = "language/children.rs"]
 mod children;
+#[path = "language/collections.rs"]
+mod collections;
 #[path = "language/early_events.rs"]
 mod early_events;
 #[path = "language/events.rs"]
@@ -22,16 +24,24 @@ mod in_doubt;
 mod loops;
 #[path = "language/migration.rs"]
 mod migration;
+#[path = "language/open_sagas.rs"]
+mod open_sagas;
+#[path = "language/payments_log.rs"]
+mod payments_log;
 #[path = "language/priorities.rs"]
 mod priorities;
 #[path = "language/races.rs"]
 mod races;
 #[path = "language/restart.rs"]
 mod restart;
+#[path = "language/start_again.rs"]
+mod start_again;
 #[path = "language/stuck.rs"]
 mod stuck;
 #[path = "language/switches.rs"]
 mod switches;
+#[path = "language/time_limits.rs"]
+mod time_limits;
 #[path = "language/unknown.rs"]
 mod unknown;
 #[path = "language/waits.rs"]
@@ -110,6 +120,9 @@ fn every_saga_passes_the_definition_suite() {
         (waits::CHILD, json!({})),
         (children::AWAITED, json!({})),
         (waits::FLOW, json!({ "url": "u" })),
+        (collections::THREE, json!({})),
+        (time_limits::LIMITED, json!({ "express": true, "limit": 60 })),
+        (open_sagas::ACCOUNT, json!({})),
         (in_doubt::PAY, json!({ "total": 5 })),
         (in_doubt::EACH, json!({ "items": [1, 2, 3] })),
     ];

@@ -1,10 +1,8 @@
 //! Responses to the work of a tag, as the definition specifies: an event, an acceptance, an outcome or
 //! a user.
 
-use std::time::Duration;
-
 use orlog_model::{EventType, InDoubtPolicy};
-use orlog_program::{Action, AnswerForm as ResultMatcher, Definition, Step};
+use orlog_program::{Action, AnswerForm as ResultMatcher, Definition, Step, TimeLimit};
 
 /// Parsed tag: `compensate:reserve[3]` is the compensation of the fourth element of `reserve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +59,7 @@ pub struct ResponseSpec<'d> {
     /// Failure names, each with its condition.
     pub fail: Vec<(&'d EventType, Option<&'d str>)>,
     /// Time limit.
-    pub timeout: Option<Duration>,
+    pub timeout: Option<&'d TimeLimit>,
 }
 
 /// Returns the response specification of a tag; `None` if the definition has no such step, or the step
@@ -72,9 +70,14 @@ pub fn response_spec<'d>(definition: &'d Definition, tag: &str) -> Option<Respon
     let step = step_of(definition, tag.step)?;
     if tag.is_compensation {
         let compensation = step.compensate.as_ref()?;
-        return Some(of(&compensation.action, &compensation.ok, &compensation.fail, compensation.timeout));
+        return Some(of(
+            &compensation.action,
+            &compensation.ok,
+            &compensation.fail,
+            compensation.timeout.as_ref(),
+        ));
     }
-    Some(of(&step.action, &step.ok, &step.fail, step.timeout))
+    Some(of(&step.action, &step.ok, &step.fail, step.timeout.as_ref()))
 }
 
 /// Returns whether an operator decides if the outcome of the work of that tag is unknown.
@@ -93,7 +96,7 @@ fn of<'d>(
     action: &'d Action,
     ok: &'d [ResultMatcher],
     fail: &'d [ResultMatcher],
-    timeout: Option<Duration>,
+    timeout: Option<&'d TimeLimit>,
 ) -> ResponseSpec<'d> {
     let choices = |responses: &'d [ResultMatcher]| -> Vec<_> {
         responses.iter().map(|response| (&response.event, response.when.as_deref())).collect()

@@ -215,4 +215,51 @@ steps:
     fn users_of_steps_without_a_user_are_admitted() {
         assert_eq!(run_all("      - Requested\n      - { task: check }\n      - { task: release }\n"), []);
     }
+
+    #[test]
+    fn lines_of_an_open_order_are_shipped_by_child_sagas() {
+        const ORDER: &str = "
+saga: order
+version: 1
+start: OrderOpened
+keep_active: true
+on:
+  - { event: LineAdded, do: { saga: shipment, correlation: =event.line, data: =event, on_parent_end: wait } }
+  - { event: OrderClosed, then: complete }
+steps:
+  - { id: signed, do: { event: Signed, count: 2 }, save: { by: '=events.map(e, e.by)' }, timeout: =vars.limit }
+vars: { limit: =event.limit }
+completed: { fact: OrderShipped, data: =vars.by }
+";
+        const SHIPMENT: &str = "
+saga: shipment
+version: 1
+start: ShipmentRequested
+steps:
+  - { id: send, do: { effect: parcels.send } }
+";
+        let compiled = [(ORDER, "order.saga.yaml"), (SHIPMENT, "shipment.saga.yaml")]
+            .map(|(text, file)| Arc::new(compile_yaml(text, file).unwrap()) as Arc<dyn Program>);
+        let programs = Arc::new(SimulatorPrograms::new(compiled));
+        let text = "saga: order.saga.yaml
+tests:
+  - name: n
+    given:
+      - OrderOpened: { limit: 2d }
+      - expect: { timers: { signed: 2d } }
+      - { event: Signed, id: s-1, data: { by: ada } }
+      - { event: Signed, id: s-1, data: { by: ada } }
+      - expect: { status: running, waits: [Signed] }
+      - Signed: { by: bob }
+      - LineAdded: { line: l-1 }
+      - LineAdded: { line: l-2 }
+      - OrderClosed: {}
+      - { ok: send, instance: shipment/l-1 }
+      - expect: { status: running }
+      - { ok: send, instance: shipment/l-2 }
+    expect: { status: completed, state: { vars: { by: [ada, bob] } }, invariants: true }
+";
+        let file = TestFile::parse(text, "order.saga.test.yaml").unwrap_or_else(|found| panic!("{found:#?}"));
+        assert_eq!(run(&file.cases[0], &SagaName::new("order").unwrap(), &programs), []);
+    }
 }

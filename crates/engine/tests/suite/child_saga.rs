@@ -189,6 +189,20 @@ fn failed_start_is_reported_to_the_parent() {
 }
 
 #[test]
+fn start_of_a_child_that_has_ended_repeats_its_end() {
+    let program = scripted_program();
+    for (kind, failure) in [("Done", None), ("Broke", Some("child_failed"))] {
+        let mut fixture = DecisionFixture::empty(&program);
+        fixture.commit(&start_command(None, 1, json!({})));
+        let ended = child_result(&fixture.commit(&event(kind, "d")));
+        let repeated = fixture.commit(&start_command(None, 1, json!({})));
+        assert_eq!(child_result(&repeated), ended);
+        assert_eq!(ended.failure.map(|failure| failure.code), failure.map(str::to_owned));
+        assert_eq!((repeated.instance, repeated.history), (None, None), "the child itself does not change");
+    }
+}
+
+#[test]
 fn ended_child_notifies_its_parent_once() {
     let program = scripted_program();
     let mut fixture = DecisionFixture::empty(&program);

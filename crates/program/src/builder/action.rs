@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use orlog_model::{
-    EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, ParentEndPolicy, RetryPolicy, SagaName,
-};
+use orlog_model::{EffectName, EventType, ExcludedUser, InDoubtPolicy, Name, ParentEndPolicy, SagaName};
 use serde_json::Value;
 
-use super::names::{events, matcher, parse_name, steps};
+use super::names::{matcher, parse_name, steps};
 use crate::definition::ResultMatcher;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::{
-    Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, HumanTask, JobAction,
-    OnMaxRounds, RepeatAction, RestartAction, SwitchCase, TimeSpec,
+    Action, ChildSagaAction, CommandAction, EffectAction, Escalation, HumanTask, JobAction, OnMaxRounds,
+    RepeatAction, RestartAction, RetrySpec, SwitchCase, TimeLimit, TimeSpec,
 };
 
 /// Action of a step or of its compensation, with its result options.
@@ -22,8 +20,8 @@ pub struct StepAction {
     pub(super) action: Option<Action>,
     pub(super) ok: Vec<ResultMatcher>,
     pub(super) fail: Vec<ResultMatcher>,
-    pub(super) timeout: Option<Duration>,
-    pub(super) retry: Option<RetryPolicy>,
+    pub(super) timeout: Option<TimeLimit>,
+    pub(super) retry: Option<RetrySpec>,
     pub(super) in_doubt: Option<InDoubtPolicy>,
     pub(super) priority: Option<String>,
     /// Diagnostics, located by the path within the action.
@@ -59,20 +57,6 @@ impl StepAction {
     #[must_use]
     pub fn wait_until(template: Value) -> Self {
         Self::new(Ok(Action::Wait(TimeSpec::Until(template))))
-    }
-
-    /// Creates a wait for an unsolicited event or a signal.
-    #[must_use]
-    pub fn event(event: &str) -> Self {
-        Self::any_event(&[event])
-    }
-
-    /// Creates a wait for any of these events.
-    #[must_use]
-    pub fn any_event(names: &[&str]) -> Self {
-        let mut findings = Vec::new();
-        let events = events(names, "event", &mut findings);
-        Self { findings, ..Self::new(Ok(Action::Event(EventAction { events, when: None }))) }
     }
 
     /// Creates a human task; the title is a template.
@@ -138,7 +122,7 @@ impl StepAction {
         Self::new(name.map(action).map_err(|error| vec![RawDiagnostic::new("", error.to_string())]))
     }
 
-    fn new(action: Result<Action, Vec<RawDiagnostic>>) -> Self {
+    pub(super) fn new(action: Result<Action, Vec<RawDiagnostic>>) -> Self {
         let (action, findings) = match action {
             Ok(action) => (Some(action), Vec::new()),
             Err(findings) => (None, findings),
@@ -324,17 +308,17 @@ impl StepAction {
         self
     }
 
-    /// Sets the timeout for the result.
+    /// Sets the timeout for the result: a duration, or an expression such as `"=vars.limit"`.
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+    pub fn timeout(mut self, timeout: impl Into<TimeLimit>) -> Self {
+        self.timeout = Some(timeout.into());
         self
     }
 
     /// Sets the retry policy.
     #[must_use]
-    pub fn retry(mut self, retry: RetryPolicy) -> Self {
-        self.retry = Some(retry);
+    pub fn retry(mut self, retry: impl Into<RetrySpec>) -> Self {
+        self.retry = Some(retry.into());
         self
     }
 

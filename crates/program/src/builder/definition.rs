@@ -11,6 +11,7 @@ use super::names::parse_name;
 use crate::compile::{CompiledDefinition, compile};
 use crate::definition::{CorrelationSpec, Definition, FactSpec};
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
+use crate::steps::TimeLimit;
 use crate::versions::{UnsupportedVersionPolicy, VersionSpec};
 
 /// Builder of a [`Definition`]. Calls such as `ok`, `fail` and `undo` apply to the last step. Errors
@@ -38,6 +39,7 @@ impl Definition {
             env: Map::new(),
             on: Vec::new(),
             publish: None,
+            keep_active: false,
             migrations: Vec::new(),
             vars: Map::new(),
             reference: None,
@@ -106,10 +108,16 @@ impl DefinitionBuilder {
         self.change(|definition, _| definition.reference = Some(template))
     }
 
-    /// Sets the maximum time that an instance may run forward.
+    /// Sets the maximum time that an instance may run forward: a duration, or an expression over `vars`.
     #[must_use]
-    pub fn saga_timeout(self, timeout: Duration) -> Self {
-        self.change(|definition, _| definition.timeout = Some(timeout))
+    pub fn saga_timeout(self, timeout: impl Into<TimeLimit>) -> Self {
+        self.change(|definition, _| definition.timeout = Some(timeout.into()))
+    }
+
+    /// Keeps an instance active when its steps have finished, until an event handler ends it.
+    #[must_use]
+    pub fn keep_active(self) -> Self {
+        self.change(|definition, _| definition.keep_active = true)
     }
 
     /// Sets the time to live of early events; zero: early events are not buffered.

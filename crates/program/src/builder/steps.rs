@@ -1,8 +1,6 @@
 //! Builder of steps: settings apply to the last step.
 
-use std::time::Duration;
-
-use orlog_model::{InDoubtPolicy, Name, RetryPolicy};
+use orlog_model::{InDoubtPolicy, Name};
 use serde_json::{Map, Value};
 
 use super::action::StepAction;
@@ -10,7 +8,7 @@ use super::definition::DefinitionBuilder;
 use super::names::{matcher, parse_name, steps};
 use crate::definition::{CompensationSpec, Join, Step, StepDependencies};
 use crate::diagnostic::RawDiagnostic;
-use crate::steps::{Action, Foreach};
+use crate::steps::{Action, Foreach, RetrySpec, TimeLimit};
 
 impl DefinitionBuilder {
     /// Adds the next step.
@@ -138,10 +136,10 @@ impl DefinitionBuilder {
         self.on_step("pivot", |step, _, _| step.pivot = true)
     }
 
-    /// Sets the timeout for the result of the step.
+    /// Sets the timeout for the result of the step: a duration, or an expression such as `"=vars.limit"`.
     #[must_use]
-    pub fn timeout(self, timeout: Duration) -> Self {
-        self.on_step("timeout", |step, _, _| step.timeout = Some(timeout))
+    pub fn timeout(self, timeout: impl Into<TimeLimit>) -> Self {
+        self.on_step("timeout", |step, _, _| step.timeout = Some(timeout.into()))
     }
 
     /// Adds a variable: a template over the result of the step, whose value the instance stores.
@@ -152,8 +150,8 @@ impl DefinitionBuilder {
 
     /// Sets the retry policy of a command; for effects and jobs, hints for attempts.
     #[must_use]
-    pub fn retry(self, retry: RetryPolicy) -> Self {
-        self.on_step("retry", |step, _, _| step.retry = Some(retry))
+    pub fn retry(self, retry: impl Into<RetrySpec>) -> Self {
+        self.on_step("retry", |step, _, _| step.retry = Some(retry.into()))
     }
 
     /// Sets the policy for an unknown outcome of an effect or a job. Default: the policy of the upstream.

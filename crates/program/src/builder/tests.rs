@@ -44,6 +44,13 @@ fn builds_a_complete_saga() {
         "on: [{ event: [A, B], when: event.x, save: { y: =event.y }, do: { command: mail.Notify }, then: cancel }]",
     );
     same(
+        new_builder()
+            .keep_active()
+            .saga_timeout("=vars.limit")
+            .on(EventHandler::event("A").action(StepAction::child_saga("c")).then(AfterHandler::Complete)),
+        "keep_active: true\ntimeout: =vars.limit\non: [{ event: A, do: { saga: c }, then: complete }]",
+    );
+    same(
         new_builder().migration(
             MigrationBuilder::from(&[1]).step("pay", "charge").drop_step("old").var("c", json!("EUR")),
         ),
@@ -82,7 +89,7 @@ fn builds_every_kind_of_action() {
             .on_parent_end(ParentEndPolicy::Wait),
         "{ saga: kit, correlation: =vars.i, event: Needed, data: {}, on_parent_end: wait }",
     );
-    let escalation = Escalation { after: Some(HOUR), roles: vec![json!("head")], assignee: None };
+    let escalation = Escalation { after: Some(HOUR.into()), roles: vec![json!("head")], assignee: None };
     one(
         StepAction::human_task("Look")
             .role("clerk")

@@ -15,13 +15,13 @@ use crate::machine::{
     compensation_tag, handler_tag,
 };
 use crate::steps::kind::{ActionOptions, CompiledMatcher};
-use crate::steps::{Action, CompiledPriority};
+use crate::steps::{Action, CompiledActionKind, CompiledPriority, CompiledRetry, CompiledTimeLimit};
 use crate::template::Template;
 
 /// Returns the compiled saga, or all diagnostics.
 pub(super) fn assemble(definition: &Definition) -> Result<(CompiledSaga, CorrelationRules), RawDiagnostics> {
     let mut findings = Vec::new();
-    if definition.steps.is_empty() || definition.steps.len() > MAX_STEPS {
+    if (definition.steps.is_empty() && !definition.keep_active) || definition.steps.len() > MAX_STEPS {
         let message = format!("a saga must have 1 to {MAX_STEPS} steps; it has {}", definition.steps.len());
         return Err(vec![RawDiagnostic::new("steps", message)]);
     }
@@ -92,8 +92,9 @@ fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: S
             .reference
             .as_ref()
             .map(|reference| compiler.template(forward("reference"), reference)),
-        timeout: definition.timeout,
+        timeout: CompiledTimeLimit::compile(compiler, forward(""), "timeout", definition.timeout.as_ref()),
         early_event_ttl: definition.early_event_ttl(),
+        keep_active: definition.keep_active,
         completed: fact(compiler, forward("completed"), definition.completed.as_ref()),
         failed: fact(
             compiler,
@@ -129,14 +130,18 @@ fn step(
     let when = compiler.condition(site.at(&format!("{path}.when")), form.when.as_ref());
     let foreach = form.foreach.as_ref().and_then(|foreach| foreach.compile(compiler, site));
     let site = Site { element: form.foreach.as_ref().map(|foreach| foreach.name.as_str()), ..site };
-    let kind = form.action.compile(compiler, site.at(&format!("{path}.do")));
+    let mut kind = form.action.compile(compiler, site.at(&format!("{path}.do")));
+    if let CompiledActionKind::Event(event) = &mut kind {
+        event.keep_data_for(&form.save);
+    }
     let result = Site { scope: ExpressionScope::Result, ..site };
+    let saved = Site { collects: kind.collection().is_some(), ..result };
     let (ok, fail) = events::event_matchers(form);
     let options = ActionOptions {
-        timeout: form.timeout,
+        timeout: CompiledTimeLimit::compile(compiler, site, "timeout", form.timeout.as_ref()),
         ok: matchers(compiler, result, "ok", &ok),
         fail: matchers(compiler, result, "fail", fail),
-        retry: form.retry,
+        retry: CompiledRetry::compile(compiler, site, form.retry.as_ref()),
         in_doubt: form.in_doubt,
         priority: CompiledPriority::compile(compiler, site, form.priority.as_ref()),
     };
@@ -151,7 +156,7 @@ fn step(
         when,
         foreach,
         action: CompiledAction { tag: form.id.clone(), kind, options },
-        save: compiler.map(result.at(&format!("{path}.save")), &form.save),
+        save: compiler.map(saved.at(&format!("{path}.save")), &form.save),
         compensation: form
             .compensate
             .as_ref()
@@ -174,10 +179,10 @@ fn compile_compensation(
         tag: compensation_tag(&form.id),
         kind: compensation.action.compile(compiler, site),
         options: ActionOptions {
-            timeout: compensation.timeout,
+            timeout: CompiledTimeLimit::compile(compiler, site, "timeout", compensation.timeout.as_ref()),
             ok: matchers(compiler, result, "ok", &compensation.ok),
             fail: matchers(compiler, result, "fail", &compensation.fail),
-            retry: compensation.retry,
+            retry: CompiledRetry::compile(compiler, site, compensation.retry.as_ref()),
             in_doubt: compensation.in_doubt,
             priority: CompiledPriority::compile(compiler, site, compensation.priority.as_ref()),
         },

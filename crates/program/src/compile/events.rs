@@ -67,14 +67,6 @@ pub(super) fn check(definition: &Definition, order: Option<&StepOrder>, findings
     }
     let all = meanings(definition);
     for (kind, meanings) in &all {
-        if definition.start.contains(kind) {
-            let (first, _) = meanings[0];
-            let message = format!(
-                "{kind} starts the saga, so it cannot also complete step `{}`",
-                name(definition, first)
-            );
-            findings.push(RawDiagnostic::new(position(definition, first), message));
-        }
         elements(definition, kind, meanings, findings);
         ambiguous(definition, kind, meanings, order, findings);
     }

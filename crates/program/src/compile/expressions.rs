@@ -31,6 +31,8 @@ pub(crate) struct Site<'p> {
     pub(crate) element: Option<&'p str>,
     /// Whether the location belongs to a loop, so that `round` exists.
     pub(crate) in_loop: bool,
+    /// Whether the location belongs to a step that collects events, so that `events` exists.
+    pub(crate) collects: bool,
 }
 
 /// Compiles expressions and collects diagnostics.
@@ -59,7 +61,7 @@ pub(crate) struct LiteralText {
 
 impl<'p> Site<'p> {
     pub(crate) fn new(path: &'p str, scope: ExpressionScope) -> Self {
-        Self { path, scope, element: None, in_loop: false }
+        Self { path, scope, element: None, in_loop: false, collects: false }
     }
 
     /// Returns the site of another path with the same variables.
@@ -131,6 +133,7 @@ impl ExpressionCompiler<'_> {
         let knows_results = !matches!(scope, ExpressionScope::Event | ExpressionScope::Start);
         roots.extend((self.has_jobs && knows_results).then_some(Root::Results));
         roots.extend(site.in_loop.then_some(Root::Round));
+        roots.extend(site.collects.then_some(Root::Events));
         roots
     }
 }

@@ -1,14 +1,14 @@
 //! Validation of steps: which fields each kind of action supports, and valid names, times and counts.
 
-use orlog_model::{InDoubtPolicy, RetryPolicy};
+use orlog_model::InDoubtPolicy;
 use serde_json::Value;
 
-use crate::definition::{AfterHandler, CompensationSpec, Definition, Step};
+use crate::definition::{AfterHandler, CompensationSpec, Definition, HandlerSpec, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
-use crate::limits::{MAX_INDEXES, MAX_REFERENCE_PARTS, check_duration};
+use crate::limits::{MAX_INDEXES, MAX_REFERENCE_PARTS};
 use crate::machine::SAGA_TIMER;
-use crate::steps::Action;
 use crate::steps::kind::Completion;
+use crate::steps::{Action, RetrySpec};
 
 /// Maximum length of a step id. Reserves space for `escalate:compensate:` and an element number in a timer
 /// name.
@@ -16,14 +16,12 @@ const MAX_ID_BYTES: usize = 128;
 
 /// Checks each step by itself.
 pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
-    check_duration("timeout", definition.timeout, findings);
     for (i, step) in definition.steps.iter().enumerate() {
         let path = format!("steps[{i}]");
         id(&path, step, findings);
-        check_duration(&format!("{path}.timeout"), step.timeout, findings);
         fields(&path, step, findings);
         check_result_matchers(&path, step, findings);
-        attempts(&format!("{path}.retry"), &step.action, step.retry, findings);
+        attempts(&format!("{path}.retry"), &step.action, step.retry.as_ref(), findings);
         check_in_doubt(&format!("{path}.in_doubt"), &step.action, step.in_doubt, findings);
         check_priority(&format!("{path}.priority"), &step.action, step.priority.is_some(), findings);
         if let Some(foreach) = &step.foreach {
@@ -35,6 +33,7 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
         dependencies(definition, i, step, findings);
     }
     handlers(definition, findings);
+    keep_active(definition, findings);
     migrations(definition, findings);
     indexes(definition, findings);
     reference(definition, findings);
@@ -140,7 +139,7 @@ fn check_result_matchers(path: &str, step: &Step, findings: &mut RawDiagnostics)
     }
 }
 
-fn attempts(path: &str, action: &Action, retry: Option<RetryPolicy>, findings: &mut RawDiagnostics) {
+fn attempts(path: &str, action: &Action, retry: Option<&RetrySpec>, findings: &mut RawDiagnostics) {
     let Some(retry) = retry else { return };
     if retry.max_attempts == Some(0) {
         findings.push(
@@ -178,8 +177,7 @@ fn check_priority(path: &str, action: &Action, has_priority: bool, findings: &mu
 
 fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawDiagnostics) {
     let path = format!("{path}.undo");
-    check_duration(&format!("{path}.timeout"), compensation.timeout, findings);
-    attempts(&format!("{path}.retry"), &compensation.action, compensation.retry, findings);
+    attempts(&format!("{path}.retry"), &compensation.action, compensation.retry.as_ref(), findings);
     check_in_doubt(&format!("{path}.in_doubt"), &compensation.action, compensation.in_doubt, findings);
     if let Action::Saga(child) = &compensation.action
         && child.on_parent_end.is_some()
@@ -238,16 +236,12 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
         if handler.event.is_empty() {
             findings.push(RawDiagnostic::new(format!("{path}.event"), "no event is consumed"));
         }
-        for kind in handler.event.iter().filter(|kind| definition.start.contains(kind)) {
-            let message = format!("{kind} starts the saga, so it cannot have a handler");
-            findings.push(RawDiagnostic::new(format!("{path}.event"), message));
-        }
         for action in &handler.actions {
             if !action.traits().in_handlers {
                 let message = format!("a handler cannot await {}", action.traits().label);
                 findings.push(
                     RawDiagnostic::new(format!("{path}.do"), message)
-                        .with_suggestion("use a command or an effect"),
+                        .with_suggestion("use a command, an effect or a child saga"),
                 );
             }
         }
@@ -257,6 +251,22 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
             let finding = RawDiagnostic::new(path, "this event has no handling");
             findings.push(finding.with_suggestion("set `save`, `do` or `then`"));
         }
+    }
+}
+
+/// Reports a saga that stays active and that nothing ends. Past a pivot, only a handler that completes the saga ends it.
+fn keep_active(definition: &Definition, findings: &mut RawDiagnostics) {
+    let has_pivot = definition.steps.iter().any(|step| step.pivot);
+    let restarts = definition.steps.iter().any(|step| matches!(step.action, Action::Restart(_)));
+    let ends = |handler: &HandlerSpec| match handler.then {
+        AfterHandler::Continue => false,
+        AfterHandler::Complete => true,
+        AfterHandler::Cancel | AfterHandler::Fail => !has_pivot,
+    };
+    let times_out = definition.timeout.is_some() && !has_pivot;
+    if definition.keep_active && !restarts && !times_out && !definition.on.iter().any(ends) {
+        let finding = RawDiagnostic::new("keep_active", "nothing ends an instance of this saga");
+        findings.push(finding.with_suggestion("add an event handler with `then: complete`"));
     }
 }
 

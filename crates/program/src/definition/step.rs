@@ -1,18 +1,16 @@
 //! Steps: their order, action, results and compensation.
 
-use std::time::Duration;
-
-use orlog_model::{EventType, InDoubtPolicy, Name, RetryPolicy};
+use orlog_model::{EventType, InDoubtPolicy, Name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::action::{AnyAction, decode_action, unread_action};
 use crate::diagnostic::RawDiagnostic;
 use crate::language::{
-    Bool, Choice, Codec, Condition, Count, Decoder, Id, MapSchema, OneOrList, Period, Templates, ValueSchema,
+    Bool, Choice, Codec, Condition, Count, Decoder, Id, MapSchema, OneOrList, Templates, ValueSchema,
     language_map, may,
 };
-use crate::steps::{Action, Foreach, PriorityTemplate};
+use crate::steps::{Action, Foreach, PriorityTemplate, RetrySpec, TimeLimit};
 use crate::yaml::tree::{Content, Node};
 
 language_map! {
@@ -39,11 +37,11 @@ language_map! {
         #[serde(default)]
         may_or_default "pivot" pivot: bool = Bool,
             "Point of no return: after this step completes, no step is compensated.";
-        may "timeout" timeout: Option<Duration> = Period,
-            "Time limit for the result; of a command, for each attempt.";
+        may "timeout" timeout: Option<TimeLimit> = TimeLimit,
+            "Time limit for the result; of a command, for each attempt. A duration, or an expression for a duration, a number of seconds or a point in time.";
         #[serde(default)]
         may_or_default "save" save: Map<String, Value> = Templates, "Variables to save from the result.";
-        may "retry" retry: Option<RetryPolicy> = Retry,
+        may "retry" retry: Option<RetrySpec> = RetrySpec,
             "Retry policy of a command; for effects and jobs, a hint to the provider.";
         /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,32 +195,6 @@ impl Codec for AnyResult {
     }
 }
 
-struct Retry;
-
-const RETRY: MapSchema = MapSchema {
-    name: "retry",
-    fields: &[
-        may::<Count<1>>("max_attempts", "Maximum number of attempts."),
-        may::<Period>(
-            "initial_backoff",
-            "Delay before the second attempt; it doubles for each further attempt.",
-        ),
-    ],
-};
-
-impl Codec for Retry {
-    type Value = RetryPolicy;
-    const SCHEMA: ValueSchema = ValueSchema::Map(&RETRY);
-
-    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<RetryPolicy> {
-        let fields = decoder.map(node, path, &RETRY)?;
-        Some(RetryPolicy {
-            max_attempts: decoder.optional::<Count<1>>(&fields, "max_attempts"),
-            initial_backoff: decoder.optional::<Period>(&fields, "initial_backoff"),
-        })
-    }
-}
-
 /// Compensation of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -237,10 +209,10 @@ pub struct CompensationSpec {
     pub fail: Vec<ResultMatcher>,
     /// Timeout for the confirmation; afterwards the compensation is retried, or the instance is stuck.
     #[serde(default)]
-    pub timeout: Option<Duration>,
+    pub timeout: Option<TimeLimit>,
     /// Retry policy of commands; for effects and jobs, hints for attempts.
     #[serde(default)]
-    pub retry: Option<RetryPolicy>,
+    pub retry: Option<RetrySpec>,
     /// Policy for an unknown outcome of effects and jobs. With `ask`, the instance is stuck immediately and
     /// an operator decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,8 +229,8 @@ impl CompensationSpec {
         fields: &[
             may::<OneOrList<AnyResult>>("ok", "Events that confirm the compensation."),
             may::<OneOrList<AnyResult>>("fail", "Events that report a failure."),
-            may::<Period>("timeout", "Time limit for the confirmation."),
-            may::<Retry>("retry", "Retry policy of the compensation."),
+            may::<TimeLimit>("timeout", "Time limit for the confirmation."),
+            may::<RetrySpec>("retry", "Retry policy of the compensation."),
             may::<Choice<InDoubtPolicy>>(
                 "in_doubt",
                 "Policy for an unknown outcome of an effect or a job: `retry` retries it; `fail` and `ask` require an operator decision.",
@@ -281,8 +253,8 @@ impl Codec for CompensationSpec {
             action: action.unwrap_or_else(unread_action),
             ok: decoder.optional::<OneOrList<AnyResult>>(&fields, "ok").unwrap_or_default(),
             fail: decoder.optional::<OneOrList<AnyResult>>(&fields, "fail").unwrap_or_default(),
-            timeout: decoder.optional::<Period>(&fields, "timeout"),
-            retry: decoder.optional::<Retry>(&fields, "retry"),
+            timeout: decoder.optional::<TimeLimit>(&fields, "timeout"),
+            retry: decoder.optional::<RetrySpec>(&fields, "retry"),
             in_doubt: decoder.optional::<Choice<InDoubtPolicy>>(&fields, "in_doubt"),
             priority: decoder.optional::<PriorityTemplate>(&fields, "priority"),
         })

@@ -14,9 +14,10 @@ use serde_json::{Map, Value};
 use super::ast::children;
 use super::check::{self, CheckedExpression, NameResolution};
 use super::cost;
+use super::evaluate::FreeVariables;
 use super::functions::{EQUAL, environment};
 use super::rewrite::wrap;
-use super::{FreeVariables, run};
+use super::run;
 
 /// A compiled condition over named values.
 #[derive(Debug)]

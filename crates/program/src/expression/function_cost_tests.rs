@@ -11,7 +11,7 @@ const TOO_MUCH: &str = "the expression processes too much data";
 
 /// Functions whose inputs have a size, each applied to the computed text `T` or the computed list `L`.
 /// A computed value is not charged when it is read, so the function itself must charge for it.
-const SIZED: [(&str, &str); 45] = [
+const SIZED: [(&str, &str); 46] = [
     ("all", "L.all(x, true)"),
     ("bool", "bool(T)"),
     ("bytes", "bytes(T)"),
@@ -50,6 +50,7 @@ const SIZED: [(&str, &str); 45] = [
     ("startsWith", "T.startsWith('z')"),
     ("string", "string(T)"),
     ("substring", "T.substring(1)"),
+    ("sum", "L.sum()"),
     ("timestamp", "timestamp(T)"),
     ("transformList", "L.transformList(i, x, 1)"),
     ("transformMap", "L.transformMap(i, x, 1)"),

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use cel::common::ast::{Expr, IdedExpr};
 use cel::common::types::{
-    BYTES_TYPE, CelBool, CelBytes, CelInt, CelList, CelMap, CelString, DYN_TYPE, INT_TYPE, Kind, LIST_TYPE,
-    STRING_TYPE, Type,
+    BYTES_TYPE, CelBool, CelBytes, CelDouble, CelInt, CelList, CelMap, CelString, DYN_TYPE, INT_TYPE, Kind,
+    LIST_TYPE, STRING_TYPE, Type,
 };
 use cel::common::value::{CowVal, FromVal, Val};
 use cel::parser::{Macro, MacroExprHelper};
@@ -95,6 +95,7 @@ fn own(env: &mut Env) -> Result<(), cel::DeclarationError> {
     })?;
     env.add_overload("matches", "matches", texts(2), |args| matches(&args))?;
     env.add_member_overload("matches", "text_matches", STRING_TYPE, texts(1), |args| matches(&args))?;
+    env.add_member_overload("sum", "list_sum", LIST_TYPE, Vec::new(), |args| sum(&args))?;
     env.add_macro(Macro::receiver("bind", 3, bind))?;
     env.add_overload("base64.encode", "encode", vec![BYTES_TYPE], |args| encode(&args))?;
     env.add_overload("base64.decode", "decode", vec![STRING_TYPE], |args| decode(&args))
@@ -249,6 +250,34 @@ fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
         joined.push_str(part.inner());
     }
     Ok(CowVal::owned(CelString::from(joined)))
+}
+
+/// Returns the sum of whole numbers, or of doubles; 0 for an empty list.
+fn sum<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
+    let error = |reason: &str| ExecutionError::function_error("sum", reason);
+    let mut items = args[0].as_iterable().ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?.iter();
+    let (mut whole, mut double) = (None, None);
+    while let Some(item) = items.next() {
+        charge(1)?;
+        if let Some(number) = item.downcast_ref::<CelInt>() {
+            let sum = whole.unwrap_or(0_i64).checked_add(*number.inner());
+            whole = Some(sum.ok_or_else(|| error("the sum exceeds 64 bits"))?);
+        } else if let Some(number) = item.downcast_ref::<CelDouble>() {
+            double = Some(double.unwrap_or(0.0) + number.inner());
+        } else {
+            return Err(ExecutionError::UnexpectedType {
+                got: name_of(item),
+                want: "int or double".to_owned(),
+            });
+        }
+    }
+    match (whole, double) {
+        (Some(_), Some(_)) => {
+            Err(error("the list has whole numbers and doubles; convert them with double(x)"))
+        }
+        (_, Some(double)) => Ok(CowVal::owned(CelDouble::from(double))),
+        (whole, None) => Ok(CowVal::owned(CelInt::from(whole.unwrap_or(0)))),
+    }
 }
 
 fn replace<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {

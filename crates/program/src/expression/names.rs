@@ -22,7 +22,7 @@ pub(super) const TYPES: [&str; 14] = [
 ];
 
 /// All functions by name.
-pub(super) const NAMES: [&str; 90] = [
+pub(super) const NAMES: [&str; 91] = [
     "abs",
     "all",
     "bitAnd",
@@ -96,6 +96,7 @@ pub(super) const NAMES: [&str; 90] = [
     "startsWith",
     "string",
     "substring",
+    "sum",
     "timestamp",
     "transformList",
     "transformMap",

@@ -5,6 +5,9 @@ pub(crate) const INDEX: &str = "index";
 /// Name of the number of a round.
 pub(crate) const ROUND: &str = "round";
 
+/// Name of the collected events.
+pub(crate) const EVENTS: &str = "events";
+
 /// Roots of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Root {
@@ -20,6 +23,8 @@ pub(crate) enum Root {
     Index,
     /// Number of the round of a loop, from 0.
     Round,
+    /// Payloads of the events that a step has collected.
+    Events,
     /// Body of a received message, outside definitions.
     Body,
     /// Headers of that message.
@@ -40,6 +45,7 @@ impl Root {
             Root::Element => "the element",
             Root::Index => INDEX,
             Root::Round => ROUND,
+            Root::Events => EVENTS,
             Root::Body => "body",
             Root::Headers => "headers",
         }

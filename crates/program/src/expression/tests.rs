@@ -161,3 +161,19 @@ fn conditions_must_be_boolean() {
     let error = holds("vars.total").unwrap_err();
     assert_eq!(error.to_string(), "`vars.total`: a condition must be true or false, but is a number");
 }
+
+#[test]
+fn sum_adds_numbers_of_one_type() {
+    let of = evaluate;
+    assert_eq!(of("[1, 2, 3].sum()"), Ok(json!(6)));
+    assert_eq!(of("[1.5, 2.0].sum()"), Ok(json!(3.5)));
+    assert_eq!(of("[].sum()"), Ok(json!(0)));
+    for (source, expected) in [
+        ("[1, 2.5].sum()", "convert them with double(x)"),
+        ("[9223372036854775807, 1].sum()", "exceeds 64 bits"),
+        ("['a'].sum()", "int or double"),
+    ] {
+        let error = of(source).unwrap_err();
+        assert!(error.contains(expected), "{source}: {error}");
+    }
+}

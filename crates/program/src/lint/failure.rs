@@ -6,7 +6,7 @@ use crate::compile::CompiledDefinition;
 use crate::definition::Step;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::kind::Completion;
-use crate::steps::{Action, OnMaxRounds};
+use crate::steps::{Action, OnMaxRounds, TimeLimit};
 
 /// Code of the rule for steps without a compensation.
 pub(super) const MISSING_COMPENSATION: &str = "OL03";
@@ -15,6 +15,8 @@ pub(super) const MISSING_COMPENSATION: &str = "OL03";
 pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let endless = context.steps().filter(|(i, step)| {
         let saga_timer = context.definition.timeout.is_some() && !context.past_pivot(*i);
+        // Something ends an instance that stays active; the compiler checks it.
+        let saga_timer = saga_timer || context.definition.keep_active;
         waits(step) && step.fail.is_empty() && step.timeout.is_none() && !saga_timer
     });
     endless
@@ -105,8 +107,9 @@ fn can_fail(step: &Step) -> bool {
 
 /// OL08: a step that may take longer than the saga timeout.
 pub(super) fn outlasts_saga_timeout(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
-    let Some(saga_timeout) = context.definition.timeout else { return Vec::new() };
-    let longest = |step: &Step| step.timeout.max(step.action.kind().duration());
+    let constant = |limit: &Option<TimeLimit>| limit.as_ref().and_then(TimeLimit::constant);
+    let Some(saga_timeout) = constant(&context.definition.timeout) else { return Vec::new() };
+    let longest = |step: &Step| constant(&step.timeout).max(step.action.kind().duration());
     let long = context.steps().filter(|(i, step)| {
         longest(step).is_some_and(|time| time >= saga_timeout) && !context.past_pivot(*i)
     });

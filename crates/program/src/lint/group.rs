@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::context::LintWarning;
 use super::fields::DataSamples;
-use super::names::actions;
+use super::names::{actions, handler_actions};
 use super::rules::{SIMILAR_EVENT, UNKNOWN_CHILD, UNKNOWN_FIELD, warnings};
 use super::similar::is_misspelling;
 use crate::compile::CompiledDefinition;
@@ -156,7 +156,9 @@ impl<'d> DefinitionGroup<'d> {
 /// Returns the child sagas of a definition with the paths of their actions.
 fn children(definition: &Definition) -> Vec<(String, &ChildSagaAction)> {
     let steps = definition.steps.iter().enumerate();
-    let all = steps.flat_map(|(i, step)| actions(i, step));
+    let handlers = definition.on.iter().enumerate();
+    let handled = handlers.flat_map(|(n, handler)| handler_actions(n, handler));
+    let all = steps.flat_map(|(i, step)| actions(i, step)).chain(handled);
     all.filter_map(|(path, action)| match action {
         Action::Saga(child) => Some((path, child)),
         _ => None,

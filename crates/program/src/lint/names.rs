@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::LintContext;
-use crate::definition::{Definition, ResultMatcher, Step};
+use crate::definition::{Definition, HandlerSpec, ResultMatcher, Step};
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::Action;
 use crate::steps::kind::Completion;
@@ -68,6 +68,12 @@ pub(super) fn actions(i: usize, step: &Step) -> impl Iterator<Item = (String, &A
     std::iter::once((format!("steps[{i}].do"), &step.action)).chain(compensation)
 }
 
+/// Returns the actions of an event handler, with their paths.
+pub(super) fn handler_actions(n: usize, handler: &HandlerSpec) -> impl Iterator<Item = (String, &Action)> {
+    let actions = handler.actions.iter().enumerate();
+    actions.map(move |(i, action)| (format!("on[{n}].do[{i}]"), action))
+}
+
 fn matchers(i: usize, step: &Step) -> Vec<(String, &[ResultMatcher])> {
     let mut matchers: Vec<(String, &[ResultMatcher])> =
         vec![(format!("steps[{i}].ok"), &step.ok), (format!("steps[{i}].fail"), &step.fail)];
@@ -98,6 +104,26 @@ pub(super) fn awaited_and_handled(context: &LintContext<'_>) -> Vec<RawDiagnosti
             let message = format!("a step also awaits {event}; the handler consumes it first");
             RawDiagnostic::new(format!("on[{n}]"), message)
                 .with_suggestion("use separate events, or add a `when` to each")
+        })
+        .collect()
+}
+
+/// OL19: an event handler that starts child sagas with an id that does not depend on the event: only the first starts.
+pub(super) fn same_child_for_each_event(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let handlers = context.definition.on.iter().enumerate();
+    let children =
+        handlers.flat_map(|(n, handler)| handler_actions(n, handler)).filter_map(|(path, action)| {
+            let Action::Saga(child) = action else { return None };
+            Some((path, child.correlation.as_ref()?))
+        });
+    let constant =
+        children.filter(|(_, id)| !id.as_str().is_some_and(|id| id.starts_with('=') && id.contains("event")));
+    constant
+        .map(|(path, _)| {
+            let message =
+                "`correlation` does not read the event, so only the first event starts a child saga";
+            RawDiagnostic::new(format!("{path}.correlation"), message)
+                .with_suggestion("use a field of the event, or omit `correlation`")
         })
         .collect()
 }

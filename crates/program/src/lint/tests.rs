@@ -442,3 +442,23 @@ fn ol18_condition_of_a_loop_does_not_change() {
     let handled = "on: [{ event: F, save: { n: =event.n } }]\n";
     has_no_warnings(&format!("{handled}{}", poll("", "while: vars.n > 1")));
 }
+
+#[test]
+fn ol19_handler_starts_the_same_child_for_each_event() {
+    let order = |correlation: &str| {
+        format!(
+            "on: [{{ event: Line, do: {{ saga: ship{correlation} }} }}]\nvars: {{ id: =event.id }}\nsteps: [{{ id: a, do: {{ event: E }}, timeout: 1h }}]\nindex: id\n"
+        )
+    };
+    let message = "`correlation` does not read the event, so only the first event starts a child saga";
+    warns(&order(", correlation: =vars.id"), &format!("OL19 4:52 {message}"));
+    has_no_warnings(&order(", correlation: =event.line"));
+    has_no_warnings(&order(""));
+}
+
+#[test]
+fn ol02_saga_that_stays_active_is_ended_by_a_handler() {
+    let steps = "steps: [{ id: a, do: { event: E } }]\n";
+    assert_eq!(lints(steps).len(), 1);
+    has_no_warnings(&format!("keep_active: true\non: {{ event: Closed, then: complete }}\n{steps}"));
+}

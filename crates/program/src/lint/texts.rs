@@ -56,9 +56,15 @@ impl Names<'_> {
             Some(Root::Event) => self.reads(Root::Event),
             Some(Root::Key) => self.reads(Root::Key) && KEY_FIELDS.contains(&first),
             Some(Root::Failure) => self.reads(Root::Failure) && FAILURE_FIELDS.contains(&first),
-            Some(Root::Results | Root::Element | Root::Index | Root::Round | Root::Body | Root::Headers) => {
-                false
-            }
+            Some(
+                Root::Results
+                | Root::Element
+                | Root::Index
+                | Root::Round
+                | Root::Events
+                | Root::Body
+                | Root::Headers,
+            ) => false,
             None => self.is_element(root),
         };
         (is_known && fields.all(is_name)).then(|| text.to_owned())

@@ -1,9 +1,10 @@
 //! Applies a result to its step: completed, failed, retried or compensated.
 
 use compact_str::format_compact;
-use orlog_model::{Fact, ParentEndPolicy, VariableChange, Work};
+use orlog_model::{Fact, Failure, ParentEndPolicy, VariableChange, Work};
 use serde_json::Value;
 
+use super::collect::{Collected, collect};
 use super::compensate::{fail_compensation, schedule_retry};
 use super::complete::complete_step;
 use super::execution::{Execution, NoTransition};
@@ -11,9 +12,9 @@ use super::fail::{compensate_unknown, end_round, fail_step};
 use super::in_doubt::{close_in_doubt_task, open_in_doubt_task, request_again};
 use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::{Flags, StepEntry, StepIndex};
-use super::step_input::{Certainty, StepInput};
+use super::step_input::{Certainty, StepInput, expression_error};
 use super::step_state::StepState;
-use crate::contract::ProgramError;
+use crate::contract::{FailureCause, ProgramError};
 use crate::steps::kind::EXPRESSION_ERROR;
 use crate::steps::{CompiledActionKind, set_element};
 
@@ -30,6 +31,21 @@ pub(super) fn apply_step_input(
     let is_late = matches!(update, StepUpdate::CompleteLate | StepUpdate::CompensateUnknown);
     if is_late && policy == ParentEndPolicy::Abandon {
         return Err(NoTransition::Ignored("the child saga was abandoned"));
+    }
+    if let Some(collection) = run.action_of(at, false).kind.collection()
+        && matches!(step_input.result, StepOutcome::Ok)
+    {
+        if update != StepUpdate::Complete {
+            return Err(NoTransition::Ignored("the step no longer collects events"));
+        }
+        match collect(run, at, collection, step_input)? {
+            Collected::Complete => {}
+            Collected::Waiting => return Ok(()),
+            Collected::Failed(failure) => {
+                failed(run, at, StepState::Failed, &step_input.failed(failure));
+                return Ok(());
+            }
+        }
     }
     emit_result(run, step_input);
     close_in_doubt_task(run, at);
@@ -132,14 +148,20 @@ fn save_result(run: &mut Execution<'_>, at: StepIndex, data: &Value) -> Result<(
 /// Handles a failure: retries while attempts are left, otherwise fails permanently.
 fn failed(run: &mut Execution<'_>, at: StepIndex, step_state: StepState, step_input: &StepInput<'_>) {
     let action = run.action_of(at, false);
-    let cause = step_input.cause(run.step(at));
+    let mut cause = step_input.cause(run.step(at));
     let attempts = run.state.entry(at).retries.saturating_add(1);
     let retries = attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR;
     if retries || run.state.flags.has(Flags::PIVOTED) {
         end_round(run, at, false, step_input.certainty);
     }
     if retries {
-        return schedule_retry(run, at, &cause.code, StepState::Retrying);
+        match schedule_retry(run, at, &cause.code, StepState::Retrying) {
+            Ok(()) => return,
+            Err(error) => {
+                let Failure { code, message } = expression_error(&error);
+                cause = FailureCause { code, message, ..cause };
+            }
+        }
     }
     run.add_step_note(at, &cause.code);
     fail_step(run, at, step_state, cause);

@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
-use orlog_model::{Failure, TimerChange};
+use orlog_model::{CancelChild, Failure, ParentEndPolicy, TimerChange, Work};
 
 use super::execution::Execution;
 use super::fail::compensate_unknown;
-use super::request::{abandon_outstanding, request_action};
+use super::request::{abandon_outstanding, action_bindings, request_action};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
 use super::step_state::StepState;
 use crate::contract::FailureCause;
+use crate::expression::EvalError;
 use crate::steps::kind::EXPRESSION_ERROR;
 
 /// Maximum delay between two attempts.
@@ -36,6 +37,20 @@ pub(super) fn abandon_all(run: &mut Execution<'_>) {
         for at in run.step_and_elements(step) {
             abandon(run, at);
         }
+    }
+    stop_children(run);
+}
+
+/// Cancels the open child sagas of event handlers, except those whose end is awaited.
+fn stop_children(run: &mut Execution<'_>) {
+    let (awaited, stopped): (Vec<_>, Vec<_>) = std::mem::take(&mut run.state.run.events.children)
+        .into_iter()
+        .partition(|child| child.on_parent_end == ParentEndPolicy::Wait);
+    run.state.run.events.children = awaited;
+    for child in stopped {
+        let reason = format!("{} is no longer awaited by {}", child.tag, run.context.key.saga);
+        let cancel = CancelChild { saga: child.saga, correlation: child.correlation, reason };
+        run.work.push(Work::CancelChild(cancel));
     }
 }
 
@@ -103,10 +118,11 @@ pub(super) fn compensate_next(run: &mut Execution<'_>) {
     }
 }
 
-/// Returns true if the end of a child saga is awaited: if it succeeds, it is the last completed step.
+/// Returns true if the end of a child saga is awaited: if the one of a step succeeds, it is the last completed step.
 fn awaits_child(run: &Execution<'_>) -> bool {
     let mut all = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
-    all.any(|at| run.state.entry(at).state == StepState::ChildAwaited)
+    !run.state.run.events.children.is_empty()
+        || all.any(|at| run.state.entry(at).state == StepState::ChildAwaited)
 }
 
 pub(super) fn request_compensation(run: &mut Execution<'_>, at: StepIndex) {
@@ -117,11 +133,20 @@ pub(super) fn request_compensation(run: &mut Execution<'_>, at: StepIndex) {
     }
 }
 
-/// Schedules the next attempt; each delay is twice the previous one.
-pub(super) fn schedule_retry(run: &mut Execution<'_>, at: StepIndex, code: &str, step_state: StepState) {
-    let action = run.action_of(at, step_state == StepState::CompensationRetrying);
+/// Schedules the next attempt; each delay is twice the previous one. Fails if the delay is computed and has no value.
+pub(super) fn schedule_retry(
+    run: &mut Execution<'_>,
+    at: StepIndex,
+    code: &str,
+    step_state: StepState,
+) -> Result<(), EvalError> {
+    let is_compensation = step_state == StepState::CompensationRetrying;
+    let action = run.action_of(at, is_compensation);
     let retry_count = run.state.entry(at).retries;
-    let first = action.options.retry.and_then(|retry| retry.initial_backoff).unwrap_or(INITIAL_RETRY_DELAY);
+    let first = match action.options.retry.as_ref().and_then(|retry| retry.initial_backoff.as_ref()) {
+        Some(backoff) => backoff.evaluate(run.context.now, &action_bindings(run, at, is_compensation))?,
+        None => INITIAL_RETRY_DELAY,
+    };
     let delay = first.saturating_mul(1_u32.checked_shl(retry_count).unwrap_or(u32::MAX)).min(MAX_RETRY_DELAY);
     run.finish_wait(at, step_state);
     let until = run.context.now.saturating_add(delay);
@@ -130,14 +155,21 @@ pub(super) fn schedule_retry(run: &mut Execution<'_>, at: StepIndex, code: &str,
     let name = run.timer_name(at, step_state);
     run.timers.push(TimerChange::Arm { name, due: until });
     run.add_step_note(at, &format!("{code}, retry in {delay:?}"));
+    Ok(())
 }
 
 /// Handles a failed compensation: retries while attempts are left, otherwise the instance is stuck.
-pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, cause: FailureCause) {
+pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, mut cause: FailureCause) {
     let action = run.action_of(at, true);
     let attempts = run.state.entry(at).retries.saturating_add(1);
     if attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR {
-        return schedule_retry(run, at, &cause.code, StepState::CompensationRetrying);
+        match schedule_retry(run, at, &cause.code, StepState::CompensationRetrying) {
+            Ok(()) => return,
+            Err(error) => {
+                let Failure { code, message } = expression_error(&error);
+                cause = FailureCause { code, message, ..cause };
+            }
+        }
     }
     run.finish_wait(at, StepState::CompensationFailed);
     run.add_step_note(at, "compensation failed");

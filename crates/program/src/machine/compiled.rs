@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orlog_model::{EventType, InDoubtPolicy, Name};
+use orlog_model::{EventType, InDoubtPolicy, Name, Timestamp};
 
+use crate::contract::ProgramError;
 use crate::definition::{AfterHandler, Join};
-use crate::expression::Expression;
+use crate::expression::{Bindings, Expression};
 use crate::steps::kind::{ActionOptions, Completion};
-use crate::steps::{CompiledActionKind, CompiledForeach};
+use crate::steps::{CompiledActionKind, CompiledForeach, CompiledTimeLimit};
 use crate::template::Template;
 use crate::versions::CompiledVersions;
 
@@ -29,6 +30,11 @@ pub(crate) fn handler_tag(index: usize) -> Name {
     Name::new(format!("{ON}{index}")).expect("a prefix and a number are a valid name")
 }
 
+/// Returns the tag of a child saga that a handler starts, one for each event.
+pub(super) fn child_tag(index: usize, round: u64) -> Name {
+    Name::new(format!("{ON}{index}[{round:016x}]")).expect("a prefix and two numbers are a valid name")
+}
+
 pub(super) fn prefixed_name(prefix: &str, tag: &Name) -> Name {
     Name::new(format!("{prefix}{tag}")).expect("step ids reserve space for prefixes")
 }
@@ -44,9 +50,11 @@ pub(crate) struct CompiledSaga {
     pub(crate) vars: Vec<(String, Template)>,
     pub(crate) env: Vec<(String, Template)>,
     pub(crate) reference: Option<Template>,
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) timeout: Option<CompiledTimeLimit>,
     /// Time for which events are kept until their step starts.
     pub(crate) early_event_ttl: Duration,
+    /// Whether an instance whose steps have finished stays active until an event handler ends it.
+    pub(crate) keep_active: bool,
     pub(crate) steps: Vec<CompiledStep>,
     /// Step indices in topological order.
     pub(crate) sorted: Vec<usize>,
@@ -136,7 +144,7 @@ impl CompiledAction {
 
     /// Returns the maximum number of attempts of the machine. Providers retry by themselves.
     pub(super) fn max_attempts(&self) -> u32 {
-        match (self.kind.traits().completion, self.options.retry) {
+        match (self.kind.traits().completion, &self.options.retry) {
             (Completion::Acceptance, Some(retry)) => retry.max_attempts.unwrap_or(u32::MAX),
             (_, _) => 1,
         }
@@ -158,6 +166,32 @@ impl CompiledSaga {
     pub(super) fn saved(&self) -> impl Iterator<Item = &String> {
         let steps = self.steps.iter().flat_map(|step| &step.save);
         steps.chain(self.handlers.iter().flat_map(|handler| &handler.save)).map(|(name, _)| name)
+    }
+
+    /// Returns whether events of the type start instances and have no meaning for one that exists.
+    pub(crate) fn only_starts(&self, kind: &EventType) -> bool {
+        self.start.contains(kind)
+            && !self.entries.contains_key(kind)
+            && !self.handlers.iter().any(|handler| handler.event.contains(kind))
+    }
+
+    /// Returns whether a step collects events of the type.
+    pub(super) fn collects(&self, kind: &EventType) -> bool {
+        let entries = self.entries.get(kind).map_or(&[][..], Vec::as_slice);
+        entries.iter().any(|entry| self.steps[entry.step].action.kind.collection().is_some())
+    }
+
+    /// Returns the end of a saga timeout that begins now.
+    pub(super) fn deadline(
+        &self,
+        now: Timestamp,
+        bindings: &Bindings<'_>,
+    ) -> Result<Option<Timestamp>, ProgramError> {
+        let timeout = self.timeout.as_ref().map(|timeout| timeout.evaluate(now, bindings)).transpose();
+        let timeout = timeout.map_err(|error| {
+            ProgramError::SchemaMismatch(format!("cannot compute the saga timeout: {error}"))
+        })?;
+        Ok(timeout.map(|timeout| now.saturating_add(timeout)))
     }
 
     pub(super) fn find(&self, id: &str) -> Option<usize> {

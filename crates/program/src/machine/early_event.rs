@@ -7,10 +7,10 @@ use orlog_model::{Event, EventType, Failure};
 use serde_json::Value;
 
 use super::apply_outcome::apply_step_input;
+use super::collect::event_key;
 use super::compiled::EventBinding;
 use super::execution::{Execution, NoTransition};
 use super::match_event::match_event;
-use super::outcome_table::StepOutcome;
 use super::state::{EarlyEvent, Flags, StepIndex};
 use super::step_input::StepInput;
 use super::step_state::StepState;
@@ -33,7 +33,8 @@ pub(super) fn keep_early(run: &mut Execution<'_>, event: &Event) -> Result<bool,
         return Err(ProgramError::Evaluation(message));
     }
     let expires_at = run.context.now.saturating_add(ttl);
-    let early = EarlyEvent { kind: kind.clone(), data: data.clone(), expires_at };
+    let key = if run.saga.collects(kind) { event_key(event) } else { 0 };
+    let early = EarlyEvent { kind: kind.clone(), data: data.clone(), expires_at, key };
     run.state.extra_mut().early.push(early);
     run.add_note(&format!("{kind} kept until its step starts"));
     Ok(true)
@@ -48,12 +49,13 @@ pub(super) fn apply_early(run: &mut Execution<'_>) -> bool {
     let awaited =
         |event: &EarlyEvent| event.expires_at > now && match_event(run, &event.kind, &event.data).is_ok();
     let Some(position) = early(run).iter().position(awaited) else { return false };
-    let EarlyEvent { kind, data, .. } = run.state.extra_mut().early.remove(position);
+    let EarlyEvent { kind, data, key, .. } = run.state.extra_mut().early.remove(position);
     let Ok(step_input) = match_event(run, &kind, &data) else { return false };
+    let step_input = StepInput { event_key: key, ..step_input };
     if let Err(NoTransition::Error(error)) = apply_step_input(run, &step_input) {
         // The input of this transition is another one: the step fails, not the input.
         let failure = Failure { code: EXPRESSION_ERROR.to_owned(), message: error.to_string() };
-        let failed = StepInput { result: StepOutcome::Failed, failure: Some(failure), ..step_input };
+        let failed = step_input.failed(failure);
         drop(apply_step_input(run, &failed));
     }
     true

@@ -16,6 +16,9 @@ use crate::limits::check_payload;
 use crate::steps::element_tag;
 use crate::template::Template;
 
+/// Events of a step that has collected none.
+static NO_EVENTS: Value = Value::Array(Vec::new());
+
 /// Transition in progress.
 pub(super) struct Execution<'a> {
     pub(super) saga: &'a CompiledSaga,
@@ -138,7 +141,11 @@ impl<'a> Execution<'a> {
 
     /// Returns the expression variables of a step, without the event.
     pub(super) fn bindings(&self, at: StepIndex) -> Bindings<'_> {
-        let (bindings, step) = (self.saga_bindings(), &self.saga.steps[at.step]);
+        let (mut bindings, step) = (self.saga_bindings(), &self.saga.steps[at.step]);
+        if step.action.kind.collection().is_some() {
+            let collected = self.state.run.events.collected(&self.tag_of(at, false));
+            bindings = bindings.events(collected.map_or(&NO_EVENTS, |collected| &collected.data));
+        }
         if let Some(round) = self.number(at).filter(|_| step.in_loop.is_some()) {
             let past = at.element.and_then(|round| self.state.run.past_round(at.step, round));
             let bindings = bindings.round(round);
@@ -269,6 +276,11 @@ impl<'a> Execution<'a> {
         }
         if self.state.extra.is_some() {
             self.remove_child_and_escalation(&self.tag_of(at, old.state.is_compensation()));
+        }
+        // A step that is blocked past the pivot still waits for the missing events.
+        if !self.state.run.events.collected.is_empty() && step_state != StepState::Blocked {
+            let tag = self.tag_of(at, false);
+            self.state.run.events.collected.retain(|collected| collected.tag != tag);
         }
         *self.state.entry_mut(at) = StepEntry { retries: old.retries, ..StepEntry::of(step_state) };
     }

@@ -1,24 +1,27 @@
 //! Event handlers, active while the saga runs forward.
 
-use orlog_model::Event;
+use orlog_model::{Event, Name, ParentEndPolicy, StartChild, Work, WorkOutcome};
 
 use super::compensate::{abandon_all, start_cancellation, start_compensation};
-use super::compiled::{CompiledHandler, handler_tag};
+use super::compiled::{CompiledHandler, ON, child_tag, handler_tag};
 use super::execution::Execution;
 use super::request::{RequestOrigin, request_of};
-use super::state::{Flags, StepEntry};
+use super::state::{Flags, HandlerChild, StepEntry};
 use super::step_input::failure_message;
 use super::step_state::{Phase, StepState};
 use crate::contract::{FailureCause, ProgramError};
 use crate::definition::AfterHandler;
-use crate::steps::kind::Request;
+use crate::limits::MAX_HANDLER_CHILDREN;
+use crate::steps::CompiledActionKind;
+use crate::steps::kind::{Request, RequestLimits};
 
 /// Runs every handler of the event whose condition holds, in order. Returns true if there was one.
 pub(super) fn run_handlers(run: &mut Execution<'_>, event: &Event) -> Result<bool, ProgramError> {
     let mut handled = false;
     for (number, handler) in run.saga.handlers.iter().enumerate() {
-        let runs_forward =
-            run.state.phase == Phase::Running && !run.state.flags.has(Flags::COMPENSATION_STARTED);
+        let flags = run.state.flags;
+        let is_over = flags.has(Flags::COMPENSATION_STARTED) || flags.has(Flags::ENDED);
+        let runs_forward = run.state.phase == Phase::Running && !is_over;
         if !runs_forward || !handler.event.contains(&event.kind) {
             continue;
         }
@@ -45,14 +48,18 @@ fn run_handler(
     run.add_note(event.kind.as_str());
     run.save_vars(&handler.save, &event.data)?;
     for (index, task) in handler.tasks.iter().enumerate() {
-        let tag = handler_tag(number);
         let bindings = run.saga_bindings().event(&event.data);
         // Each event is a round of its own.
         let round = event.dedupe_key().hash_with(&index.to_le_bytes());
+        let starts_child = matches!(task.kind, CompiledActionKind::Saga(_));
+        let tag = if starts_child { child_tag(number, round) } else { handler_tag(number) };
         let origin = RequestOrigin { step: &tag, tag: &tag, round, retries: 0 };
-        let request = request_of(run, task, &origin, &bindings)
+        let request = request_of(run, task, &origin, RequestLimits::default(), &bindings)
             .map_err(|error| ProgramError::SchemaMismatch(format!("on[{number}]: {error}")))?;
         let Request::Work(work) = request else { unreachable!("handlers request only work") };
+        if let Work::StartChild(start) = &*work {
+            open_child(run, number, start)?;
+        }
         run.work.push(*work);
     }
     let back = matches!(handler.then, AfterHandler::Cancel | AfterHandler::Fail);
@@ -67,9 +74,52 @@ fn run_handler(
             let (code, message) = (event.kind.to_string(), failure_message(&event.kind, &event.data));
             start_compensation(run, FailureCause { code, message, step: String::new() });
         }
-        AfterHandler::Complete => abandon_remaining_steps(run),
+        AfterHandler::Complete => {
+            abandon_remaining_steps(run);
+            if run.saga.keep_active || !run.state.run.events.children.is_empty() {
+                run.state.flags.set(Flags::ENDED);
+            }
+        }
     }
     Ok(())
+}
+
+/// Records a child saga, unless the saga does not await its end. The number of open ones is limited, because each is a
+/// part of the state.
+fn open_child(run: &mut Execution<'_>, number: usize, start: &StartChild) -> Result<(), ProgramError> {
+    let is_child = |tag: &Name| tag.as_str().starts_with(ON) && tag.as_str().ends_with(']');
+    let pending = run.context.pending_work.iter().filter(|work| is_child(&work.tag)).count();
+    let children = &mut run.state.run.events.children;
+    if children.iter().any(|child| child.tag == start.tag) {
+        return Ok(());
+    }
+    if pending.max(children.len()) >= MAX_HANDLER_CHILDREN {
+        let message = format!("on[{number}]: {MAX_HANDLER_CHILDREN} child sagas of event handlers are open");
+        return Err(ProgramError::Evaluation(message));
+    }
+    if start.on_parent_end != ParentEndPolicy::Abandon {
+        children.push(HandlerChild {
+            tag: start.tag.clone(),
+            saga: start.saga.clone(),
+            correlation: start.correlation.clone(),
+            on_parent_end: start.on_parent_end,
+        });
+    }
+    Ok(())
+}
+
+/// Records the end of a child saga that a handler started. Returns false if the result is another one.
+pub(super) fn end_child(run: &mut Execution<'_>, tag: &str, outcome: &WorkOutcome) -> bool {
+    if !run.state.run.events.remove_child(tag) {
+        return false;
+    }
+    run.add_note(&match outcome {
+        WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
+            format!("{tag}: {}", failure.code)
+        }
+        WorkOutcome::Succeeded { .. } | WorkOutcome::Accepted => format!("{tag}: child saga completed"),
+    });
+    true
 }
 
 /// Abandons steps in progress and skips pending ones.

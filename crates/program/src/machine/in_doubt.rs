@@ -89,6 +89,7 @@ pub(super) fn close_in_doubt_task(run: &mut Execution<'_>, at: StepIndex) {
 
 /// Closes all in-doubt tasks, and awaits no child saga of an abandoned step any more.
 pub(super) fn stop_late_waits(run: &mut Execution<'_>) {
+    run.state.run.events.children.clear();
     for step in 0..run.saga.steps.len() {
         for at in run
             .step_and_elements(step)

@@ -47,8 +47,15 @@ fn read<'e>(
     data: &'e Value,
     late: bool,
 ) -> Option<StepInput<'e>> {
-    let step_input =
-        |result, failure| StepInput { at, result, data, named: None, failure, certainty: Certainty::Known };
+    let step_input = |result, failure| StepInput {
+        at,
+        result,
+        data,
+        named: None,
+        failure,
+        certainty: Certainty::Known,
+        event_key: 0,
+    };
     match run.satisfies(at, entry, data) {
         Ok(false) => None,
         Ok(true) if entry.is_success => Some(step_input(result(entry), None)),

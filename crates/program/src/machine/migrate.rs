@@ -11,6 +11,8 @@
 //! | started | iterates over elements, unlike the old one, or the reverse | blocked |
 //! | started | belongs to another loop or to none, unlike the old one | blocked |
 
+mod extra;
+
 use std::collections::BTreeMap;
 
 use orlog_model::{Name, TimerChange};
@@ -111,6 +113,10 @@ impl StateMigrator<'_> {
         let pivot_lost = self.old.flags.has(Flags::PIVOTED) && !self.retains_pivot();
         if pivot_lost {
             blocked.push("the pivot that the instance passed does not exist any more".to_owned());
+        }
+        let idle = self.from.keep_active && self.old.steps.iter().all(|entry| entry.state.is_finished());
+        if idle && !self.to.keep_active {
+            blocked.push("the steps have finished, and the new version has no `keep_active`".to_owned());
         }
         self.blocked.extend(blocked);
     }
@@ -225,6 +231,8 @@ impl StateMigrator<'_> {
         new.flags = old.flags;
         new.compensating_step = old.compensating_step.and_then(|at| self.at(at));
         new.done = old.done.iter().filter_map(|at| self.at(*at)).collect();
+        let renamed = |id: &str| Some(self.to.steps[self.targets[self.from.find(id)?]?].id.to_string());
+        new.run.migrate_run(&old.run, |step| self.targets[step], renamed);
         for (index, target) in self.targets.iter().enumerate() {
             let Some(target) = *target else { continue };
             let (from, to) = (&self.from.steps[index], &self.to.steps[target]);
@@ -232,48 +240,31 @@ impl StateMigrator<'_> {
             if let Some(case) = self.matching_case(index, from, to) {
                 new.steps[target].retries = case;
             }
-            self.migrate_extra(index, target, &mut new);
+            extra::migrate_extra(old, (&from.id, &to.id), (index, target), &mut new);
         }
-        let renamed = |id: &str| Some(self.to.steps[self.targets[self.from.find(id)?]?].id.to_string());
-        new.run.migrate_run(&old.run, |step| self.targets[step], renamed);
         let runs_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
-        let timeout = self.to.timeout.filter(|_| runs_forward || old.until.is_some());
-        new.until = timeout.map(|timeout| old.until.unwrap_or_else(|| context.now.saturating_add(timeout)));
         if let Some(extra) = &old.extra
             && !extra.early.is_empty()
         {
             new.extra_mut().early.clone_from(&extra.early);
         }
         self.migrate_vars(&mut new, context);
+        if runs_forward || old.until.is_some() {
+            self.migrate_timeout(&mut new, context);
+        }
         new
     }
 
-    fn migrate_extra(&self, index: usize, target: usize, new: &mut State) {
-        let Some(extra) = &self.old.extra else { return };
-        let (from, to) = (&self.from.steps[index].id, &self.to.steps[target].id);
-        if let Some(elements) = self.old.elements(index) {
-            new.set_elements(target, elements.list.clone());
-            for (place, entry) in elements.entries.iter().enumerate() {
-                *new.entry_mut(StepIndex::element(target, place)) = *entry;
-            }
+    /// Keeps the end of the saga timeout if the new version has one; a timeout that the old version lacks begins now.
+    fn migrate_timeout(&mut self, new: &mut State, context: &Context<'_>) {
+        if let Some(until) = self.old.until {
+            new.until = self.to.timeout.as_ref().map(|_| until);
+            return;
         }
-        if let Some(result) = extra.results.get(from.as_str()) {
-            new.extra_mut().results.insert(to.to_string(), result.clone());
-        }
-        for (tag, child) in &extra.children {
-            if let Some(tag) = renamed(tag, from, to) {
-                new.extra_mut().children.push((tag, child.clone()));
-            }
-        }
-        for (tag, round) in &extra.rounds {
-            if let Some(tag) = renamed(tag, from, to) {
-                new.extra_mut().rounds.push((tag, *round));
-            }
-        }
-        for (tag, due) in &extra.escalations {
-            if let Some(tag) = renamed(tag, from, to) {
-                new.extra_mut().escalations.push((tag, *due));
-            }
+        let bindings = Bindings::new(context.key).vars(&new.vars);
+        match self.to.deadline(context.now, &bindings) {
+            Ok(until) => new.until = until,
+            Err(error) => self.blocked.push(error.to_string()),
         }
     }
 
@@ -366,16 +357,4 @@ impl StateMigrator<'_> {
         changes.append(&mut armed);
         changes
     }
-}
-
-/// Returns the tag of a step, an element or a compensation with the new step name.
-fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
-    let text = tag.as_str();
-    let (prefix, rest) = text.strip_prefix(COMPENSATE).map_or(("", text), |rest| (COMPENSATE, rest));
-    let element = rest.strip_prefix(from.as_str())?;
-    let is_tag_of_step = element.is_empty() || element.starts_with('[');
-    is_tag_of_step.then(|| {
-        Name::new(format!("{prefix}{to}{element}"))
-            .expect("step ids reserve space for the prefix and the number")
-    })
 }

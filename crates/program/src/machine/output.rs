@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use orlog_model::{Failure, Name, Reference, RunChange, Transition, TransitionFailure, Wait, WaitKind};
+use orlog_model::{
+    EventType, Failure, Name, Reference, RunChange, Transition, TransitionFailure, Wait, WaitKind,
+};
 use serde_json::Value;
 
-use super::compiled::{CompiledAction, RETRY, prefixed_name};
+use super::compiled::{CompiledAction, CompiledHandler, RETRY, prefixed_name};
 use super::execution::Execution;
 use super::state::StepEntry;
 use super::step_state::{Phase, StepState};
 use crate::contract::{FailureCause, ProgramError};
+use crate::definition::AfterHandler;
 
 /// Returns the transition of an execution.
 pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, ProgramError> {
@@ -100,7 +103,27 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
             }
         }
     }
+    let children = run.state.run.events.children.iter();
+    waits.extend(children.map(|child| Wait::new(WaitKind::Saga, child.tag.clone(), None)));
+    let ends = |handler: &&CompiledHandler| handler.then != AfterHandler::Continue;
+    if run.saga.keep_active && waits.is_empty() && run.state.phase == Phase::Running {
+        for event in run.saga.handlers.iter().filter(ends).flat_map(|handler| &handler.event) {
+            push_event(Wait::new(WaitKind::Event, event_name(event), run.state.until), &mut waits);
+        }
+    }
     waits
+}
+
+fn event_name(event: &EventType) -> Name {
+    Name::new(event.as_str()).expect("the maximum length of a name exceeds that of an event type")
+}
+
+/// Adds the wait for an event. Steps that await the same event share a wait, which lasts while one of them waits.
+fn push_event(wait: Wait, waits: &mut Vec<Wait>) {
+    match waits.iter_mut().find(|other| other.is_like(&wait)) {
+        Some(other) => other.is_new &= wait.is_new,
+        None => waits.push(wait),
+    }
 }
 
 fn wait_for(action: &CompiledAction, tag: impl Fn() -> Name, entry: StepEntry, waits: &mut Vec<Wait>) {
@@ -108,13 +131,7 @@ fn wait_for(action: &CompiledAction, tag: impl Fn() -> Name, entry: StepEntry, w
         return waits.push(Wait::new(action.kind.traits().wait, tag(), entry.deadline));
     }
     for matcher in action.options.ok.iter().chain(&action.options.fail) {
-        let name = Name::new(matcher.event.as_str())
-            .expect("the maximum length of a name exceeds that of an event type");
-        let one = Wait { is_new: entry.is_new, ..Wait::new(WaitKind::Event, name, entry.deadline) };
-        // Steps that await the same event share a wait, which lasts while one of them waits.
-        match waits.iter_mut().find(|other| other.is_like(&one)) {
-            Some(other) => other.is_new &= one.is_new,
-            None => waits.push(one),
-        }
+        let wait = Wait::new(WaitKind::Event, event_name(&matcher.event), entry.deadline);
+        push_event(Wait { is_new: entry.is_new, ..wait }, waits);
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn parse_outcome<'v>(
     let is_unknown = result == StepOutcome::Unknown || matches!(outcome, WorkOutcome::TimedOut { .. });
     let is_unknown = is_unknown && action.kind.traits().is_retried();
     let certainty = if is_unknown { Certainty::Unknown } else { Certainty::Known };
-    Ok(StepInput { at, result, data, named, failure, certainty })
+    Ok(StepInput { at, result, data, named, failure, certainty, event_key: 0 })
 }
 
 /// Returns true for a decision of the in-doubt task, open or closed: a provider result never has the
@@ -112,8 +112,15 @@ fn resolve_decision<'v>(
     decision: &EventType,
     data: &'v Value,
 ) -> Result<StepInput<'v>, NoTransition> {
-    let step_input =
-        |result, named, failure| StepInput { at, result, data, named, failure, certainty: Certainty::Known };
+    let step_input = |result, named, failure| StepInput {
+        at,
+        result,
+        data,
+        named,
+        failure,
+        certainty: Certainty::Known,
+        event_key: 0,
+    };
     match decision.as_str() {
         NOT_EXECUTED => Ok(step_input(StepOutcome::NotExecuted, None, None)),
         EXECUTED => match success(run, at, run.action_of(at, false), None, data) {

@@ -10,7 +10,7 @@ use super::state::{StepEntry, StepIndex};
 use super::step_state::StepState;
 use crate::contract::FailureCause;
 use crate::expression::{Bindings, EvalError};
-use crate::steps::kind::{Cancellation, Outstanding, Request, RequestContext};
+use crate::steps::kind::{Cancellation, Outstanding, Request, RequestContext, RequestLimits};
 
 /// `failure` in the compensation of completed steps that are not needed.
 static RACE_LOST: LazyLock<FailureCause> = LazyLock::new(|| FailureCause {
@@ -29,12 +29,10 @@ pub(super) fn request_action(
     let tag = run.tag_of(at, is_compensation);
     let retries = run.state.entry(at).retries;
     let origin = RequestOrigin { step: &run.step(at).id, tag: &tag, round: run.state.round(&tag), retries };
-    let mut bindings = run.bindings(at);
-    if is_compensation && run.state.cause.is_none() {
-        bindings = bindings.cause(Some(&RACE_LOST));
-    }
-    let request = request_of(run, action, &origin, &bindings)?;
-    let mut until = action.options.timeout.map(|timeout| run.context.now.saturating_add(timeout));
+    let bindings = action_bindings(run, at, is_compensation);
+    let limits = action.options.limits(action.kind.traits().is_effect, run.context.now, &bindings)?;
+    let request = request_of(run, action, &origin, limits, &bindings)?;
+    let mut until = limits.timeout.map(|timeout| run.context.now.saturating_add(timeout));
     match request {
         Request::Work(work) => {
             if let Work::StartChild(start) = &*work {
@@ -59,11 +57,22 @@ pub(super) fn request_action(
     Ok(())
 }
 
+/// Returns the expression variables of the action of a step or of its compensation.
+pub(super) fn action_bindings<'r>(
+    run: &'r Execution<'_>,
+    at: StepIndex,
+    is_compensation: bool,
+) -> Bindings<'r> {
+    let bindings = run.bindings(at);
+    if is_compensation && run.state.cause.is_none() { bindings.cause(Some(&RACE_LOST)) } else { bindings }
+}
+
 /// Creates the request of an action with these variables.
 pub(super) fn request_of(
     run: &Execution<'_>,
     action: &CompiledAction,
     origin: &RequestOrigin<'_>,
+    limits: RequestLimits,
     bindings: &Bindings<'_>,
 ) -> Result<Request, EvalError> {
     action.kind.kind().request(&RequestContext {
@@ -75,6 +84,7 @@ pub(super) fn request_of(
         run: run.state.run.run_number(),
         retries: origin.retries,
         options: &action.options,
+        limits,
         env: &run.saga.env,
         results: run.state.results(),
         bindings,

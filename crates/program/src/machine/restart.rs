@@ -28,8 +28,7 @@ pub(super) fn restart(
     restart: &CompiledRestart,
 ) -> Result<(), StartError> {
     if run.begins_run || !is_settled(run, at) {
-        schedule_retry(run, at, BLOCKED, StepState::Retrying);
-        return Ok(());
+        return Ok(schedule_retry(run, at, BLOCKED, StepState::Retrying)?);
     }
     let data = restart.data(&run.step(at).id, &run.bindings(at))?;
     let new = State::new(run.saga.steps.len());
@@ -57,7 +56,7 @@ pub(super) fn restart(
 pub(super) fn init_run(run: &mut Execution<'_>, data: &Value) -> Result<(), ProgramError> {
     run.state.vars.extend(run.saga.saved().map(|name| (name.clone(), Value::Null)));
     run.save_vars(&run.saga.vars, data)?;
-    run.state.until = run.saga.timeout.map(|timeout| run.context.now.saturating_add(timeout));
+    run.state.until = run.saga.deadline(run.context.now, &run.saga_bindings())?;
     if let Some(due) = run.state.until {
         run.timers.push(TimerChange::Arm { name: saga_timer(), due });
     }
@@ -72,5 +71,6 @@ fn is_settled(run: &Execution<'_>, restart: StepIndex) -> bool {
     // A pending step is on a branch that was not selected, because no step follows a restart or runs beside it.
     let is_active = |state: StepState| state != StepState::Pending && !state.is_finished();
     let unfinished = units.any(|at| at != restart && is_active(run.state.entry(at).state));
-    !pending && !unfinished && run.state.compensating_step.is_none() && !has_late_wait(run)
+    let has_children = !run.state.run.events.children.is_empty();
+    !pending && !unfinished && !has_children && run.state.compensating_step.is_none() && !has_late_wait(run)
 }

@@ -4,6 +4,7 @@
 //! and races, is read.
 
 pub(super) mod canonical;
+mod events;
 mod format1;
 mod run;
 mod step_entry;
@@ -18,6 +19,7 @@ use crate::contract::FailureCause;
 use crate::contract::ProgramError;
 use crate::limits::MAX_PAYLOAD_BYTES;
 
+pub(super) use events::{CollectedEvents, HandlerChild};
 use format1::Format1;
 pub(super) use run::PastRound;
 use run::RunState;
@@ -76,6 +78,8 @@ impl Flags {
     pub(super) const COMPLETED: u8 = 16;
     /// An operator force-completed the instance.
     pub(super) const FORCED: u8 = 32;
+    /// An event handler completed a saga that stays active, or that waits for child sagas.
+    pub(super) const ENDED: u8 = 64;
 
     pub(super) fn has(self, flag: u8) -> bool {
         self.0 & flag != 0
@@ -111,6 +115,14 @@ pub(super) struct EarlyEvent {
     pub(super) kind: EventType,
     pub(super) data: Value,
     pub(super) expires_at: Timestamp,
+    /// Key of the event if its step collects events, otherwise 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) key: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(key: &u64) -> bool {
+    *key == 0
 }
 
 /// Elements of a step: their values at its start, and their states.

@@ -1,7 +1,5 @@
 //! Input of a step, and the failures that the machine itself detects.
 
-use std::time::Duration;
-
 use orlog_model::{EventType, Failure, WorkOutcome};
 use serde_json::Value;
 
@@ -10,6 +8,7 @@ use super::outcome_table::StepOutcome;
 use super::state::StepIndex;
 use crate::contract::{FailureCause, ProgramInput};
 use crate::expression::EvalError;
+use crate::steps::CompiledTimeLimit;
 use crate::steps::kind::EXPRESSION_ERROR;
 
 /// Program input, resolved to one step or element.
@@ -25,6 +24,8 @@ pub(super) struct StepInput<'a> {
     pub(super) failure: Option<Failure>,
     /// Knowledge about the execution of the action, if the result is no success.
     pub(super) certainty: Certainty,
+    /// Key of the event if the step collects events, otherwise 0.
+    pub(super) event_key: u64,
 }
 
 /// Knowledge about the execution of an action.
@@ -59,7 +60,13 @@ pub(super) fn payload<'a>(input: &ProgramInput<'a>) -> Option<&'a Value> {
     }
 }
 
-impl StepInput<'_> {
+impl<'a> StepInput<'a> {
+    /// Returns the failure of the step by this input.
+    pub(super) fn failed(&self, failure: Failure) -> StepInput<'a> {
+        let failure = Some(failure);
+        StepInput { result: StepOutcome::Failed, failure, named: None, ..*self }
+    }
+
     /// Returns the cause of a failed result.
     pub(super) fn cause(&self, step: &CompiledStep) -> FailureCause {
         let Failure { code, message } = self.failure.clone().unwrap_or_else(|| timed_out("step", None));
@@ -79,7 +86,11 @@ pub(super) fn failure_message(kind: &EventType, data: &Value) -> String {
 }
 
 /// Returns the failure of a timeout.
-pub(super) fn timed_out(label: &str, timeout: Option<Duration>) -> Failure {
-    let within = timeout.map(|t| format!(" within {t:?}")).unwrap_or_default();
+pub(super) fn timed_out(label: &str, timeout: Option<&CompiledTimeLimit>) -> Failure {
+    let within = match timeout.map(CompiledTimeLimit::constant) {
+        Some(Some(timeout)) => format!(" within {timeout:?}"),
+        Some(None) => " within the computed timeout".to_owned(),
+        None => String::new(),
+    };
     Failure { code: "timeout".to_owned(), message: format!("{label}: no response{within}") }
 }

@@ -39,7 +39,7 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
         (StepOutcome::Ok, None)
     } else {
         let late = if is_compensation { StepOutcome::NotCompensated } else { StepOutcome::Unknown };
-        (late, Some(timed_out(name, action.options.timeout)))
+        (late, Some(timed_out(name, action.options.timeout.as_ref())))
     };
     apply_step_input(
         run,
@@ -50,6 +50,7 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
             named: None,
             failure,
             certainty: certainty_after_timeout(action),
+            event_key: 0,
         },
     )
 }
@@ -58,7 +59,7 @@ fn on_saga_timeout(run: &mut Execution<'_>) -> Result<(), NoTransition> {
     if run.state.phase != Phase::Running || run.state.flags.has(Flags::PIVOTED) {
         return Err(NoTransition::Ignored("the saga timeout no longer applies"));
     }
-    let message = timed_out(SAGA_TIMER, run.saga.timeout).message;
+    let message = timed_out(SAGA_TIMER, run.saga.timeout.as_ref()).message;
     run.add_note("saga timeout");
     start_compensation(run, FailureCause { code: "saga_timeout".to_owned(), message, step: String::new() });
     Ok(())

@@ -2,6 +2,7 @@
 
 mod flow;
 
+use orlog_model::Name;
 use serde_json::{Map, Value, json};
 
 use super::compiled::{CompiledSaga, CompiledStep};
@@ -35,6 +36,12 @@ pub(crate) fn view(saga: &CompiledSaga, state: &[u8]) -> Option<Value> {
         let kinds: Vec<_> = extra.early.iter().map(|event| event.kind.as_str()).collect();
         fields.insert("early_events".to_owned(), json!(kinds));
     }
+    if !state.run.events.children.is_empty() {
+        let children = state.run.events.children.iter();
+        let children: Vec<_> =
+            children.map(|child| format!("{}/{}", child.saga, child.correlation)).collect();
+        fields.insert("children".to_owned(), json!(children));
+    }
     if let Some(flow) = flow::of(saga, &state, |index| effective_state(&state, &saga.steps[index], index)) {
         fields.insert("flow".to_owned(), flow);
     }
@@ -56,6 +63,10 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
         }
         _ => attempts(entry, &mut fields),
     }
+    let collected = state.run.events.collected.iter().filter(|collected| is_of(&collected.tag, &step.id));
+    if let Some(count) = collected.map(|collected| collected.keys.len()).reduce(|a, b| a + b) {
+        fields.insert("collected".to_owned(), json!(count));
+    }
     if let Some(end) = step.in_loop {
         fields.insert("rounds".to_owned(), Value::Array(rounds(state, end, index)));
     }
@@ -67,6 +78,11 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
         fields.insert("elements".to_owned(), Value::Array(elements));
     }
     Value::Object(fields)
+}
+
+/// Returns whether a tag is that of the step, of an element or of a round of it.
+fn is_of(tag: &Name, step: &Name) -> bool {
+    tag.as_str().strip_prefix(step.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
 }
 
 /// Returns the past rounds of a step that can be compensated, and the current round.

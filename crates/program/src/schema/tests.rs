@@ -182,6 +182,12 @@ fn schema_and_decoder_agree() {
         "{ id: a, do: { wait: =vars.t }, timeout: PT30M, retry: { max_attempts: 2, initial_backoff: 1h30m } }",
         true,
     );
+    agree(
+        "{ id: a, do: { event: E, count: 2 }, timeout: =vars.t, retry: { initial_backoff: =vars.t } }",
+        true,
+    );
+    agree("{ id: a, do: { event: E, until: =size(events) > 2 } }", true);
+    agree("{ id: a, do: { event: E, count: many } }", false);
     agree("{ id: a, do: { switch: [{ when: true, then: b }] }, undo: { effect: e.y, timeout: 1s } }", true);
     agree("{ id: a, do: { human: { title: T, roles: clerk, due: 1d } }, pivot: true }", true);
     agree("{ id: a }", false);

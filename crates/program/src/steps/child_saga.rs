@@ -34,8 +34,12 @@ language_map! {
 }
 
 impl ActionForm for ChildSagaAction {
-    const TRAITS: KindTraits =
-        KindTraits { changes: true, wait: WaitKind::Saga, ..KindTraits::new("a saga", Completion::Outcome) };
+    const TRAITS: KindTraits = KindTraits {
+        changes: true,
+        in_handlers: true,
+        wait: WaitKind::Saga,
+        ..KindTraits::new("a saga", Completion::Outcome)
+    };
     const FIELDS: &'static [FieldSchema] = Self::MAP.fields;
     type Compiled = CompiledChildSaga;
 

@@ -118,7 +118,7 @@ impl CompiledKind for CompiledCommand {
             name: self.name.clone(),
             payload: payload(&self.data, context.tag, context.bindings)?,
             confirmation,
-            timeout: context.options.timeout,
+            timeout: context.limits.timeout,
             tag: context.tag.clone(),
             round: context.round,
             priority: context.options.priority.evaluate(context.bindings)?,

@@ -109,8 +109,8 @@ pub(super) fn effect_work(
     Ok(Work::Effect(Effect {
         name: name.clone(),
         payload,
-        timeout: context.options.timeout,
-        retry: context.options.retry,
+        timeout: context.limits.timeout,
+        retry: context.limits.retry,
         in_doubt: context.options.in_doubt,
         tag: context.tag.clone(),
         round: context.round,

@@ -1,7 +1,5 @@
 //! Human tasks: work for a user, with roles, outcomes, a due time and an escalation.
 
-use std::time::Duration;
-
 use orlog_model::{EventType, ExcludedUser, TaskSpec};
 use serde_json::Value;
 
@@ -9,16 +7,15 @@ use super::kind::{
     ActionForm, Cancellation, CompiledKind, Completion, DefinedAction, KindTraits, OpenedTask, Outstanding,
     Request, RequestContext,
 };
+use super::time_limit::{CompiledTimeLimit, TimeLimit};
 use super::values::{eval_error, payload};
 use super::wait::{CompiledTime, TimeSpec};
 use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::{Bindings, EvalError, kind_of};
 use crate::language::{
-    Choice, Codec, Decoder, FieldSchema, Fields, OneOrList, Period, Template as Any, ValueSchema,
-    language_map, must,
+    Choice, Codec, Decoder, FieldSchema, Fields, OneOrList, Template as Any, ValueSchema, language_map, must,
 };
-use crate::limits::check_duration;
 use crate::template::Template;
 use crate::yaml::tree::Node;
 
@@ -57,8 +54,8 @@ language_map! {
 language_map! {
     /// Escalation of an overdue task.
     pub struct Escalation as "escalate" {
-        may "after" after: Option<Duration> = Period,
-            "Delay of the escalation after the task opens. Default: the due time.";
+        may "after" after: Option<TimeLimit> = TimeLimit,
+            "Delay of the escalation after the task opens, or an expression for it. Default: the due time.";
         #[serde(default)]
         may_or_default "roles" roles: Vec<Value> = OneOrList<Role>,
             "Roles that can claim the task after the escalation.";
@@ -94,12 +91,10 @@ impl ActionForm for HumanTask {
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledHumanTask {
         let path = format!("{}.human", site.path);
         let site = site.at(&path);
-        if let Some(escalation) = &self.escalate {
-            check_duration(&format!("{path}.escalate.after"), escalation.after, &mut compiler.findings);
-            if escalation.after.is_none() && self.due.is_none() {
-                let finding = RawDiagnostic::new(format!("{path}.escalate"), "the escalation has no time");
-                compiler.report(finding.with_suggestion("set `after`, or `due` of the task"));
-            }
+        let is_timeless = |escalation: &Escalation| escalation.after.is_none() && self.due.is_none();
+        if self.escalate.as_ref().is_some_and(is_timeless) {
+            let finding = RawDiagnostic::new(format!("{path}.escalate"), "the escalation has no time");
+            compiler.report(finding.with_suggestion("set `after`, or `due` of the task"));
         }
         CompiledHumanTask {
             title: compiler.field(site, "title", &self.title),
@@ -110,7 +105,12 @@ impl ActionForm for HumanTask {
             data: compiler.field(site, "data", &self.data),
             escalate: self.escalate.as_ref().map(|escalation| {
                 Box::new(CompiledEscalation {
-                    after: escalation.after,
+                    after: CompiledTimeLimit::compile(
+                        compiler,
+                        site,
+                        "escalate.after",
+                        escalation.after.as_ref(),
+                    ),
                     roles: compiler.list(site, "escalate.roles", &escalation.roles),
                     assignee: compiler.optional_field(
                         site,
@@ -144,7 +144,7 @@ pub(crate) struct CompiledHumanTask {
 /// Compiled escalation of a human task.
 #[derive(Debug)]
 pub(crate) struct CompiledEscalation {
-    after: Option<Duration>,
+    after: Option<CompiledTimeLimit>,
     roles: Vec<Template>,
     assignee: Option<Template>,
 }
@@ -181,9 +181,11 @@ impl CompiledKind for CompiledHumanTask {
             not_by: self.not_by.clone(),
             is_in_doubt: false,
         };
-        let escalates = self.escalate.as_ref().and_then(|escalation| {
-            escalation.after.map_or(due, |after| Some(context.now.saturating_add(after)))
-        });
+        let escalates = match self.escalate.as_ref().map(|escalation| &escalation.after) {
+            Some(Some(after)) => Some(context.now.saturating_add(after.evaluate(context.now, bindings)?)),
+            Some(None) => due,
+            None => None,
+        };
         Ok(Request::Task(Box::new(OpenedTask { spec, escalates })))
     }
 

@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 use std::time::Duration;
 
 use super::priority::CompiledPriority;
+use super::retry::CompiledRetry;
+use super::time_limit::CompiledTimeLimit;
 use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::expression::{Bindings, EvalError, Expression};
 use crate::language::{Decoder, FieldSchema, Fields};
@@ -176,10 +178,10 @@ pub(crate) trait CompiledKind {
 /// Limits and result options of an action.
 #[derive(Debug, Default)]
 pub(crate) struct ActionOptions {
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) timeout: Option<CompiledTimeLimit>,
     pub(crate) ok: Vec<CompiledMatcher>,
     pub(crate) fail: Vec<CompiledMatcher>,
-    pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) retry: Option<CompiledRetry>,
     pub(crate) in_doubt: Option<InDoubtPolicy>,
     pub(crate) priority: CompiledPriority,
 }
@@ -203,11 +205,37 @@ pub(crate) struct RequestContext<'a> {
     /// Attempts after the first.
     pub(crate) retries: u32,
     pub(crate) options: &'a ActionOptions,
+    pub(crate) limits: RequestLimits,
     /// Environment of all jobs.
     pub(crate) env: &'a [(String, Template)],
     /// Results of jobs, by step.
     pub(crate) results: Option<&'a Map<String, Value>>,
     pub(crate) bindings: &'a Bindings<'a>,
+}
+
+/// Limits of one request: the values of the time limits of its options.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RequestLimits {
+    pub(crate) timeout: Option<Duration>,
+    /// Hint to the provider.
+    pub(crate) retry: Option<RetryPolicy>,
+}
+
+impl ActionOptions {
+    /// Returns the limits of a request that begins now. The machine itself retries other actions than effects and
+    /// jobs; it evaluates the delay when it schedules the retry.
+    pub(crate) fn limits(
+        &self,
+        is_effect: bool,
+        now: Timestamp,
+        bindings: &Bindings<'_>,
+    ) -> Result<RequestLimits, EvalError> {
+        let retry = self.retry.as_ref().filter(|_| is_effect);
+        Ok(RequestLimits {
+            timeout: self.timeout.as_ref().map(|timeout| timeout.evaluate(now, bindings)).transpose()?,
+            retry: retry.map(|retry| retry.evaluate(now, bindings)).transpose()?,
+        })
+    }
 }
 
 /// Request of an action.

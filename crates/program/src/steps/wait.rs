@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::kind::{ActionForm, CompiledKind, Completion, DefinedAction, KindTraits, Request, RequestContext};
+use super::time_limit::read_duration;
 use super::values::eval_error;
 use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::diagnostic::RawDiagnostic;
@@ -149,11 +150,8 @@ impl CompiledTime {
             CompiledTime::After(duration) => Ok(now.saturating_add(*duration)),
             CompiledTime::At(at) => Ok(*at),
             CompiledTime::For(template) => {
-                let value = template.evaluate(bindings)?;
-                let text = value.as_str().ok_or_else(|| {
-                    error(format!("a duration must be a text such as 30m, but is {}", kind_of(&value)))
-                })?;
-                duration::parse(text).map(|duration| now.saturating_add(duration)).map_err(error)
+                let duration = read_duration(&template.evaluate(bindings)?).map_err(error)?;
+                Ok(now.saturating_add(duration))
             }
             CompiledTime::Until(template) => parse_time(&template.evaluate(bindings)?).map_err(error),
         }

@@ -232,13 +232,9 @@ fn handler_condition_error_rejects_the_event() {
 #[test]
 fn invalid_handlers_are_rejected() {
     let found = diagnostics(
-        "on:\n  - { event: Go, then: cancel }\n  - { event: X }\n  - { event: Y, do: { wait: 1h } }\nsteps:\n  - { id: a, do: { effect: e } }",
+        "on:\n  - { event: X }\n  - { event: Y, do: { wait: 1h } }\nsteps:\n  - { id: a, do: { effect: e } }",
     );
-    for expected in [
-        "on[0].event: Go starts the saga",
-        "on[1]: this event has no handling",
-        "a handler cannot await a wait",
-    ] {
+    for expected in ["on[0]: this event has no handling", "a handler cannot await a wait"] {
         assert!(found.contains(expected), "{expected} is missing in\n{found}");
     }
 }

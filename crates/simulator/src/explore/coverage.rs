@@ -23,7 +23,7 @@ impl Coverage {
     /// Collects all parts of a definition.
     pub(super) fn of(definition: &Definition) -> Self {
         let mut parts: Vec<_> = definition.steps.iter().flat_map(|step| of_step(definition, step)).collect();
-        parts.extend(definition.timeout.map(|_| "timer saga".to_owned()));
+        parts.extend(definition.timeout.as_ref().map(|_| "timer saga".to_owned()));
         parts.extend(definition.on.iter().flat_map(|on| &on.event).map(|event| format!("on {event}")));
         parts.extend(["completed", "failed", "cancelled"].map(|status| format!("status {status}")));
         let mut seen = BTreeSet::new();
@@ -112,9 +112,9 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
         parts.extend(
             (!matches!(compensation.action, Action::Wait(_))).then(|| format!("{id} compensation failed")),
         );
-        parts.extend(compensation.timeout.map(|_| format!("timer compensate:{id}")));
+        parts.extend(compensation.timeout.as_ref().map(|_| format!("timer compensate:{id}")));
     }
-    parts.extend(step.timeout.map(|_| format!("timer {id}")));
+    parts.extend(step.timeout.as_ref().map(|_| format!("timer {id}")));
     if let Action::Human(human) = &step.action {
         parts.extend(human.escalate.as_ref().map(|_| format!("timer escalate:{id}")));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use orlog_model::{EventType, Status};
+use orlog_model::{EventType, Instance, Name, Status, WaitKind, Work};
 use orlog_program::in_doubt::{EXECUTED, NOT_EXECUTED};
 use orlog_program::{Action, CompiledDefinition, Definition, Program};
 use serde_json::Value;
@@ -12,6 +12,7 @@ use super::samples::PayloadSamples;
 use crate::invariants::{StepStates, is_compensation, is_in_doubt, is_in_progress};
 use crate::responses::{ResponseSource, WorkTag, opens_in_doubt_task, response_spec};
 use crate::runner::ScenarioRunner;
+use crate::simulator::{RequestedWork, SimulatedInstance};
 use crate::step::{EventStep, OperatorAction, SimulationStep};
 
 /// State that determines the next step.
@@ -37,7 +38,10 @@ impl StepGenerator<'_> {
             _ => None,
         };
         chosen.unwrap_or_else(|| match roll {
-            0..=59 => self.response(&step_states, rng).unwrap_or_else(|| self.advance_step(rng)),
+            0..=59 => self
+                .response(&step_states, rng)
+                .or_else(|| self.idle_event(instance, rng))
+                .unwrap_or_else(|| self.advance_step(rng)),
             60..=69 => self.late_response(&step_states, rng).unwrap_or_else(|| self.advance_step(rng)),
             70..=81 => self.advance_step(rng),
             82..=87 => SimulationStep::Duplicate,
@@ -92,6 +96,34 @@ impl StepGenerator<'_> {
         }
     }
 
+    /// Returns an event for an instance that stays active and whose steps have finished; half of them may end it.
+    pub(super) fn idle_event(&self, instance: &Instance, rng: &mut Rng) -> Option<SimulationStep> {
+        let waits = instance.waits.iter().filter(|wait| wait.kind == WaitKind::Event);
+        let ends: Vec<_> = waits.filter_map(|wait| EventType::new(wait.name.as_str()).ok()).collect();
+        let is_idle = self.definition().is_some_and(|definition| definition.keep_active) && !ends.is_empty();
+        if !is_idle {
+            return None;
+        }
+        if rng.bool() {
+            Some(self.any_event(rng))
+        } else {
+            rng.choice(ends).map(|kind| self.event(kind, rng))
+        }
+    }
+
+    /// Returns the tags of the child sagas of event handlers that have not ended.
+    pub(super) fn open_children(&self) -> impl Iterator<Item = String> {
+        let instance = self.runner.instance().and_then(|key| self.runner.simulator.simulated_instance(key));
+        let requested = instance.into_iter().flat_map(SimulatedInstance::requested_work);
+        let is_open = |tag: &Name, requested: &RequestedWork| {
+            let is_child = matches!(requested.item.work, Work::StartChild(_));
+            is_child && !requested.completed && tag.as_str().starts_with("on:")
+        };
+        let open: Vec<_> =
+            requested.filter(|(tag, work)| is_open(tag, work)).map(|(tag, _)| tag.to_string()).collect();
+        open.into_iter()
+    }
+
     fn signal(&self, rng: &mut Rng) -> SimulationStep {
         let kinds =
             self.program.manifest().subscriptions.iter().map(|subscription| subscription.kind.clone());
@@ -121,6 +153,7 @@ impl StepGenerator<'_> {
             _ => None,
         });
         let open = open.filter(|(tag, in_doubt)| *in_doubt || !self.has_result(tag));
+        let open = open.chain(self.open_children().map(|tag| (tag, false)));
         let (tag, in_doubt) = rng.choice(open.collect::<Vec<_>>())?;
         Some(if in_doubt { self.in_doubt_decision(tag, rng) } else { self.any_response(tag, rng) })
     }

@@ -100,16 +100,20 @@ fn next(
         .map(|(tag, _)| format!("compensate:{tag}"));
     let running =
         pending.iter().filter(|(tag, state)| is_requested(state) && !waits_for_time(definition, tag));
-    let running: Vec<_> = running.map(|(tag, _)| (*tag).to_owned()).collect();
     let waits = pending.iter().any(|(tag, state)| {
         matches!(*state, "retrying" | "compensation_retrying")
             || (is_in_progress(state) && waits_for_time(definition, tag))
     });
     let generator = StepGenerator { program, samples, runner, mostly_successful: true };
+    let running: Vec<_> =
+        running.map(|(tag, _)| (*tag).to_owned()).chain(generator.open_children()).collect();
     let in_doubt: Vec<_> =
         pending.iter().filter(|(_, state)| is_in_doubt(state)).map(|(tag, _)| (*tag).to_owned()).collect();
     if let Some(tag) = rng.choice(in_doubt).filter(|_| compensation.is_none()) {
         return generator.in_doubt_decision(tag, rng);
+    }
+    if let Some(event) = generator.idle_event(instance, rng).filter(|_| idle < MAX_IDLE_ROUNDS) {
+        return event;
     }
     let response = compensation.or_else(|| rng.choice(running));
     match (response, to_next) {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use orlog_program::{Action, CorrelationSpec, Definition, TimeSpec};
+use orlog_program::{Action, CorrelationSpec, Definition, RetrySpec, TimeLimit, TimeSpec};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -19,6 +19,10 @@ pub(crate) struct PayloadSamples {
     /// Candidates by path; the first candidate is the usual value.
     fields: BTreeMap<String, Vec<Value>>,
     correlation: BTreeSet<String>,
+}
+
+fn backoff(retry: Option<&RetrySpec>) -> Option<&TimeLimit> {
+    retry.and_then(|retry| retry.initial_backoff.as_ref())
 }
 
 impl PayloadSamples {
@@ -42,6 +46,7 @@ impl PayloadSamples {
             }
         }
         this.moments(definition, &aliases);
+        this.limits(definition, &aliases);
         this.correlations(definition);
         this
     }
@@ -82,6 +87,24 @@ impl PayloadSamples {
             for (chain, _) in chains(template.as_str().unwrap_or_default()) {
                 for path in paths(&chain, aliases) {
                     self.fields.insert(path, values.clone());
+                }
+            }
+        }
+    }
+
+    /// Fields that are time limits by themselves, such as `=vars.limit`.
+    fn limits(&mut self, definition: &Definition, aliases: &BTreeMap<String, Vec<String>>) {
+        let steps = definition.steps.iter();
+        let steps = steps.flat_map(|step| [step.timeout.as_ref(), backoff(step.retry.as_ref())]);
+        let undo = definition.steps.iter().filter_map(|step| step.compensate.as_ref());
+        let undo = undo.flat_map(|undo| [undo.timeout.as_ref(), backoff(undo.retry.as_ref())]);
+        for limit in steps.chain(undo).chain([definition.timeout.as_ref()]).flatten() {
+            let Some(chain) = limit.expression().map(|text| text.trim_start_matches('=').trim()) else {
+                continue;
+            };
+            if chains(chain).iter().any(|(read, rest)| read == chain && rest.is_empty()) {
+                for path in paths(chain, aliases) {
+                    self.fields.insert(path, vec![json!("30m"), json!(5)]);
                 }
             }
         }

@@ -265,3 +265,28 @@ fn finds_a_retried_in_doubt_effect() {
 fn finds_a_duplicate_final_fact() {
     check(InjectedBug::EmitsFinalFactTwice, &[Invariant::FinalFactEmittedOnce]);
 }
+
+/// Saga that stays active, starts a child saga for each line, and whose start event also matters later.
+pub(crate) const OPEN: &str = "
+saga: order
+version: 1
+start: Ordered
+vars: { n: 0, limit: =event.limit }
+keep_active: true
+on:
+  - { event: Ordered, save: { n: =vars.n + 1 } }
+  - { event: LineAdded, do: { saga: shipment, on_parent_end: wait } }
+  - { event: Closed, then: complete }
+  - { event: Lost, then: fail }
+steps:
+  - { id: reserve, do: { effect: stock.reserve }, timeout: =vars.limit, undo: { effect: stock.release } }
+  - { id: signed, do: { event: Signed, count: 2 }, fail: Rejected, timeout: \"=vars.n > 0 ? duration('5m') : duration('1h')\" }
+";
+
+#[test]
+fn saga_that_stays_active_is_explored_to_its_end() {
+    let program: Arc<dyn Program> = Arc::new(compiled(OPEN));
+    let report = run(&program, 600);
+    assert!(report.counterexample.is_none(), "{:#?}", report.counterexample);
+    assert_eq!(report.not_covered, Vec::<String>::new());
+}

@@ -1,6 +1,6 @@
 //! Conversion of a definition to nodes and edges.
 
-use orlog_program::{Action, Definition, Join, RepeatAction, Step, TimeSpec};
+use orlog_program::{Action, AfterHandler, Definition, Join, RepeatAction, Step, TimeLimit, TimeSpec};
 use serde_json::Value;
 
 use super::icons::Icon;
@@ -76,10 +76,18 @@ impl Graph {
             matches!(step, Some(Action::Restart(_)))
         };
         let last = (0..end).filter(|node| !restarts(*node) && edges.iter().all(|edge| edge.from != *node));
-        let end_edges: Vec<_> = last.map(|from| Edge { from, to: end, label: None }).collect();
+        let label = ends(definition);
+        let end_edges: Vec<_> = last.map(|from| Edge { from, to: end, label: label.clone() }).collect();
         edges.extend(end_edges);
         Self { nodes, edges, back_edges: back_edges(definition) }
     }
+}
+
+/// Returns the events that complete an instance which stays active.
+fn ends(definition: &Definition) -> Option<String> {
+    let handlers = definition.on.iter().filter(|on| on.then == AfterHandler::Complete);
+    let events: Vec<_> = handlers.flat_map(|on| &on.event).map(AsRef::<str>::as_ref).collect();
+    (definition.keep_active && !events.is_empty()).then(|| events.join(" or "))
 }
 
 fn pill(title: String) -> Node {
@@ -172,12 +180,19 @@ fn step(step: &Step) -> Node {
         notes.extend(condition(repeat));
         notes.push(format!("at most {} rounds", repeat.max));
     }
-    notes.extend(step.timeout.map(|timeout| format!("within {}", duration(timeout))));
+    notes.extend(step.timeout.as_ref().map(|timeout| match timeout {
+        TimeLimit::Constant(timeout) => format!("within {}", duration(*timeout)),
+        TimeLimit::Computed(expression) => format!("within {}", expression_text(expression)),
+    }));
     let join = step.after.as_ref().and_then(|after| match after.join {
         Join::All => None,
         Join::AtLeast(1) => Some("any".to_owned()),
         Join::AtLeast(count) => Some(format!("{count} of {}", after.steps.len())),
     });
+    if let Action::Event(event) = &step.action {
+        notes.extend(event.count.map(|count| format!("{count} events")));
+        notes.extend(event.until.as_ref().map(|until| format!("until {}", expression_text(until))));
+    }
     let is_switch = matches!(step.action, Action::Switch(_));
     Node {
         shape: if is_switch { Shape::Diamond } else { Shape::Box },

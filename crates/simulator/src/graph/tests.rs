@@ -77,3 +77,19 @@ fn large_definition_is_rendered_in_bounded_time() {
     let drawn = svg(&definition(&text), None);
     assert_eq!(drawn.matches("class=\"h\"").count(), 320);
 }
+
+#[test]
+fn open_saga_shows_the_events_that_end_it() {
+    let text = "saga: order\nversion: 1\nstart: Go\nkeep_active: true\non: [{ event: [Closed, Sold], then: complete }, { event: Lost, then: fail }]\n";
+    insta::assert_snapshot!(mermaid(&definition(text), None), @r#"
+    flowchart TD
+      n0(["<b>Go</b>"])
+      n1(["<b>completed</b>"])
+      n0 -->|"Closed or Sold"| n1
+    "#);
+    let steps = "steps:\n  - { id: signed, do: { event: Signed, count: 2 }, timeout: '=vars.limit' }\n  - { id: paid, do: { event: Paid, until: '=size(events) > 2' } }\nvars: { limit: =event.limit }\n";
+    let graph = mermaid(&definition(&format!("{text}{steps}")), None);
+    for part in ["2 events", "until size(events)", "within vars.limit", "Closed or Sold"] {
+        assert!(graph.contains(part), "{part} is missing in\n{graph}");
+    }
+}

@@ -1,8 +1,8 @@
 //! Moves of a state: every response to its work, every timer that can fire, and inputs that nothing requested.
 
-use orlog_model::{EventType, Name, Status, Work};
+use orlog_model::{EventType, Instance, Name, Status, WaitKind, Work};
 use orlog_program::in_doubt::NOT_EXECUTED;
-use orlog_program::{Action, Definition, Program, Step, TimeSpec};
+use orlog_program::{Action, AfterHandler, Definition, Program, Step, TimeLimit, TimeSpec};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -42,10 +42,24 @@ pub(super) struct Moves<'p> {
 }
 
 impl Moves<'_> {
-    /// Returns whether the due time of a timer does not depend on the time at which it was armed.
+    /// Returns whether the due time of a timer may not depend on the time at which it was armed.
     pub(super) fn is_absolute(&self, timer: &str) -> bool {
-        let step = step_of(self.definition, WorkTag::parse(timer).step);
-        step.is_some_and(|step| matches!(step.action, Action::Wait(TimeSpec::Until(_))))
+        let is_computed = |limit: &Option<TimeLimit>| matches!(limit, Some(TimeLimit::Computed(_)));
+        if timer == "saga" {
+            return is_computed(&self.definition.timeout);
+        }
+        let (retries, tag) = timer.strip_prefix("retry:").map_or((false, timer), |tag| (true, tag));
+        let tag = WorkTag::parse(tag);
+        let Some(step) = step_of(self.definition, tag.step) else { return false };
+        let (timeout, retry) = match &step.compensate {
+            Some(undo) if tag.is_compensation => (&undo.timeout, &undo.retry),
+            _ => (&step.timeout, &step.retry),
+        };
+        if retries {
+            return retry.as_ref().is_some_and(|retry| is_computed(&retry.initial_backoff));
+        }
+        is_computed(timeout)
+            || (!tag.is_compensation && matches!(step.action, Action::Wait(TimeSpec::Until(_))))
     }
 
     /// Returns the states of the steps.
@@ -65,6 +79,7 @@ impl Moves<'_> {
             Some(instance) => {
                 self.responses(state, step_states, &mut expected, &mut rejections);
                 self.tasks(state, &mut expected, &mut disturbances);
+                self.ends(instance, &mut expected);
                 let operator: &[_] = match (instance.paused, instance.status) {
                     (true, _) => &[OperatorAction::Resume],
                     (false, Status::Stuck) => {
@@ -105,6 +120,19 @@ impl Moves<'_> {
     pub(super) fn has_result(&self, tag: &str) -> bool {
         let source = response_spec(self.definition, tag).map(|spec| spec.source);
         matches!(source, Some(ResponseSource::Acceptance | ResponseSource::Outcome))
+    }
+
+    /// Adds the events that end an instance which stays active, when it waits for nothing else.
+    fn ends(&self, instance: &Instance, moves: &mut Vec<SimulationStep>) {
+        let ends = self.definition.on.iter().filter(|on| on.then != AfterHandler::Continue);
+        let awaited = |kind: &&EventType| {
+            let mut waits = instance.waits.iter().filter(|wait| wait.kind == WaitKind::Event);
+            waits.any(|wait| wait.name.as_str() == kind.as_str())
+        };
+        let kinds = ends.flat_map(|on| &on.event).filter(awaited).filter(|_| self.definition.keep_active);
+        for kind in kinds {
+            moves.extend(self.payloads.of_event(kind).iter().map(|data| event(kind, data.clone())));
+        }
     }
 
     fn starts(&self, moves: &mut Vec<SimulationStep>) {

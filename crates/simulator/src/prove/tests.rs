@@ -374,3 +374,33 @@ fn missing_and_repeated_in_doubt_tasks_are_found() {
     check_bug_in(&definition, InjectedBug::SkipsInDoubtTask, &[Invariant::InDoubtTaskOpened]);
     check_bug_in(&definition, InjectedBug::RetriesInDoubt, &[Invariant::InDoubtTaskOpened]);
 }
+
+#[test]
+fn open_saga_with_counted_events_and_computed_limits_is_proved() {
+    let text = "
+saga: trip
+version: 1
+start: Go
+vars: { express: =event.express }
+keep_active: true
+on:
+  - { event: Closed, then: complete }
+steps:
+  - { id: signed, do: { event: Signed, count: 2 }, timeout: \"=vars.express == true ? duration('5m') : duration('1h')\" }
+";
+    let report = check_proved(text);
+    assert!(report.ends.keys().any(|status| status == "completed"), "{:?}", report.ends);
+}
+
+#[test]
+fn child_saga_of_a_handler_is_proved() {
+    let text = "
+saga: trip
+version: 1
+start: Go
+on: { event: LineAdded, do: { saga: shipment, on_parent_end: wait } }
+steps:
+  - { id: closed, do: { event: Closed }, timeout: 1h }
+";
+    check_proved(text);
+}

@@ -130,6 +130,13 @@ impl<'a> InstanceDriver<'a> {
         self.take(&ProgramInput::Timer { name })
     }
 
+    /// Returns the time until a timer is due, if it is armed.
+    #[must_use]
+    pub fn time_until(&self, name: &str) -> Option<Duration> {
+        let armed = self.timers.iter().find(|(armed, _)| armed == name);
+        armed.map(|(_, due)| due.duration_since(self.now))
+    }
+
     fn next_due(&self, end: Timestamp) -> Option<usize> {
         let due = self.timers.iter().enumerate().filter(|(_, (_, due))| *due <= end);
         due.min_by_key(|(index, (_, due))| (*due, *index)).map(|(index, _)| index)

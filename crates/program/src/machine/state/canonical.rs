@@ -5,7 +5,7 @@ use orlog_model::Timestamp;
 use super::{State, StepEntry};
 use crate::contract::FailureCause;
 
-/// Returns a stored state without its times, versions, the numbers in idempotency keys and the texts of the failure;
+/// Returns a stored state without its times, versions, the keys of events and of work, and the texts of the failure;
 /// `None` if another program wrote it. Two states with the same result decide every later input alike, except for the
 /// values of these fields.
 #[must_use]
@@ -24,7 +24,10 @@ pub fn canonical_state(state: &[u8]) -> Option<Vec<u8>> {
             .flat_map(|(_, elements)| &mut elements.entries)
             .for_each(StepEntry::clear_time);
         extra.escalations.iter_mut().for_each(|(_, at)| *at = Timestamp::default());
-        extra.early.iter_mut().for_each(|event| event.expires_at = Timestamp::default());
+        for event in &mut extra.early {
+            event.expires_at = Timestamp::default();
+            event.key = event.key.min(1);
+        }
         extra.rounds.clear();
     }
     state.encode().ok()

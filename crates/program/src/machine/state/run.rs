@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::events::EventState;
 use super::step_entry::{StepEntry, index};
 use crate::machine::step_state::StepState;
 
@@ -18,6 +19,9 @@ pub(in crate::machine) struct RunState {
     first_version: u64,
     /// First version of an earlier run whose history entry is not deleted yet.
     forget_from: u64,
+    /// State that most runs do not need. It is the last field, because values have no names.
+    #[serde(default, skip_serializing_if = "EventState::is_empty")]
+    pub(in crate::machine) events: EventState,
 }
 
 impl RunState {
@@ -123,6 +127,7 @@ impl RunState {
         self.previous_runs = old.run_number();
         self.first_version = version;
         self.forget_from = old.forget_from.max(1);
+        self.events.started_by = old.events.started_by;
     }
 
     /// Returns the version of the next history entry of earlier runs to delete: one for each transition, so that
@@ -138,7 +143,9 @@ impl RunState {
 
     /// Clears times, versions and the number of the run.
     pub(super) fn clear_times(&mut self) {
-        *self = RunState { loops: std::mem::take(&mut self.loops), ..Self::default() };
+        let (loops, mut events) = (std::mem::take(&mut self.loops), std::mem::take(&mut self.events));
+        events.clear_keys();
+        *self = RunState { loops, events, ..Self::default() };
         let past = self.loops.iter_mut().flat_map(|state| &mut state.past);
         past.flat_map(|past| &mut past.entries).for_each(|(_, entry)| entry.clear_time());
     }
@@ -153,6 +160,7 @@ impl RunState {
     ) {
         let target = |step: u16| target(step.into()).map(index);
         *self = RunState { loops: Vec::new(), ..old.clone() };
+        self.events.collected.clear();
         for state in &old.loops {
             let Some(step) = target(state.step) else { continue };
             let past = state.past.iter().map(|past| {

@@ -1,0 +1,38 @@
+//! Constant results of expressions, so that the compiler reports those without a meaning.
+
+use cel::common::ast::{Expr, IdedExpr, operators};
+use serde_json::Value;
+
+use super::ast::children;
+use super::check::CheckedExpression;
+use super::{Bindings, EvalError, Expression, Kind, cost, output};
+
+impl Expression {
+    /// Evaluates the results of the expression that read no variable: itself, or the branches of its conditionals.
+    pub(crate) fn constant_results(&self) -> Vec<Result<Value, EvalError>> {
+        let Kind::Cel(parsed) = &self.kind else { return Vec::new() };
+        let constants = results(&parsed.expression).into_iter().filter(|node| !reads_variable(node));
+        let bindings = Bindings::before_any_instance();
+        let value = |node: &IdedExpr| {
+            let part = CheckedExpression { expression: node.clone(), deep: parsed.deep };
+            cost::open();
+            self.evaluate_cel(&part, &bindings, output::to_json)
+        };
+        constants.map(value).collect()
+    }
+}
+
+/// Returns the expressions of which one is the value: the branches of a conditional, or the expression itself.
+fn results(node: &IdedExpr) -> Vec<&IdedExpr> {
+    match &node.expr {
+        Expr::Call(call) if call.func_name == operators::CONDITIONAL => {
+            call.args[1..].iter().flat_map(results).collect()
+        }
+        _ => vec![node],
+    }
+}
+
+/// Returns whether the expression reads a variable, also one that it binds itself.
+fn reads_variable(node: &IdedExpr) -> bool {
+    matches!(node.expr, Expr::Ident(_)) || children(node).into_iter().any(reads_variable)
+}

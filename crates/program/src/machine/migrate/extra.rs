@@ -1,0 +1,56 @@
+//! Migration of the state that only some steps have: elements, job results, child sagas, escalations, events.
+
+use orlog_model::Name;
+
+use crate::machine::compiled::COMPENSATE;
+use crate::machine::state::{CollectedEvents, State, StepIndex};
+
+/// Copies the state of the step `from`, which has these positions in the old and the new definition, under its new id.
+pub(in crate::machine) fn migrate_extra(
+    old: &State,
+    (from, to): (&Name, &Name),
+    (index, target): (usize, usize),
+    new: &mut State,
+) {
+    for collected in &old.run.events.collected {
+        let tag = renamed(&collected.tag, from, to);
+        new.run.events.collected.extend(tag.map(|tag| CollectedEvents { tag, ..collected.clone() }));
+    }
+    let Some(extra) = &old.extra else { return };
+    if let Some(elements) = old.elements(index) {
+        new.set_elements(target, elements.list.clone());
+        for (place, entry) in elements.entries.iter().enumerate() {
+            *new.entry_mut(StepIndex::element(target, place)) = *entry;
+        }
+    }
+    if let Some(result) = extra.results.get(from.as_str()) {
+        new.extra_mut().results.insert(to.to_string(), result.clone());
+    }
+    for (tag, child) in &extra.children {
+        if let Some(tag) = renamed(tag, from, to) {
+            new.extra_mut().children.push((tag, child.clone()));
+        }
+    }
+    for (tag, round) in &extra.rounds {
+        if let Some(tag) = renamed(tag, from, to) {
+            new.extra_mut().rounds.push((tag, *round));
+        }
+    }
+    for (tag, due) in &extra.escalations {
+        if let Some(tag) = renamed(tag, from, to) {
+            new.extra_mut().escalations.push((tag, *due));
+        }
+    }
+}
+
+/// Returns the tag of a step, an element or a compensation with the new step name.
+fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
+    let text = tag.as_str();
+    let (prefix, rest) = text.strip_prefix(COMPENSATE).map_or(("", text), |rest| (COMPENSATE, rest));
+    let element = rest.strip_prefix(from.as_str())?;
+    let is_tag_of_step = element.is_empty() || element.starts_with('[');
+    is_tag_of_step.then(|| {
+        Name::new(format!("{prefix}{to}{element}"))
+            .expect("step ids reserve space for the prefix and the number")
+    })
+}
