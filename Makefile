@@ -93,10 +93,10 @@ examples: setup ## test, explore and prove the example definitions
 	$(TARGET)/debug/orlog test examples
 	$(TARGET)/debug/orlog explore --runs 100 $$(find examples -name '*.saga.yaml' | sort)
 	$(TARGET)/debug/orlog prove examples/orders examples/fines examples/billing
-	$(TARGET)/debug/orlog prove --disturbances 0 examples/onboarding/equipment.saga.yaml
-# The states of parallel steps multiply: these searches reach their limit (exit code 6) without a violation.
-	$(TARGET)/debug/orlog prove --disturbances 0 --max-states 1500 examples/onboarding/onboarding.saga.yaml \
-		examples/loan examples/media examples/trip || [ $$? -eq 6 ]
+	$(TARGET)/debug/orlog prove --disturbances 0 examples/onboarding examples/loan examples/media
+# The orders in which four branches complete multiply the states (ADR 0072). No run of up to 6 inputs violates an invariant; exit
+# code 6 states that longer runs are not checked.
+	$(TARGET)/debug/orlog prove --disturbances 0 --max-steps 6 examples/trip || [ $$? -eq 6 ]
 
 pictures: setup ## take the pictures of the web UI in docs/images
 	ORLOG_WRITE_DOCS=1 $(CARGO) test --locked -p orlog --test node web::pictures

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orlog_actors::{AttemptMetrics, MetricSink as _, Runtime, Tracer};
 use orlog_effect::limits::breaker::BreakerState;
-use orlog_effect::{AttemptReport, EffectObserver, NoopObserver};
+use orlog_effect::{AttemptReport, EffectObserver, NoopObserver, ProbeOutcome};
 use orlog_model::{TraceParent, WorkItem};
 use prometheus_client::metrics::counter::Counter;
 
@@ -77,6 +77,10 @@ impl EffectObserver for TeeObserver {
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
         self.spans.attempt_finished(attempted);
         self.other.attempt_finished(attempted);
+    }
+
+    fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
+        self.other.probe_finished(upstream, outcome);
     }
 
     fn breaker_changed(&self, upstream: &str, state: BreakerState) {

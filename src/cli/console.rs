@@ -22,14 +22,19 @@ pub(crate) enum Output {
 pub(crate) struct Console {
     output: Output,
     colors: bool,
+    /// Number of columns of the terminal; `None` if the output is no terminal.
+    columns: Option<u16>,
     stdout: io::Stdout,
 }
 
 impl Console {
     pub(crate) fn new(output: Output) -> Self {
         let stdout = io::stdout();
-        let colors = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { output, colors, stdout }
+        let is_terminal = stdout.is_terminal();
+        let colors = is_terminal && std::env::var_os("NO_COLOR").is_none();
+        let size = is_terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
+        let columns = size.map(|size| size.ws_col).filter(|columns| *columns > 0);
+        Self { output, colors, columns, stdout }
     }
 
     /// Returns whether the output format is JSON.
@@ -58,17 +63,12 @@ impl Console {
         Ok(writeln!(self.stdout.lock(), "{}", printable_json(&format!("{value:#}")))?)
     }
 
-    /// Prints a table with a header; prints `empty` if there are no rows.
+    /// Prints a table with a header; prints `empty` if there are no rows. On a terminal, cells wrap at its width.
     pub(crate) fn table(&self, head: &[&str], rows: &[Vec<String>], empty: &str) -> Result<(), CommandError> {
         if rows.is_empty() {
             return self.line(empty);
         }
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        let cells = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)));
-        table.set_header(head).add_rows(cells);
-        let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-        self.line(&lines.join("\n"))
+        self.line(&table_text(head, rows, self.columns))
     }
 
     /// Colors a status.
@@ -82,6 +82,20 @@ impl Console {
         };
         if self.colors { format!("\u{1b}[{color}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
+}
+
+/// Returns the lines of a table; its cells wrap if it has more than this number of columns.
+fn table_text(head: &[&str], rows: &[Vec<String>], columns: Option<u16>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    match columns {
+        Some(columns) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns),
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
+    let cells = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)));
+    table.set_header(head).add_rows(cells);
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
 }
 
 /// Prints a note on standard error, beside the result.
@@ -102,4 +116,22 @@ pub(crate) fn text(value: &Value, field: &str) -> String {
 /// Returns the elements of an array field.
 pub(crate) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_wrap_at_the_width_of_the_terminal() {
+        let rows =
+            [vec!["charge".to_owned(), "declined ".repeat(40)], vec!["ship".to_owned(), String::new()]];
+        let table = table_text(&["STEP", "FAILURE"], &rows, Some(60));
+        assert!(table.lines().all(|line| line.len() <= 60), "{table}");
+        assert_eq!(table.matches("declined").count(), 40, "{table}");
+        let narrow = [vec!["charge".to_owned(), "declined".to_owned()]];
+        let without_terminal = table_text(&["STEP", "FAILURE"], &narrow, None);
+        assert_eq!(table_text(&["STEP", "FAILURE"], &narrow, Some(60)), without_terminal);
+        assert_eq!(table_text(&["STEP", "FAILURE"], &rows, None).lines().count(), 3);
+    }
 }

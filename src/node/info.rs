@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use orlog_actors::{Runtime, StreamSubscription};
 use orlog_effect::Catalog;
 use orlog_model::Timestamp;
-use orlog_program::Program;
+use orlog_program::{Program, is_built_in};
 use serde::Serialize;
 
 use crate::app::cluster::ClusterInfo;
@@ -151,6 +151,7 @@ pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
             .catalog
             .effects()
             .into_iter()
+            .filter(|(effect, _)| !is_built_in(effect.as_str()))
             .map(|(effect, upstreams)| (effect, upstreams.join(", ")))
             .collect(),
         upstreams: upstreams(sources.catalog),
@@ -184,6 +185,8 @@ fn saga(program: &dyn Program) -> SagaInfo {
 
 fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
     let conditions = catalog.upstream_statuses().into_iter();
+    // The effects of built-in sagas are executed by the node itself.
+    let conditions = conditions.filter(|condition| !is_built_in(&condition.upstream));
     let info = conditions.map(|condition| UpstreamInfo {
         name: condition.upstream,
         breaker: condition.breaker.map(orlog_effect::limits::breaker::BreakerState::as_str),

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orlog_effect::limits::breaker::BreakerState;
-use orlog_effect::{AttemptReport, EffectObserver};
+use orlog_effect::{AttemptReport, EffectObserver, ProbeOutcome};
 use orlog_model::{AttemptOutcome, AttemptRecord, InstanceKey, TraceParent, WorkItem};
 use uuid::Uuid;
 
@@ -93,6 +93,10 @@ impl EffectObserver for RecentAttempts {
         buffer.note(&attempted.item.instance, went_well, made);
         drop(buffer);
         self.next.attempt_finished(attempted);
+    }
+
+    fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
+        self.next.probe_finished(upstream, outcome);
     }
 
     fn breaker_changed(&self, upstream: &str, state: BreakerState) {

@@ -102,6 +102,18 @@ async fn until_orders(node: &Node, expected: &[(&str, &str)]) {
     node.until_commit("the statuses of the orders", reached).await;
 }
 
+/// The node executes the pages of batches itself: they are neither an effect nor an upstream of the user.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_information_omits_the_effects_of_built_in_sagas() {
+    let node = builder().0.start().await;
+    let info = node.get("/info").await.ok();
+    let names =
+        |list: &Value| -> Vec<_> { list.as_array().unwrap().iter().map(|it| it["name"].clone()).collect() };
+    assert_eq!(names(&info["upstreams"]), [json!("bank")]);
+    assert_eq!(info["effects"], json!({ "bank.pay": "bank", "bank.refund": "bank" }));
+    node.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_instruction_reaches_the_matching_instances() {
     let (builder, refunds_fail) = builder();

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use orlog_actors::CommitObserver;
 use orlog_bus::subject::{Subject, SubjectKind};
 use orlog_bus::{ScanStart, codec, effect_queue};
-use orlog_model::{Clock, HistoryEntry, Input, Instance, InstanceKey, SagaName, Status, Timestamp};
+use orlog_model::{
+    Clock, DeadLetterOriginal, DeadLetterReason, HistoryEntry, Input, Instance, InstanceKey, SagaName,
+    Status, Timestamp,
+};
 use orlog_program::{Program, compile_yaml};
 use orlog_simulator::rebuild::{RebuildInput, RecordedResult, TimeMode, rebuild};
 use orlog_testkit::SimClock;
@@ -198,4 +201,55 @@ async fn every_result_is_on_the_bus_once_and_rebuilds_its_instance_after_any_cra
         }
         assert!(at > 10, "only {} commits were made", at - 1);
     }
+}
+
+const POINTS: &str = "
+saga: points
+version: 1
+start: Begun
+steps:
+  - { id: earn, do: { effect: payments.charge, data: { tag: =event_tag, plan: {}, facts: [PointsEarned] } }, save: { text: =event.tag } }
+";
+
+/// Requirements: T4.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn facts_of_a_dead_lettered_result_are_published_once() {
+    let home = tempfile::tempdir().unwrap();
+    let clock = SimClock::new(START);
+    let _driver = drive_clock(&clock);
+    let upstreams = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
+    let text = POINTS.replace("=event_tag", &"long".repeat(100));
+    let program: Arc<dyn Program> = Arc::new(compile_yaml(&text, "points.saga.yaml").unwrap());
+    let mut config = TestRuntimeConfig::new(home.path().to_owned(), vec![program], clock.clone());
+    config.limits.max_state_size = 200;
+    let runtime = config.start(&upstreams).await;
+    let key = InstanceKey {
+        tenant: tenant(),
+        saga: SagaName::new("points").unwrap(),
+        correlation: "p-1".parse().unwrap(),
+    };
+    let begun = orlog_model::Event { kind: "Begun".parse().unwrap(), ..event(&key, START) };
+    runtime.publish(&begun).await;
+    let dead_letters = |runtime: &TestRuntime| runtime.reader().dead_letters(&tenant(), None, 9).unwrap();
+    runtime.wait_until("the result is rejected", |runtime| dead_letters(runtime).len() == 1).await;
+    let dead_letter = dead_letters(&runtime).remove(0);
+    assert_eq!(dead_letter.reason, DeadLetterReason::StateTooLarge);
+    let DeadLetterOriginal::Input(input) = &dead_letter.original else { panic!("{dead_letter:?}") };
+    let Input::WorkResult(result) = &**input else { panic!("{input:?}") };
+    assert!(result.facts.is_empty() && !result.publishes, "a redrive would publish them again: {result:?}");
+    let is_published = |runtime: &TestRuntime| runtime.reader().outbox_depth().unwrap() == 0;
+    runtime.wait_until("the fact has left the outbox", is_published).await;
+    assert_eq!(kinds_of_facts(&runtime).await, ["PointsEarned"]);
+    runtime.stop().await;
+
+    config.limits.max_state_size = 1 << 20;
+    let runtime = config.start(&upstreams).await;
+    runtime.runtime.redrive(dead_letter).await.unwrap();
+    runtime.wait_until_ended(&[key]).await;
+    assert_eq!(kinds_of_facts(&runtime).await, ["PointsEarned"]);
+    runtime.stop().await;
+}
+
+async fn kinds_of_facts(runtime: &TestRuntime) -> Vec<String> {
+    runtime.facts().await.into_iter().map(|(.., kind)| kind.to_string()).collect()
 }

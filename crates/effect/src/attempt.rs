@@ -6,7 +6,7 @@ use std::time::Duration;
 use orlog_model::{Clock, SteadyTime, WorkItem};
 
 use crate::policy::Policy;
-use crate::provider::{Attempt, AttemptStart, RemoteResult};
+use crate::provider::{Attempt, AttemptStart, ProviderError, RemoteResult};
 use crate::upstream::Upstream;
 
 /// Time in which an attempt must end.
@@ -34,7 +34,7 @@ impl AttemptWindow {
 }
 
 /// Makes one attempt within its window; `None`: it did not end in time. The timeout of work in another process counts
-/// from the start of the work: until then, only the deadline ends the attempt.
+/// from the start of the work: until then, only the deadline ends the attempt, and nothing was executed.
 pub(crate) async fn execute(
     upstream: &Upstream,
     clock: &dyn Clock,
@@ -52,10 +52,19 @@ pub(crate) async fn execute(
     loop {
         tokio::select! {
             biased;
-            result = before(clock, until, work.as_mut()) => return result,
+            result = before(clock, until, work.as_mut()) => {
+                // Afterwards the work cannot start any more.
+                drop(work);
+                return result.or_else(|| (!start.has_started()).then(|| Err(not_claimed(&upstream.name)).into()));
+            }
             () = start.started() => until = AttemptWindow::new(&upstream.policy, clock, window.deadline).until,
         }
     }
+}
+
+fn not_claimed(upstream: &str) -> ProviderError {
+    let message = format!("{upstream}: no worker claimed the job before its deadline; it was not executed");
+    ProviderError::unavailable("not_claimed", message)
 }
 
 /// Runs a future unless `until` comes first. A future that is ready at once arms no timer.

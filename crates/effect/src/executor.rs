@@ -365,6 +365,7 @@ impl EffectExecutor {
             return Doubt::AttemptAllowed;
         }
         // Rare, and large: without the box, every execution would have the size of its future.
-        Box::pin(in_doubt::resolve(&self.upstream, self.clock.as_ref(), item, execution)).await
+        let parts = (self.clock.as_ref(), self.observer.as_ref());
+        Box::pin(in_doubt::resolve(&self.upstream, parts, item, execution)).await
     }
 }

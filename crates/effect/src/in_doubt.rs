@@ -14,6 +14,7 @@ use orlog_model::{Clock, Failure, InDoubtPolicy, WorkItem, WorkOutcome};
 
 use crate::attempt::before;
 use crate::effect_execution::{EffectExecution, FinishedExecution, probed_result};
+use crate::observer::{EffectObserver, ProbeOutcome};
 use crate::provider::{Probe, ProbeResult, Provider};
 use crate::retry::RetryDecision;
 use crate::upstream::Upstream;
@@ -31,11 +32,17 @@ pub(crate) enum Doubt {
 /// Probes the earlier attempts of an execution in doubt, and applies the policy if they stay unknown.
 pub(crate) async fn resolve(
     upstream: &Upstream,
-    clock: &dyn Clock,
+    (clock, observer): (&dyn Clock, &dyn EffectObserver),
     item: &WorkItem,
     execution: &mut EffectExecution,
 ) -> Doubt {
-    match ask(upstream, clock, item).await {
+    let result = ask(upstream, clock, item).await;
+    let can_probe = item.work.effect().is_some_and(|effect| upstream.provider.can_probe(&effect.name));
+    let outcome = ProbeOutcome::from(&result);
+    if can_probe || outcome != ProbeOutcome::Unknown {
+        observer.probe_finished(&upstream.name, outcome);
+    }
+    match result {
         ProbeResult::NotDone => {
             execution.in_doubt = false;
             Doubt::AttemptAllowed

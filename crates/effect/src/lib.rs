@@ -34,7 +34,7 @@ pub use catalog::{Catalog, CatalogChange};
 pub use dispatcher::{Dispatcher, LeaseEnd, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
 pub use executor::EffectExecutor;
-pub use observer::{AttemptReport, EffectObserver, NoopObserver};
+pub use observer::{AttemptReport, EffectObserver, NoopObserver, ProbeOutcome};
 pub use policy::{Policy, TenantLimits};
 pub use provider::{
     Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,

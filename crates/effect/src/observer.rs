@@ -6,7 +6,7 @@ use orlog_model::{AttemptOutcome, AttemptRecord, Timestamp, TraceParent, WorkIte
 use serde_json::Value;
 
 use crate::limits::breaker::BreakerState;
-use crate::provider::ProviderError;
+use crate::provider::{ProbeResult, ProviderError};
 
 /// Receives events of the executor. Calls are synchronous: they must be fast and must not block.
 pub trait EffectObserver: Send + Sync + 'static {
@@ -19,8 +19,60 @@ pub trait EffectObserver: Send + Sync + 'static {
     /// Called after an attempt.
     fn attempt_finished(&self, _attempted: &AttemptReport<'_>) {}
 
+    /// Called after a probe of an attempt in doubt.
+    fn probe_finished(&self, _upstream: &str, _outcome: ProbeOutcome) {}
+
     /// Called after the breaker of an upstream changes its state.
     fn breaker_changed(&self, _upstream: &str, _state: BreakerState) {}
+}
+
+/// Outcome of a probe of an attempt in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeOutcome {
+    /// An earlier attempt executed the effect.
+    Executed,
+    /// An earlier attempt was rejected permanently.
+    Failed,
+    /// No attempt executed the effect.
+    NotExecuted,
+    /// The next attempt determines the outcome.
+    Pending,
+    /// The upstream could not be asked, or has no final answer yet.
+    Unanswered,
+    /// The upstream cannot determine the outcome.
+    Unknown,
+}
+
+impl ProbeOutcome {
+    /// All outcomes, in their order.
+    pub const ALL: [Self; 6] =
+        [Self::Executed, Self::Failed, Self::NotExecuted, Self::Pending, Self::Unanswered, Self::Unknown];
+
+    /// Returns the name, for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Executed => "executed",
+            Self::Failed => "failed",
+            Self::NotExecuted => "not_executed",
+            Self::Pending => "pending",
+            Self::Unanswered => "unanswered",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl From<&ProbeResult> for ProbeOutcome {
+    fn from(result: &ProbeResult) -> Self {
+        match result {
+            ProbeResult::Done(_) => Self::Executed,
+            ProbeResult::Failed(_) => Self::Failed,
+            ProbeResult::NotDone => Self::NotExecuted,
+            ProbeResult::Pending => Self::Pending,
+            ProbeResult::Unanswered { .. } => Self::Unanswered,
+            ProbeResult::Unknown => Self::Unknown,
+        }
+    }
 }
 
 /// Observer that ignores all events.

@@ -6,6 +6,7 @@
 //! breaking and limits are not part of the provider.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -76,24 +77,37 @@ pub trait Provider: Send + Sync + 'static {
 #[async_trait]
 pub trait RemoteProvider: Send + Sync {
     /// Makes one attempt, as [`Provider::execute`]. Its timeout counts from the last call of
-    /// [`AttemptStart::start`]; without a call, only the deadline of the item ends the attempt.
+    /// [`AttemptStart::start`]; without a call, only the deadline of the item ends the attempt, and the item was not
+    /// executed. When the future is dropped, the work cannot start any more.
     async fn execute_remotely(&self, item: &WorkItem, attempt: Attempt, start: &AttemptStart)
     -> RemoteResult;
 }
 
 /// Start of the work of an attempt in another process, which may wait for it.
 #[derive(Clone, Debug, Default)]
-pub struct AttemptStart(Arc<Notify>);
+pub struct AttemptStart(Arc<StartSignal>);
+
+#[derive(Debug, Default)]
+struct StartSignal {
+    wake: Notify,
+    has_started: AtomicBool,
+}
 
 impl AttemptStart {
     /// Reports that the work starts now, maybe again.
     pub fn start(&self) {
-        self.0.notify_one();
+        self.0.has_started.store(true, Ordering::Release);
+        self.0.wake.notify_one();
     }
 
     /// Waits until the work starts. Cancel safe.
     pub(crate) async fn started(&self) {
-        self.0.notified().await;
+        self.0.wake.notified().await;
+    }
+
+    /// Returns whether the work has ever started.
+    pub(crate) fn has_started(&self) -> bool {
+        self.0.has_started.load(Ordering::Acquire)
     }
 }
 

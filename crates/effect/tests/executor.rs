@@ -12,8 +12,8 @@ use orlog_effect::retry::Backoff;
 use orlog_effect::retry_budget;
 use orlog_effect::{
     Attempt, AttemptReport, Catalog, Dispatcher, EffectExecutor, EffectObserver, ExecutionProgress,
-    ExecutionResult, FunctionProvider, LeaseEnd, NoopObserver, Policy, Probe, ProbeResult, Provider,
-    ProviderError, Reply, StopToken, SyncFunctionCall, Upstream,
+    ExecutionResult, FunctionProvider, LeaseEnd, NoopObserver, Policy, Probe, ProbeOutcome, ProbeResult,
+    Provider, ProviderError, Reply, StopToken, SyncFunctionCall, Upstream,
 };
 use orlog_model::{
     AttemptOutcome, Clock, EffectName, InDoubtPolicy, RetryPolicy, Work, WorkItem, WorkOutcome,
@@ -258,12 +258,18 @@ async fn typed_function_rejects_invalid_arguments() {
 struct RecordingObserver {
     outcomes: Mutex<Vec<AttemptOutcome>>,
     states: Mutex<Vec<BreakerState>>,
+    probes: Mutex<Vec<ProbeOutcome>>,
 }
 
 impl EffectObserver for RecordingObserver {
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
         assert_eq!(attempted.upstream, "payments");
         self.outcomes.lock().expect("not poisoned").push(attempted.outcome);
+    }
+
+    fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
+        assert_eq!(upstream, "payments");
+        self.probes.lock().expect("not poisoned").push(outcome);
     }
 
     fn breaker_changed(&self, _: &str, state: BreakerState) {

@@ -40,15 +40,15 @@
 //! program crashes on it, the same commit pauses the instance.
 
 use orlog_model::{
-    Commit, ControlAction, ControlRequest, Event, EventId, Fact, Input, Instance, InstanceKey, PendingWork,
-    Priority, Status, TimerFired, Timestamp, TraceParent, Work, WorkItem, WorkOutcome, WorkResult,
-    derive_child_id,
+    ControlAction, ControlRequest, Event, Input, Instance, InstanceKey, PendingWork, Status, TimerFired,
+    Timestamp, WorkOutcome, WorkResult,
 };
 use orlog_program::{Program, ProgramInput};
 
 use crate::context::{BufferedInputRef, DecisionContext};
 use crate::decision::{Decision, Rejection, ignore_with_cleanup};
 use crate::pause::set_paused;
+use crate::result_facts::{emit_facts, without_facts};
 use crate::run_program::{buffer_input, decide_with_program};
 use crate::signal::{decide_early_signal, decide_signal, deliver_scheduled, signal_event, staleness};
 use crate::{child_saga, early_input, start, tasks};
@@ -61,8 +61,12 @@ pub fn decide(context: &DecisionContext<'_>, input: &Input) -> Decision {
         Input::WorkResult(outcome) if outcome.facts.is_empty() => decide_outcome(context, input, outcome),
         Input::WorkResult(outcome) => {
             let bare = without_facts(outcome);
-            let decision = decide_outcome(context, &Input::WorkResult(bare.clone()), &bare);
-            attach_facts(context, outcome, decision)
+            let mut decision = decide_outcome(context, &Input::WorkResult(bare.clone()), &bare);
+            if let Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } = &mut decision {
+                let subject = (context.key, context.instance);
+                emit_facts(subject, outcome, (context.now, context.history_payload_bytes), commit);
+            }
+            decision
         }
         Input::Timer(timer) => decide_timer(context, input, timer),
         Input::Control(control) => decide_control(context, input, control),
@@ -234,63 +238,5 @@ fn start_by_signal(context: &DecisionContext<'_>, input: &Input, control: &Contr
             decide_with_program(context, input, &ProgramInput::Event(&event))
         }
         _ => Decision::Reject(Rejection::NotFound),
-    }
-}
-
-/// Returns the work result without its facts. A commit buffers or dead-letters this form, so facts are
-/// published once.
-pub(crate) fn without_facts(outcome: &WorkResult) -> WorkResult {
-    WorkResult { facts: Vec::new(), publishes: false, ..outcome.clone() }
-}
-
-/// Adds the facts to the commit of the work result without facts.
-pub(crate) fn attach_facts(
-    context: &DecisionContext<'_>,
-    outcome: &WorkResult,
-    mut decision: Decision,
-) -> Decision {
-    match &mut decision {
-        Decision::Commit(commit) | Decision::Ignore { cleanup: Some(commit), .. } => {
-            emit_facts(context, outcome, commit);
-        }
-        Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => {}
-    }
-    decision
-}
-
-fn emit_facts(context: &DecisionContext<'_>, outcome: &WorkResult, commit: &mut Commit) {
-    let causation = Input::WorkResult(without_facts(outcome)).id();
-    let own = || context.instance.and_then(|instance| instance.trace.as_ref());
-    let trace = outcome.trace.as_ref().or_else(own);
-    for (index, fact) in outcome.facts.iter().enumerate() {
-        let item = item(context, outcome, index, fact, &causation, trace);
-        if let Some(record) = &mut commit.history {
-            record.work.push((item.work.label(), item.id));
-            let data = item.work.payload().filter(|data| !data.is_null());
-            record.payloads.push(data, context.history_payload_bytes);
-        }
-        commit.work.push(item);
-    }
-}
-
-/// Returns the work item of one fact. Its id depends on the emitting work item, not on the instance
-/// state: a second delivery produces the same id.
-fn item(
-    context: &DecisionContext<'_>,
-    outcome: &WorkResult,
-    index: usize,
-    fact: &Fact,
-    causation: &EventId,
-    trace: Option<&TraceParent>,
-) -> WorkItem {
-    WorkItem {
-        id: derive_child_id(outcome.work_id, &[b"fact", &(index as u64).to_le_bytes()]),
-        instance: context.key.clone(),
-        work: Work::Fact(fact.clone()),
-        deadline: None,
-        causation: causation.clone(),
-        trace: trace.cloned(),
-        created_at: context.now,
-        priority: Priority::Normal,
     }
 }

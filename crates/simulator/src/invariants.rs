@@ -22,13 +22,13 @@ mod transition;
 mod view;
 
 use std::collections::BTreeMap;
-use std::hash::Hasher;
 
 use orlog_engine::{Decision, decide};
 use orlog_model::{Input, InstanceKey};
 use orlog_program::MAX_PAYLOAD_BYTES;
 
 use crate::simulator::{DecisionObserver, ObservedDecision};
+use crate::state_key::KeyHasher;
 pub use invariant::{Invariant, Violation};
 use ledger::WorkLedger;
 pub(crate) use step_states::{StepStates, is_compensation, is_in_doubt, is_in_progress, was_completed};
@@ -55,8 +55,13 @@ impl InvariantChecker {
 
     /// Hashes the records of all instances without ids that differ between equal runs.
     /// Work counts only if it `has_result`.
-    pub(crate) fn hash_without_ids(&self, hasher: &mut impl Hasher, has_result: &dyn Fn(&str) -> bool) {
-        self.ledgers.values().for_each(|ledger| ledger.hash_without_ids(hasher, has_result));
+    pub(crate) fn hash_without_ids(&self, key: &mut KeyHasher, has_result: &dyn Fn(&str) -> bool) {
+        self.ledgers.values().for_each(|ledger| ledger.hash_without_ids(key, has_result));
+    }
+
+    /// Returns the states of the steps of an instance after its last transition.
+    pub(crate) fn step_states(&self, instance: &InstanceKey) -> Option<&StepStates> {
+        self.ledgers.get(instance).and_then(WorkLedger::step_states_after)
     }
 
     fn report(&mut self, rule: Invariant, message: String) {

@@ -16,6 +16,7 @@ mod responses;
 mod runner;
 pub mod simulate;
 mod simulator;
+mod state_key;
 mod step;
 pub mod test_file;
 

@@ -13,7 +13,7 @@ use orlog_bus::{Bus, Message, codec};
 use orlog_effect::{
     Attempt, FunctionCall, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream,
 };
-use orlog_model::{Clock, Event, EventId, EventType, InstanceKey, TenantId, Work, WorkItem};
+use orlog_model::{Clock, Event, EventId, EventType, Fact, InstanceKey, TenantId, Work, WorkItem};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -272,7 +272,9 @@ impl FakeUpstreams {
                 format!("the response to {tag} is lost"),
             ));
         }
-        Ok(Reply::from(json!({ "tag": tag })))
+        let facts = payload["facts"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let facts = facts.map(|kind| Fact::new(EventType::new(kind).expect("a valid name"), Value::Null));
+        Ok(Reply::from(json!({ "tag": tag })).with_facts(facts))
     }
 
     /// Returns the event that completes a command.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use orlog_engine::{
     BufferedInputRef, DeadLetterCause, Decision, DecisionContext, Rejection, dead_letter_input, decide,
-    decide_migration, decide_without_definition, mark_unapplied, publish_result,
+    decide_migration, decide_without_definition, emit_facts, mark_unapplied, publish_result,
+    without_published,
 };
 use orlog_model::{
     Commit, ControlAction, ControlRequest, DeadLetterReason, Input, Instance, InstanceKey, OnExisting,
@@ -148,9 +149,14 @@ impl Subject<'_> {
         attempts: u32,
     ) -> Commit {
         let cause = DeadLetterCause { reason, message, attempts };
-        let mut commit = dead_letter_input(self.key, input, cause, self.now, self.node);
+        let stored = without_published(input);
+        let mut commit = dead_letter_input(self.key, &stored, cause, self.now, self.node);
         let origin = (self.now, self.node, self.history_payload_bytes);
-        mark_unapplied(self.instance, input, origin, &mut commit);
+        mark_unapplied(self.instance, &stored, origin, &mut commit);
+        if let Input::WorkResult(result) = input {
+            let subject = (self.key, self.instance);
+            emit_facts(subject, result, (self.now, self.history_payload_bytes), &mut commit);
+        }
         commit
     }
 }

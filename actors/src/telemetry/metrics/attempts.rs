@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orlog_effect::limits::breaker::BreakerState;
-use orlog_effect::{AttemptReport, EffectObserver};
+use orlog_effect::{AttemptReport, EffectObserver, ProbeOutcome};
 use orlog_model::{AttemptOutcome, TraceParent, WorkItem};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -24,6 +24,7 @@ const OUTCOMES: [AttemptOutcome; 6] = [
 pub struct AttemptMetrics {
     count: Family<[(&'static str, String); 2], Counter>,
     seconds: AttemptDurations,
+    probes: Family<[(&'static str, String); 2], Counter>,
     by_upstream: Cached<UpstreamAttemptMetrics>,
     next: Arc<dyn EffectObserver>,
 }
@@ -35,6 +36,8 @@ type AttemptDurations = Family<[(&'static str, String); 1], Histogram, fn() -> H
 struct UpstreamAttemptMetrics {
     count: [Counter; OUTCOMES.len()],
     seconds: Histogram,
+    /// In the order of [`ProbeOutcome::ALL`].
+    probes: [Counter; ProbeOutcome::ALL.len()],
 }
 
 impl AttemptMetrics {
@@ -44,6 +47,7 @@ impl AttemptMetrics {
         Arc::new(Self {
             count: Family::default(),
             seconds: Family::new_with_constructor(seconds),
+            probes: Family::default(),
             by_upstream: Cached::default(),
             next: behind,
         })
@@ -53,6 +57,7 @@ impl AttemptMetrics {
     pub fn register(&self, sink: &mut impl MetricSink) {
         sink.register("effect_attempts_total", self.count.clone());
         sink.register("effect_attempt_seconds", self.seconds.clone());
+        sink.register("effect_probes_total", self.probes.clone());
     }
 
     /// Returns the number of attempts.
@@ -62,12 +67,12 @@ impl AttemptMetrics {
     }
 
     fn create(&self, upstream: &str) -> UpstreamAttemptMetrics {
-        let labels = |outcome: AttemptOutcome| {
-            [("upstream", upstream.to_owned()), ("outcome", outcome.as_str().to_owned())]
-        };
+        let labels = |outcome: &str| [("upstream", upstream.to_owned()), ("outcome", outcome.to_owned())];
         UpstreamAttemptMetrics {
-            count: OUTCOMES.map(|outcome| self.count.get_or_create(&labels(outcome)).clone()),
+            count: OUTCOMES.map(|outcome| self.count.get_or_create(&labels(outcome.as_str())).clone()),
             seconds: self.seconds.get_or_create(&[("upstream", upstream.to_owned())]).clone(),
+            probes: ProbeOutcome::ALL
+                .map(|outcome| self.probes.get_or_create(&labels(outcome.as_str())).clone()),
         }
     }
 }
@@ -83,6 +88,12 @@ impl EffectObserver for AttemptMetrics {
         metrics.count[index.expect("every attempt outcome is listed")].inc();
         metrics.seconds.observe(attempted.duration.as_secs_f64());
         self.next.attempt_finished(attempted);
+    }
+
+    fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
+        let metrics = self.by_upstream.get(upstream, || self.create(upstream));
+        metrics.probes[outcome as usize].inc();
+        self.next.probe_finished(upstream, outcome);
     }
 
     fn breaker_changed(&self, upstream: &str, state: BreakerState) {

@@ -69,9 +69,9 @@ impl UpstreamConfig for WorkerConfig {
             );
             return Err(Error::upstream(site.name, reason));
         }
-        let board = Arc::new(JobBoard::new(self.probes));
-        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board)));
         let (effects, policy) = (self.effects.iter().cloned(), self.policy(Policy::worker()));
+        let board = Arc::new(JobBoard::new(self.probes).with_policy(policy.in_doubt));
+        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board)));
         let upstream = Upstream::effects(site.name, effects.collect(), provider, policy);
         let job_logs = Some(board.job_logs());
         Ok(Upstream { job_logs, board: Some((board, terms)), ..self.finish(upstream) })

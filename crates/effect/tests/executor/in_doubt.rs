@@ -58,6 +58,28 @@ async fn unanswered_probes_end_before_the_deadline_or_are_followed_by_an_attempt
     assert!(clock.now() <= deadline);
 }
 
+/// Requirements: R10.
+#[tokio::test]
+async fn observer_receives_the_outcome_of_each_probe() {
+    let (clock, observer) = (SimClock::new(START), Arc::new(RecordingObserver::default()));
+    let answers = Mutex::new(vec![ProbeResult::NotDone, unanswered()]);
+    let native = FunctionProvider::new().sync_effect("payments.charge", |_| Ok(Value::Null)).probe(
+        "payments.charge",
+        move |_| {
+            let answer = answers.lock().expect("not poisoned").pop().expect("two probes are enough");
+            async move { answer }
+        },
+    );
+    let executor = EffectExecutor::with_observer(
+        native.upstream("payments", Policy::default()),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+        Arc::clone(&observer) as Arc<dyn EffectObserver>,
+    );
+    run_with_clock(&clock, executor.resume(&item(&name(), 1))).await;
+    let probes = observer.probes.lock().expect("not poisoned");
+    assert_eq!(*probes, [ProbeOutcome::Unanswered, ProbeOutcome::NotExecuted]);
+}
+
 /// An attempt that examined an earlier one and cannot determine its outcome.
 ///
 /// Requirements: R10.

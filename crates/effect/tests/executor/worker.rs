@@ -69,11 +69,11 @@ async fn attempt_timeout_counts_from_the_claim() {
     assert!(kind == "timed out" && text.contains("did not respond within 1m"), "{kind}: {text}");
 }
 
-/// The deadline of the item is the outer limit of a job that no worker claims.
+/// The deadline of the item is the outer limit of a job that no worker claims. It was not executed.
 ///
-/// Requirements: S4.
+/// Requirements: S4, R10.
 #[tokio::test]
-async fn deadline_ends_a_job_that_waits() {
+async fn job_that_no_worker_claims_before_its_deadline_was_not_executed() {
     let policy = Policy { attempt_timeout: Duration::from_mins(1), ..Policy::worker() };
     let stage = Stage::new(policy);
     let deadline = START.saturating_add(Duration::from_mins(10));
@@ -81,5 +81,17 @@ async fn deadline_ends_a_job_that_waits() {
     let due = stage.clock.due_within(Duration::from_hours(1)).await;
     assert_eq!(due, deadline);
     stage.clock.advance_to(due);
+    let (kind, text) = failure(&done.await.expect("it ends"));
+    assert!(kind == "failed" && text.contains("no worker claimed the job"), "{kind}: {text}");
+}
+
+/// Requirements: S4, R10.
+#[tokio::test]
+async fn claimed_job_that_is_silent_until_its_deadline_is_in_doubt() {
+    let stage = Stage::new(Policy::worker());
+    let deadline = START.saturating_add(Duration::from_mins(10));
+    let done = stage.execute(WorkItem { deadline: Some(deadline), ..item(&name(), 1) });
+    stage.claim().await;
+    stage.clock.advance_to(deadline);
     assert_eq!(failure(&done.await.expect("it ends")).0, "timed out");
 }

@@ -1,7 +1,6 @@
 //! Ledger of one instance: completed steps, their order and their compensations.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{Hash, Hasher};
 
 use orlog_model::{
     Commit, ControlRequest, Input, Instance, Status, Work, WorkItem, WorkOutcome, WorkflowAction,
@@ -21,6 +20,7 @@ use super::transition::{
 use super::view::DecisionView;
 use crate::responses::{WorkTag, step_of};
 use crate::simulator::ObservedDecision;
+use crate::state_key::KeyHasher;
 
 /// Recorded work of one instance.
 #[derive(Clone, Debug, Default)]
@@ -36,9 +36,11 @@ pub(super) struct WorkLedger {
     compensated: BTreeSet<String>,
     /// Work that is final since a pivot completed.
     pivoted: BTreeSet<String>,
+    /// Whether a pivot completed while the saga ran forward.
+    is_past_pivot: bool,
     /// Facts about the whole saga, by name.
     final_facts: BTreeMap<String, usize>,
-    /// Steps without a compensation that completed while the saga ran forward.
+    /// Steps without a compensation that completed while the saga ran forward and whose change must not remain.
     irreversible: BTreeSet<String>,
     /// Last state of the program and its steps.
     last: Option<(Vec<u8>, StepStates)>,
@@ -87,7 +89,7 @@ impl WorkLedger {
             check_in_doubt(&view, commit, violations);
             self.keys.check(seen, &commit.work, violations);
         }
-        if !self.forced {
+        if !self.forced && !self.is_past_pivot {
             check_all_or_nothing(&view, &self.irreversible, violations);
         }
         check_no_new_work(&view, commit, violations);
@@ -102,14 +104,37 @@ impl WorkLedger {
         last.map_or_else(|| StepStates::of(program, instance), |(_, step_states)| step_states.clone())
     }
 
-    /// Hashes the record without the ids of work, which differ between equal runs.
-    pub(super) fn hash_without_ids(&self, hasher: &mut impl Hasher, has_result: &dyn Fn(&str) -> bool) {
+    /// Returns the states of the steps after the last transition.
+    pub(super) fn step_states_after(&self) -> Option<&StepStates> {
+        self.last.as_ref().map(|(_, step_states)| step_states)
+    }
+
+    /// Hashes the record without the ids of work, which differ between equal runs. Of the order of completion, only
+    /// the part that was not compensated counts. Work that nothing waits for, the keys of effects with an unknown
+    /// outcome, and rules that operators can disable are optional: they can only cause violations.
+    pub(super) fn hash_without_ids(&self, key: &mut KeyHasher, has_result: &dyn Fn(&str) -> bool) {
+        let step_states = self.step_states_after();
         let mut open: Vec<_> = self.requested_work.values().filter(|tag| has_result(tag)).collect();
         open.sort_unstable();
-        (open, &self.completed, &self.requested, &self.compensated, &self.pivoted).hash(hasher);
-        self.keys.tags().for_each(|tag| tag.hash(hasher));
-        self.irreversible.hash(hasher);
-        (&self.final_facts, self.forced, self.force_completed).hash(hasher);
+        for tag in open {
+            let is_optional = step_states.is_some_and(|states| !states.awaits(tag));
+            if is_optional { key.add_optional(("requested", tag)) } else { key.add(("requested", tag)) }
+        }
+        key.add_omitted(&self.completed);
+        let is_open = |tag: &&String| !self.requested.contains(*tag) && !self.pivoted.contains(*tag);
+        let order: Vec<_> = self.completed.iter().filter(is_open).collect();
+        let completed: BTreeSet<_> = self.completed.iter().collect();
+        key.add((order, completed, &self.requested, &self.compensated, &self.pivoted));
+        let is_compensated = |tag: &&String| {
+            tag.starts_with("compensate:") && step_states.is_some_and(|states| !states.awaits(tag))
+        };
+        self.keys.tags().filter(|tag| !is_compensated(tag)).for_each(|tag| key.add_optional(("key", tag)));
+        key.add((&self.irreversible, &self.final_facts, self.is_past_pivot));
+        for (rule, is_checked) in [("unforced", !self.forced), ("not ended", !self.force_completed)] {
+            if is_checked {
+                key.add_optional(rule);
+            }
+        }
     }
 
     /// Checks a result that was ignored although it reports success.
@@ -191,11 +216,13 @@ impl WorkLedger {
         newly_completed.sort_by_key(|tag| view.position(tag));
         self.completed.extend(newly_completed);
         let pivots = view.definition.into_iter().flat_map(|d| &d.steps).filter(|step| step.pivot);
+        // A late success of a pivot does not end the compensation.
         let mut passed_pivots = pivots.filter(|step| {
             let id = step.id.as_str();
-            was_completed(view.after.get(id)) && !was_completed(view.before.get(id))
+            view.after.get(id) == "completed" && !was_completed(view.before.get(id))
         });
         if passed_pivots.next().is_some() {
+            self.is_past_pivot = true;
             let open = self.completed.iter().filter(|tag| !self.requested.contains(*tag));
             self.pivoted.extend(open.cloned().collect::<Vec<_>>());
         }
@@ -297,9 +324,12 @@ impl WorkLedger {
         let final_facts: Vec<_> = final_facts.map(|fact| fact.fact.as_str()).collect();
         for item in &commit.work {
             let Work::Fact(fact) = &item.work else { continue };
+            if !final_facts.contains(&fact.kind.as_str()) {
+                continue;
+            }
             let count = self.final_facts.entry(fact.kind.to_string()).or_default();
             *count += 1;
-            if *count > 1 && final_facts.contains(&fact.kind.as_str()) {
+            if *count > 1 {
                 let message = format!("the fact {} was emitted {count} times", fact.kind);
                 violations.push(Violation { rule: Invariant::FinalFactEmittedOnce, message });
             }

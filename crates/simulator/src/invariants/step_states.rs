@@ -7,35 +7,57 @@ use orlog_program::Program;
 use serde_json::Value;
 
 /// States by tag: a step, an element of a step with `foreach`, or a round of a step in a loop.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct StepStates {
     phase: String,
     by_tag: BTreeMap<String, String>,
+    /// Number of attempts by tag, if there were several.
+    attempts: BTreeMap<String, u64>,
 }
 
 impl StepStates {
     /// Returns the states of an instance; empty if it has not started or its program has no view.
     pub(crate) fn of(program: &dyn Program, instance: Option<&Instance>) -> Self {
         let view = instance.and_then(|instance| program.view_state(&instance.state)).unwrap_or(Value::Null);
-        let mut by_tag = BTreeMap::new();
+        let mut states =
+            Self { phase: view["phase"].as_str().unwrap_or_default().to_owned(), ..Self::default() };
         for step in view["steps"].as_array().into_iter().flatten() {
-            let (Some(id), Some(state)) = (step["id"].as_str(), step["state"].as_str()) else { continue };
-            by_tag.insert(id.to_owned(), state.to_owned());
+            let (Some(id), Some(_)) = (step["id"].as_str(), step["state"].as_str()) else { continue };
+            states.add(id.to_owned(), step);
             for (index, element) in step["elements"].as_array().into_iter().flatten().enumerate() {
-                let state = element["state"].as_str().unwrap_or_default();
-                by_tag.insert(format!("{id}[{index}]"), state.to_owned());
+                states.add(format!("{id}[{index}]"), element);
             }
             for unit in step["rounds"].as_array().into_iter().flatten() {
-                let state = unit["state"].as_str().unwrap_or_default();
-                by_tag.insert(format!("{id}[{}]", unit["round"]), state.to_owned());
+                states.add(format!("{id}[{}]", unit["round"]), unit);
             }
         }
-        Self { phase: view["phase"].as_str().unwrap_or_default().to_owned(), by_tag }
+        states
+    }
+
+    fn add(&mut self, tag: String, unit: &Value) {
+        if let Some(attempts) = unit["attempts"].as_u64() {
+            self.attempts.insert(tag.clone(), attempts);
+        }
+        self.by_tag.insert(tag, unit["state"].as_str().unwrap_or_default().to_owned());
+    }
+
+    /// Returns the number of attempts of the action or the compensation of a tag.
+    pub(crate) fn attempts(&self, tag: &str) -> u64 {
+        self.attempts.get(tag).copied().unwrap_or(1)
     }
 
     /// Returns the state of a tag; empty if there is none.
     pub(crate) fn get(&self, tag: &str) -> &str {
         self.by_tag.get(tag).map_or("", String::as_str)
+    }
+
+    /// Returns whether the instance may wait for the result of the work of this tag.
+    pub(crate) fn awaits(&self, tag: &str) -> bool {
+        if let Some(step) = tag.strip_prefix("compensate:") {
+            return is_compensation(self.get(step)) || self.get(step).is_empty();
+        }
+        let state = self.get(tag);
+        !(was_completed(state) || matches!(state, "failed" | "abandoned" | "skipped" | "bypassed"))
     }
 
     /// Returns all states, ordered by tag.

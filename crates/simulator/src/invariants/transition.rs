@@ -78,14 +78,19 @@ pub(super) fn check_timers(view: &DecisionView<'_>, after: &Instance, violations
     }
 }
 
-/// Returns the steps without a compensation that the transition completes while the saga runs forward.
+/// Returns the steps without a compensation that the transition completes while the saga runs forward, unless a comment
+/// of the definition allows their change to remain.
 pub(super) fn newly_irreversible(view: &DecisionView<'_>) -> Vec<String> {
     let runs_forward = view.previous_state().is_none_or(|status| status == Status::Running);
-    let steps = view.definition.filter(|_| runs_forward).map_or(&[][..], |definition| &definition.steps);
-    let completed = steps.iter().map(|step| (step, step.id.as_str())).filter(|(step, id)| {
-        step.compensate.is_none() && was_completed(view.after.get(id)) && !was_completed(view.before.get(id))
+    let Some(compiled) = view.seen.context.program.as_compiled().filter(|_| runs_forward) else {
+        return Vec::new();
+    };
+    let completed = compiled.definition().steps.iter().map(|step| step.id.as_str()).filter(|id| {
+        was_completed(view.after.get(id))
+            && !was_completed(view.before.get(id))
+            && remains_after_failure(compiled, id)
     });
-    completed.map(|(_, id)| id.to_owned()).collect()
+    completed.map(ToOwned::to_owned).collect()
 }
 
 /// Checks that a saga that did not complete leaves no change of a step that completed before it failed: the step has a
@@ -96,14 +101,10 @@ pub(super) fn check_all_or_nothing(
     violations: &mut Vec<Violation>,
 ) {
     let ends = view.status.is_final() && !view.previous_state().is_some_and(Status::is_final);
-    let Some(compiled) = view.seen.context.program.as_compiled().filter(|_| ends) else { return };
-    let steps = &compiled.definition().steps;
-    let is_past_pivot =
-        steps.iter().any(|step| step.pivot && was_completed(view.after.get(step.id.as_str())));
-    if view.status == Status::Completed || is_past_pivot {
+    if !ends || view.status == Status::Completed {
         return;
     }
-    for id in irreversible.iter().filter(|id| remains_after_failure(compiled, id)) {
+    for id in irreversible {
         let message = format!("the instance is {}, and {id} completed but has no compensation", view.status);
         violations.push(Violation { rule: Invariant::AllOrNothing, message });
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::state::Move;
+use crate::state_key::StateKey;
 
 /// Number of a visited state.
 pub(super) type StateId = u32;
@@ -16,8 +17,8 @@ pub(super) struct StateGraph {
     nodes: Vec<Node>,
     moves: Vec<Move>,
     move_ids: BTreeMap<String, u32>,
-    /// States by key and number of disturbances.
-    visited: BTreeMap<(u128, u8), StateId>,
+    /// States by core and number of disturbances.
+    visited: BTreeMap<(u128, u8), Vec<StateId>>,
     /// Transitions that are progress.
     edges: Vec<(StateId, StateId)>,
 }
@@ -27,6 +28,8 @@ struct Node {
     parent: StateId,
     /// Move from the parent.
     from_parent: u32,
+    /// Records that can only vanish.
+    optional: Box<[u64]>,
     /// Number of disturbances.
     disturbances: u8,
     ended: bool,
@@ -35,16 +38,17 @@ struct Node {
 
 impl StateGraph {
     /// Creates a graph with a start state.
-    pub(super) fn new(key: u128) -> Self {
+    pub(super) fn new(key: StateKey) -> Self {
         let mut this = Self::default();
         this.nodes.push(Node {
             parent: START,
             from_parent: 0,
+            optional: key.optional,
             disturbances: 0,
             ended: false,
             expanded: false,
         });
-        this.visited.insert((key, 0), START);
+        this.visited.insert((key.core, 0), vec![START]);
         this
     }
 
@@ -56,18 +60,28 @@ impl StateGraph {
         self.node(state).disturbances
     }
 
-    /// Records a transition. Returns the state if it is new: no visited state has the same key and at most as many
+    /// Records a transition. Returns the state if it is new: no visited state covers its key with at most as many
     /// disturbances.
     pub(super) fn reach(&mut self, from: StateId, to: &Reached) -> Option<StateId> {
-        let key = to.key;
-        let known = self.visited.range((key, 0)..=(key, to.disturbances)).next().map(|(_, state)| *state);
+        let StateKey { core, optional } = &to.key;
+        let known = self.visited.range((*core, 0)..=(*core, to.disturbances)).flat_map(|(_, states)| states);
+        let covers = |state: &&StateId| is_subset(optional, &self.node(**state).optional);
+        let known = known.copied().find(|state| covers(&state));
         let is_new = known.is_none();
         let state = known.unwrap_or_else(|| {
             let state = StateId::try_from(self.nodes.len()).expect("the number of states is limited");
             let from_parent = self.move_id(&to.proof_move);
             let Reached { disturbances, ended, .. } = *to;
-            self.nodes.push(Node { parent: from, from_parent, disturbances, ended, expanded: false });
-            self.visited.insert((key, to.disturbances), state);
+            let optional = optional.clone();
+            self.nodes.push(Node {
+                parent: from,
+                from_parent,
+                optional,
+                disturbances,
+                ended,
+                expanded: false,
+            });
+            self.visited.entry((*core, to.disturbances)).or_default().push(state);
             state
         });
         if to.is_progress && state != from {
@@ -134,10 +148,16 @@ impl StateGraph {
     }
 }
 
+/// Returns whether an ordered list contains all values of another one.
+fn is_subset(values: &[u64], of: &[u64]) -> bool {
+    let mut of = of.iter();
+    values.iter().all(|value| of.any(|other| other == value))
+}
+
 /// State that a move reaches.
 pub(super) struct Reached {
     pub(super) proof_move: Move,
-    pub(super) key: u128,
+    pub(super) key: StateKey,
     pub(super) disturbances: u8,
     pub(super) ended: bool,
     /// Whether the move is progress: not a cancellation.

@@ -30,8 +30,9 @@ pub(super) enum MoveClass {
     Disturbance,
     /// Cancellation: a disturbance that is no progress.
     Cancellation,
-    /// Rejection of a command that an event confirms. It is no progress: an accepted command is not rejected.
-    Rejection,
+    /// Result that nothing waits for: it is late, or it rejects a command that an event confirms. It is no progress:
+    /// it may never arrive.
+    Unawaited,
 }
 
 /// Source of the moves of a definition.
@@ -70,14 +71,14 @@ impl Moves<'_> {
     /// Returns all moves of a state.
     pub(super) fn of(&self, state: &ProofState, step_states: &StepStates) -> Vec<OfferedMove> {
         let mut expected = Vec::new();
-        let (mut disturbances, mut rejections) = (Vec::new(), Vec::new());
+        let (mut disturbances, mut unawaited) = (Vec::new(), Vec::new());
         match state.instance() {
             None => {
                 self.starts(&mut expected);
                 self.events(false, &mut disturbances);
             }
             Some(instance) => {
-                self.responses(state, step_states, &mut expected, &mut rejections);
+                self.responses(state, step_states, &mut expected, &mut unawaited);
                 self.tasks(state, &mut expected, &mut disturbances);
                 self.ends(instance, &mut expected);
                 let operator: &[_] = match (instance.paused, instance.status) {
@@ -98,17 +99,49 @@ impl Moves<'_> {
         let cancel = cancel.map(|_| SimulationStep::Operator(OperatorAction::Cancel("proof".to_owned())));
         timers
             .chain(expected.into_iter().map(of_class(MoveClass::Expected)))
-            .chain(rejections.into_iter().map(of_class(MoveClass::Rejection)))
+            .chain(unawaited.into_iter().map(of_class(MoveClass::Unawaited)))
             .chain(disturbances.into_iter().map(of_class(MoveClass::Disturbance)))
             .chain(cancel.into_iter().map(of_class(MoveClass::Cancellation)))
             .collect()
     }
 
-    /// Returns results of work that is not pending: after a crash, work can be executed again.
-    pub(super) fn second_results(&self, state: &ProofState) -> Vec<Move> {
+    /// Returns the moves of the work that is walked through: a compensation between its first and its last attempt. The
+    /// other moves are made before and after, with the same result: they neither depend on the number of attempts nor
+    /// change it. An armed timer of other work would restrict their order. Returns `None` if there is no such work, or if
+    /// none of its moves is possible.
+    pub(super) fn walked(&self, all: &[OfferedMove], step_states: &StepStates) -> Option<String> {
+        let (unit, _) = step_states.iter().find(|(unit, state)| self.is_walked(unit, state, step_states))?;
+        let tag = format!("compensate:{unit}");
+        let is_timer = |offered: &OfferedMove| matches!(offered.proof_move, Move::Timer(_));
+        let own = |offered: &OfferedMove| offered.proof_move.tag() == Some(tag.as_str());
+        let applies = all.iter().any(own) && all.iter().filter(|offered| is_timer(offered)).all(own);
+        applies.then_some(tag)
+    }
+
+    fn is_walked(&self, unit: &str, state: &str, step_states: &StepStates) -> bool {
+        let step = step_of(self.definition, WorkTag::parse(unit).step);
+        let compensation = step.and_then(|step| step.compensate.as_ref());
+        let compensation =
+            compensation.filter(|compensation| matches!(compensation.action, Action::Command(_)));
+        let Some(max) = compensation.and_then(|compensation| compensation.retry?.max_attempts) else {
+            return false;
+        };
+        let attempts = step_states.attempts(unit);
+        match state {
+            "compensating" => attempts > 1 && attempts < u64::from(max),
+            "compensation_retrying" => attempts + 2 <= u64::from(max),
+            _ => false,
+        }
+    }
+
+    /// Returns results of work that is not pending: after a crash, work can be executed again. `of` limits them to the
+    /// work of one tag.
+    pub(super) fn second_results(&self, state: &ProofState, of: Option<&str>) -> Vec<Move> {
         let requested = state.entry().into_iter().flat_map(SimulatedInstance::requested_work);
         let settled = requested.filter(|(tag, requested)| {
-            !is_pending(state, requested.item.id) && self.has_result(tag.as_str())
+            of.is_none_or(|of| tag.as_str() == of)
+                && !is_pending(state, requested.item.id)
+                && self.has_result(tag.as_str())
         });
         settled
             .flat_map(|(tag, _)| [ok(tag, None, self.payloads.usual()), rejection(tag)])
@@ -175,7 +208,7 @@ impl Moves<'_> {
         state: &ProofState,
         step_states: &StepStates,
         moves: &mut Vec<SimulationStep>,
-        rejections: &mut Vec<SimulationStep>,
+        unawaited: &mut Vec<SimulationStep>,
     ) {
         for (tag, requested) in state.entry().into_iter().flat_map(SimulatedInstance::requested_work) {
             let timers = state.instance().map_or(&[][..], |instance| &instance.timers);
@@ -190,9 +223,10 @@ impl Moves<'_> {
                     if awaits_event(tag.as_str(), step_states) {
                         self.events_of(tag, &spec, moves);
                     }
-                    pending.failures(rejections);
+                    pending.failures(unawaited);
                 }
-                Some(spec) => self.results(&pending, &spec, moves),
+                Some(spec) if step_states.awaits(tag.as_str()) => self.results(&pending, &spec, moves),
+                Some(spec) => self.results(&pending, &spec, unawaited),
                 None if pending.is_open => {
                     moves.extend([ok(tag, None, self.payloads.usual()), rejection(tag)]);
                 }

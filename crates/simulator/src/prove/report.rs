@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::ProveOptions;
+use super::options::ProveOptions;
 use crate::explore::Counterexample;
 
 /// Result of a proof.

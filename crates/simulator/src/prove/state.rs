@@ -1,14 +1,15 @@
 //! State of a proof: the instance under test with its checked invariants, and the moves that change it.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use orlog_model::{Input, Instance, Name};
 use orlog_program::canonical_state;
 
-use crate::invariants::{InvariantChecker, Violation};
+use super::liveness::LiveVariables;
+use crate::invariants::{InvariantChecker, StepStates, Violation};
 use crate::runner::ScenarioRunner;
 use crate::simulator::SimulatedInstance;
+use crate::state_key::{KeyHasher, StateKey};
 use crate::step::SimulationStep;
 
 /// Move of a proof.
@@ -18,6 +19,25 @@ pub(super) enum Move {
     Step(SimulationStep),
     /// A timer fires.
     Timer(Name),
+}
+
+impl Move {
+    /// Returns the tag of the work that the move concerns: the one that a result reports or a timer limits or retries.
+    pub(super) fn tag(&self) -> Option<&str> {
+        match self {
+            Move::Timer(name) => {
+                let name = name.as_str();
+                Some(name.strip_prefix("retry:").unwrap_or(name))
+            }
+            Move::Step(
+                SimulationStep::Ok { tag, .. }
+                | SimulationStep::Fail { tag, .. }
+                | SimulationStep::Timeout { tag }
+                | SimulationStep::InDoubt { tag },
+            ) => Some(tag),
+            Move::Step(_) => None,
+        }
+    }
 }
 
 /// Unique text, by which equal moves are stored once.
@@ -72,81 +92,78 @@ impl ProofState {
         self.runner.instance().and_then(|key| self.runner.simulator.simulated_instance(key))
     }
 
-    /// Returns the key of the state: equal for states that receive the same later inputs in the same way. It excludes
-    /// times, versions and ids; it includes the order in which timers were armed, and their delays unless
+    /// Returns the key of the state. Its core is equal for states that receive the same later inputs in the same way. It
+    /// excludes times, versions and ids; it includes the order in which timers were armed, and their delays unless
     /// `is_absolute`. Open work counts only if it `has_result`: an event completes other work.
-    pub(super) fn key(&self, is_absolute: impl Fn(&str) -> bool, has_result: impl Fn(&str) -> bool) -> u128 {
-        let mut hasher = WideHasher::default();
-        for (_, entry) in self.runner.simulator.simulated_instances() {
-            hash_entry(entry, &mut hasher);
+    pub(super) fn key(
+        &self,
+        is_absolute: impl Fn(&str) -> bool,
+        has_result: impl Fn(&str) -> bool,
+        live: &LiveVariables,
+        mut key: KeyHasher,
+    ) -> StateKey {
+        for (instance, entry) in self.runner.simulator.simulated_instances() {
+            hash_entry(entry, self.checker.step_states(instance), live, &mut key);
         }
         let mut last_commit = 0;
         for timer in self.runner.simulator.armed_timers() {
             let delay = (!is_absolute(timer.name.as_str())).then(|| timer.delay());
-            (&timer.name, delay, timer.commit == last_commit).hash(&mut hasher);
+            key.add((&timer.name, delay, timer.commit == last_commit));
             last_commit = timer.commit;
         }
-        self.runner.instance().is_some().hash(&mut hasher);
-        self.checker.hash_without_ids(&mut hasher, &has_result);
-        hasher.wide()
+        key.add(self.runner.instance().is_some());
+        self.checker.hash_without_ids(&mut key, &has_result);
+        key.finish()
     }
 }
 
-fn hash_entry(entry: &SimulatedInstance, hasher: &mut impl Hasher) {
+fn hash_entry(
+    entry: &SimulatedInstance,
+    step_states: Option<&StepStates>,
+    live: &LiveVariables,
+    key: &mut KeyHasher,
+) {
     if let Some(instance) = entry.instance() {
-        (instance.status, instance.paused).hash(hasher);
-        canonical_state(&instance.state).as_ref().unwrap_or(&instance.state).hash(hasher);
+        key.add((instance.status, instance.paused));
+        let is_full = key.is_full();
+        let is_live = |name: &str, forward| is_full || live.contains(name, forward);
+        let canonical = canonical_state(&instance.state, is_live);
+        key.add_omitted(step_states);
+        key.add(canonical.as_ref().unwrap_or(&instance.state));
         for work in &instance.pending_work {
             let requested = entry.requested_work_by_tag(work.tag.as_str());
             let last = requested.filter(|requested| requested.item.id == work.id);
             let is_open = last.map(|requested| !requested.completed);
-            (&work.tag, work.survives_end, work.dead_letter.is_some(), is_open).hash(hasher);
+            let record = (&work.tag, work.survives_end, work.dead_letter.is_some(), is_open);
+            let is_optional =
+                !work.survives_end && step_states.is_some_and(|states| !states.awaits(work.tag.as_str()));
+            if !is_optional {
+                key.add(record);
+                continue;
+            }
+            key.add_optional(record);
+            // Only an abandoned step is compensated after a timeout; the canonical form of a failed step is equal.
+            if step_states.is_some_and(|states| states.get(work.tag.as_str()) == "abandoned") {
+                key.add_optional(("abandoned", &work.tag));
+            }
         }
         for task in &instance.tasks {
-            (&task.spec.tag, &task.spec.assignee, &task.claimed_by).hash(hasher);
+            key.add((&task.spec.tag, &task.spec.assignee, &task.claimed_by));
         }
-        format!("{:?}", instance.users).hash(hasher);
+        key.add(format!("{:?}", instance.users));
     }
     for input in entry.buffered_inputs() {
-        hash_buffered(input, hasher);
+        hash_buffered(input, key);
     }
 }
 
-fn hash_buffered(input: &Input, hasher: &mut impl Hasher) {
+fn hash_buffered(input: &Input, key: &mut KeyHasher) {
     match input {
-        Input::Early(early) => hash_buffered(&early.input, hasher),
-        Input::Event(event) => (&event.kind, event.data.to_string(), event.schema_version).hash(hasher),
-        Input::WorkResult(result) => format!("{:?}", result.outcome).hash(hasher),
-        Input::Timer(timer) => timer.name.hash(hasher),
-        Input::Control(control) => format!("{:?}", control.action).hash(hasher),
-        Input::Workflow(command) => format!("{:?}", command.action).hash(hasher),
-    }
-}
-
-/// Hasher of 128 bits: two hashes of the same data with different prefixes.
-struct WideHasher(DefaultHasher, DefaultHasher);
-
-impl Default for WideHasher {
-    fn default() -> Self {
-        let mut second = DefaultHasher::new();
-        second.write_u8(1);
-        Self(DefaultHasher::new(), second)
-    }
-}
-
-impl WideHasher {
-    fn wide(&self) -> u128 {
-        u128::from(self.0.finish()) << 64 | u128::from(self.1.finish())
-    }
-}
-
-impl Hasher for WideHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-        self.1.write(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.finish()
+        Input::Early(early) => hash_buffered(&early.input, key),
+        Input::Event(event) => key.add((&event.kind, event.data.to_string(), event.schema_version)),
+        Input::WorkResult(result) => key.add(format!("{:?}", result.outcome)),
+        Input::Timer(timer) => key.add(&timer.name),
+        Input::Control(control) => key.add(format!("{:?}", control.action)),
+        Input::Workflow(command) => key.add(format!("{:?}", command.action)),
     }
 }

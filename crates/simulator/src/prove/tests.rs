@@ -1,12 +1,18 @@
 //! Tests of the prover: it proves valid definitions, and it finds each broken definition and each broken rule of the
 //! engine. Each counterexample fails as a test case of `orlog test`, and passes for the valid definition.
 
+use std::num::NonZeroUsize;
+
 use orlog_program::{CompiledDefinition, compile_yaml};
 use serde_json::Value;
 
-use super::timing::next_timers;
+use super::state::Move;
+use super::timing::{next_timers, schedule};
 use super::*;
+use crate::explore::Counterexample;
+use crate::invariants::Invariant;
 use crate::mutants::{InjectedBug, MutantProgram};
+use crate::step::SimulationStep;
 use crate::test_file::{self, TestFile};
 
 /// Saga with parallel steps, a retried compensation, a handler, timeouts of a step and of the saga.
@@ -131,7 +137,8 @@ fn limit_of_states_is_not_a_proof() {
     assert!(reason.contains("the limit of 20 states"), "{reason}");
     assert_eq!(report.states, 20);
     let report = prove(&program, ProveOptions { max_steps: 3, ..options() }).unwrap();
-    assert!(matches!(report.outcome, ProofOutcome::NotProved { .. }), "{:#?}", report.outcome);
+    let ProofOutcome::NotProved { reason } = report.outcome else { panic!("{:#?}", report.outcome) };
+    assert!(reason.contains("No run of at most 3 inputs violates an invariant"), "{reason}");
 }
 
 /// Requirements: T3.
@@ -193,6 +200,24 @@ steps:
 ",
     );
     assert_eq!(report.remaining, ["pay"]);
+}
+
+/// The compensation has begun when the pivot succeeds: it continues, and the change of the pivot remains.
+#[test]
+fn late_success_of_a_pivot_does_not_end_the_compensation() {
+    let report = check_proved(
+        "
+saga: booking
+version: 1
+start: Ordered
+steps:
+  - { id: reserve, do: { effect: e.reserve }, undo: { effect: u.reserve } }
+  - { id: pay, do: { effect: e.pay }, undo: { effect: u.pay } }
+  - { id: tickets, pivot: true, do: { command: t.Issue }, ok: Issued, fail: Rejected, timeout: 1h }
+  - { id: send, do: { effect: e.send } }
+",
+    );
+    assert_eq!(report.remaining, ["tickets"]);
 }
 
 /// A compensation that waits for an event whose condition no event satisfies.
@@ -403,4 +428,92 @@ steps:
   - { id: closed, do: { event: Closed }, timeout: 1h }
 ";
     check_proved(text);
+}
+
+/// Definitions with parallel steps, retries, a race, a task, a loop and variables that only payloads contain.
+const SMALL: [&str; 4] = [
+    "
+saga: trip
+version: 1
+start: Requested
+vars: { trip: =event.trip }
+steps:
+  - { id: hotel, after: [], do: { command: hotels.Book }, ok: Booked, save: { room: =event.room }, undo: { command: hotels.Cancel, data: { room: =vars.room }, retry: { max_attempts: 3, initial_backoff: 10s } } }
+  - { id: car, after: [], do: { effect: cars.rent }, undo: { effect: cars.return } }
+  - { id: pay, after: [hotel, car], do: { effect: payments.charge } }
+",
+    "
+saga: race
+version: 1
+start: Requested
+steps:
+  - { id: north, after: [], do: { effect: n.book }, undo: { command: n.Cancel, retry: { max_attempts: 3, initial_backoff: 10s } } }
+  - { id: south, after: [], do: { effect: s.book }, undo: { effect: s.cancel } }
+  - { id: seat, after: { any: [north, south] }, do: { effect: e.seat }, undo: { effect: u.seat } }
+",
+    "
+saga: draft
+version: 1
+start: Begun
+steps:
+  - { id: write, do: { effect: e.write }, save: { fits: =event.fits }, undo: { effect: u.write } }
+  - { id: again, do: { repeat: write, while: vars.fits == 7, max: 2 } }
+  - { id: approve, do: { human: { title: ok } }, ok: Yes, fail: No, timeout: 1d }
+",
+    "
+saga: doubt
+version: 1
+start: Begun
+steps:
+  - { id: car, do: { effect: cars.rent }, in_doubt: ask, timeout: 20m, undo: { effect: cars.return } }
+  - { id: pay, do: { effect: payments.charge } }
+",
+];
+
+const BUGS: [InjectedBug; 12] = [
+    InjectedBug::DropsCompensation,
+    InjectedBug::CompensatesTwice,
+    InjectedBug::CompensatesOutOfOrder,
+    InjectedBug::NonDeterministic,
+    InjectedBug::IgnoresResult,
+    InjectedBug::DropsLateSuccess,
+    InjectedBug::StartsWorkWhileCompensating,
+    InjectedBug::LeaksTimer,
+    InjectedBug::EmitsFinalFactTwice,
+    InjectedBug::SkipsInDoubtTask,
+    InjectedBug::RetriesInDoubt,
+    InjectedBug::ChangesIdempotencyKey,
+];
+
+/// Returns the outcome, the violated invariant and the number of steps of the counterexample, and what was reached.
+fn summary(report: &ProveReport) -> (&'static str, Option<(Invariant, usize)>, Vec<&String>, &[String]) {
+    let found = match &report.outcome {
+        ProofOutcome::Violated(found) => Some((found.violation.rule, found.steps.len())),
+        ProofOutcome::Proved | ProofOutcome::NotProved { .. } => None,
+    };
+    let reached = if found.is_some() { Vec::new() } else { report.ends.keys().collect() };
+    (report.outcome.as_str(), found, reached, if found.is_some() { &[] } else { &report.never_completed })
+}
+
+#[track_caller]
+fn check_reduction(program: impl Program + 'static, disturbances: u8) -> [usize; 2] {
+    let program: Arc<dyn Program> = Arc::new(program);
+    let options = ProveOptions { disturbances, ..options() };
+    let [reduced, full] = [Exploration::Reduced, Exploration::Full]
+        .map(|exploration| prove_with(&program, options, exploration).unwrap());
+    assert_eq!(summary(&reduced), summary(&full));
+    [reduced.states, full.states]
+}
+
+/// The reduced search has the result of the full one, and its counterexamples are as short.
+#[test]
+fn reduced_search_has_the_result_of_the_full_search() {
+    for definition in SMALL {
+        let [reduced, full] = check_reduction(compiled(definition), 0);
+        assert!(reduced < full, "{reduced} of {full} states");
+    }
+    for bug in BUGS {
+        check_reduction(MutantProgram::new(compiled(SMALL[0]), bug), 0);
+        check_reduction(MutantProgram::new(compiled(SMALL[3]), bug), 1);
+    }
 }

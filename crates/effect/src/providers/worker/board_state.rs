@@ -6,9 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use orlog_model::{
-    Clock, EffectName, InDoubtPolicy, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem,
-};
+use orlog_model::{Clock, EffectName, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -50,6 +48,8 @@ pub(super) struct PostOptions {
     pub(super) in_doubt: bool,
     /// Whether workers determine the outcome of earlier attempts.
     pub(super) probes: bool,
+    /// Whether the policy forbids a retry of a job in doubt.
+    pub(super) forbids_retry: bool,
 }
 
 pub(super) struct Claim {
@@ -354,10 +354,6 @@ impl BoardJob {
     }
 
     fn may_be_repeated(&self) -> bool {
-        if self.options.probes {
-            return true;
-        }
-        let Some(effect) = self.item.work.effect() else { return true };
-        matches!(effect.in_doubt, None | Some(InDoubtPolicy::Retry))
+        self.options.probes || !self.options.forbids_retry
     }
 }

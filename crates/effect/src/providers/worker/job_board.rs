@@ -9,8 +9,8 @@
 //! | completed or abandoned | – | lost | a duplicate if the claim is the same, else lost |
 //!
 //! If workers probe, a job that may have been executed is available only to workers that state so. Otherwise, if the
-//! definition of a job forbids a retry (`in_doubt: fail` or `ask`), a second worker never receives it: it returns in
-//! doubt when its claim has expired and a worker requests jobs.
+//! definition of a job or its upstream forbids a retry (`in_doubt: fail` or `ask`), a second worker never receives it: it
+//! returns in doubt when its claim has expired and a worker requests jobs.
 //!
 //! Every call locks the board once, also for many jobs, and takes time for the jobs that it concerns only.
 
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
+use orlog_model::{Clock, InDoubtPolicy, TenantId, Timestamp, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -48,6 +48,8 @@ pub struct JobBoard {
     lines: Arc<JobLogs>,
     /// Whether workers determine the outcome of earlier attempts of a job in doubt.
     is_probed: AtomicBool,
+    /// Whether the policy of the upstream forbids a retry of a job in doubt. That of the effect takes precedence.
+    forbids_retry: AtomicBool,
 }
 
 impl JobBoard {
@@ -57,21 +59,32 @@ impl JobBoard {
         Self { is_probed: AtomicBool::new(is_probed), ..Self::default() }
     }
 
+    /// Sets the policy of the upstream for jobs in doubt. Default: they are retried.
+    #[must_use]
+    pub fn with_policy(self, in_doubt: InDoubtPolicy) -> Self {
+        Self { forbids_retry: AtomicBool::new(in_doubt != InDoubtPolicy::Retry), ..self }
+    }
+
     /// Returns whether workers determine the outcome of earlier attempts of a job in doubt.
     pub(crate) fn is_probed(&self) -> bool {
         self.is_probed.load(Ordering::Relaxed)
     }
 
-    /// Takes the setting of another board, for the jobs that are posted from now on.
+    /// Takes the settings of another board, for the jobs that are posted from now on.
     pub(crate) fn configure_as(&self, other: &Self) {
         self.is_probed.store(other.is_probed(), Ordering::Relaxed);
+        self.forbids_retry.store(other.forbids_retry.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Posts a job and waits for its result. A job is abandoned when the future is dropped. `start`
     /// receives each claim.
     pub(super) async fn post(&self, item: &WorkItem, in_doubt: bool, start: &AttemptStart) -> RemoteResult {
         let (reply, result) = oneshot::channel();
-        let options = PostOptions { in_doubt, probes: self.is_probed() };
+        let forbids_retry = match item.work.effect().and_then(|effect| effect.in_doubt) {
+            Some(policy) => policy != InDoubtPolicy::Retry,
+            None => self.forbids_retry.load(Ordering::Relaxed),
+        };
+        let options = PostOptions { in_doubt, probes: self.is_probed(), forbids_retry };
         let position = self.lock().post(Arc::new(item.clone()), options, start.clone(), reply);
         let mut posted = PostedJob { board: self, job: item.id, position: Some(position) };
         let result = result.await;
@@ -459,6 +472,29 @@ mod tests {
         );
         let late = complete(&board, expired.item.id, expired.claim, Reply::from(json!("late")));
         assert_eq!(late, Err(ClaimLost));
+    }
+
+    /// Requirements: R10.
+    #[tokio::test]
+    async fn policy_of_the_upstream_forbids_a_second_claim_unless_the_effect_permits_it() {
+        for (of_effect, is_available) in [(None, false), (Some(InDoubtPolicy::Retry), true)] {
+            let board = Arc::new(JobBoard::default().with_policy(InDoubtPolicy::Fail));
+            let clock = SimClock::new(START);
+            let mut item = item(&name(), 1);
+            if let Work::Effect(effect) = &mut item.work {
+                effect.in_doubt = of_effect;
+            }
+            let poster = Arc::clone(&board);
+            let job =
+                tokio::spawn(async move { poster.post(&item, false, &AttemptStart::default()).await.result });
+            let expired = claim(&board, &clock).await;
+            clock.advance_to(expired.expires_at);
+            assert_eq!(now_or_none(&board, &clock, "acme") > 0, is_available);
+            if !is_available {
+                let error = job.await.unwrap().expect_err("it is in doubt");
+                assert_eq!(error.failure().code, "claim_expired");
+            }
+        }
     }
 
     #[tokio::test]

@@ -1,0 +1,167 @@
+//! Expansion of a state: every move from it, each result checked against the invariants.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use orlog_model::Status;
+use orlog_program::Program;
+
+use super::graph::Reached;
+use super::liveness::LiveVariables;
+use super::moves::{MoveClass, Moves};
+use super::state::{Move, ProofState};
+use super::timing::schedule;
+use crate::explore::{Counterexample, replay};
+use crate::invariants::{Invariant, Violation, was_completed};
+use crate::simulator::SimulatorPrograms;
+use crate::state_key::{KeyHasher, StateKey};
+use crate::step::SimulationStep;
+
+/// Which states a search visits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exploration {
+    /// One of the states that later inputs cannot distinguish; see ADR 0072.
+    Reduced,
+    /// All states. Tests compare the results.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests search without reductions"))]
+    Full,
+}
+
+/// Definition under proof.
+pub(super) struct Prover<'p> {
+    pub(super) program: &'p Arc<dyn Program>,
+    pub(super) programs: &'p Arc<SimulatorPrograms>,
+    pub(super) moves: Moves<'p>,
+    /// Steps whose change remains if the saga fails after it.
+    pub(super) irreversible: Vec<String>,
+    pub(super) live: LiveVariables,
+    pub(super) exploration: Exploration,
+}
+
+/// Moves that a search makes.
+#[derive(Clone, Copy)]
+pub(super) struct MoveLimits {
+    pub(super) disturbances: u8,
+    pub(super) only_progress: bool,
+}
+
+/// Moves from one state.
+#[derive(Default)]
+pub(super) struct Expansion {
+    pub(super) reached: Vec<(Reached, Option<Status>, ProofState)>,
+    pub(super) completed: BTreeSet<String>,
+    /// Steps without a compensation that completed although the saga did not.
+    pub(super) remaining: BTreeSet<String>,
+    /// First violation, and the moves from the state to it.
+    pub(super) violation: Option<(Violation, Vec<Move>)>,
+}
+
+impl Prover<'_> {
+    pub(super) fn key(&self, state: &ProofState) -> StateKey {
+        let hasher = match self.exploration {
+            Exploration::Reduced => KeyHasher::default(),
+            Exploration::Full => KeyHasher::full(),
+        };
+        let is_absolute = |timer: &str| self.moves.is_absolute(timer);
+        state.key(is_absolute, |tag| self.moves.has_result(tag), &self.live, hasher)
+    }
+
+    /// Makes every move from a state and checks the result.
+    pub(super) fn expand(&self, state: &ProofState, disturbances: u8, limits: MoveLimits) -> Expansion {
+        let step_states = self.moves.step_states(state);
+        let mut expansion = Expansion::default();
+        let completed = step_states.iter().filter(|(_, state)| was_completed(state)).map(|(tag, _)| tag);
+        expansion.completed = completed.map(ToOwned::to_owned).collect();
+        let is_compensated =
+            state.instance().is_some_and(|i| matches!(i.status, Status::Failed | Status::Cancelled));
+        if is_compensated {
+            let remaining = self.irreversible.iter().filter(|step| expansion.completed.contains(*step));
+            expansion.remaining = remaining.cloned().collect();
+        }
+        if let Some((violation, second)) = self.check_second_results(state, None) {
+            expansion.violation = Some((violation, vec![second]));
+            return expansion;
+        }
+        let mut all = self.moves.of(state, &step_states);
+        if self.exploration == Exploration::Reduced
+            && let Some(tag) = self.moves.walked(&all, &step_states)
+        {
+            all.retain(|offered| offered.proof_move.tag() == Some(tag.as_str()));
+        }
+        for offered in all {
+            let is_disturbance = matches!(offered.class, MoveClass::Disturbance | MoveClass::Cancellation);
+            let is_permitted = match offered.class {
+                MoveClass::Expected => true,
+                MoveClass::Disturbance => disturbances < limits.disturbances,
+                MoveClass::Cancellation => !limits.only_progress && disturbances < limits.disturbances,
+                MoveClass::Unawaited => !limits.only_progress,
+            };
+            if !is_permitted {
+                continue;
+            }
+            let mut next = state.clone();
+            if !next.apply(&offered.proof_move) {
+                continue;
+            }
+            if let Some(violation) = next.violation() {
+                expansion.violation = Some((violation.clone(), vec![offered.proof_move]));
+                return expansion;
+            }
+            if let Some(violation) = deliver_again(&mut next, &offered.proof_move) {
+                let duplicate = Move::Step(SimulationStep::Duplicate);
+                expansion.violation = Some((violation, vec![offered.proof_move, duplicate]));
+                return expansion;
+            }
+            // The state may not be visited, because it has fewer results to come.
+            if offered.class == MoveClass::Unawaited
+                && let Some((violation, second)) = self.check_second_results(&next, offered.proof_move.tag())
+            {
+                expansion.violation = Some((violation, vec![offered.proof_move, second]));
+                return expansion;
+            }
+            let status = next.instance().map(|instance| instance.status);
+            let reached = Reached {
+                proof_move: offered.proof_move,
+                key: self.key(&next),
+                disturbances: disturbances + u8::from(is_disturbance),
+                ended: status.is_some_and(Status::is_final),
+                is_progress: matches!(offered.class, MoveClass::Expected | MoveClass::Disturbance),
+            };
+            expansion.reached.push((reached, status, next));
+        }
+        expansion
+    }
+
+    /// Delivers second results of work; they must change nothing.
+    fn check_second_results(&self, state: &ProofState, of: Option<&str>) -> Option<(Violation, Move)> {
+        self.moves.second_results(state, of).into_iter().find_map(|second| {
+            let mut copy = state.clone();
+            copy.apply(&second);
+            copy.violation().cloned().map(|violation| (violation, second))
+        })
+    }
+
+    /// Converts moves to the steps of a test that fails. Returns `None` if no clock produces the order of its timers.
+    pub(super) fn counterexample(
+        &self,
+        start: &ProofState,
+        moves: &[Move],
+        rule: Invariant,
+    ) -> Option<Counterexample> {
+        let steps = schedule(start, moves, |timer: &str| self.moves.is_absolute(timer))?;
+        let violation = replay(self.program, self.programs, &steps).filter(|found| found.rule == rule)?;
+        let original_steps = steps.len();
+        Some(Counterexample { violation, run: 0, steps, original_steps })
+    }
+}
+
+/// Delivers the input of a move again, as after a crash. Returns the violation if this changes the instance.
+fn deliver_again(state: &mut ProofState, proof_move: &Move) -> Option<Violation> {
+    let Move::Step(step) = proof_move else { return None };
+    let before = state.instance().map(|instance| (instance.version, instance.paused));
+    state.apply(&Move::Step(SimulationStep::Duplicate));
+    let changed = state.instance().map(|instance| (instance.version, instance.paused)) != before;
+    let message = format!("a second delivery of {step} was not ignored");
+    let violation = changed.then_some(Violation { rule: Invariant::DuplicateHarmless, message });
+    violation.or_else(|| state.violation().cloned())
+}

@@ -1,0 +1,242 @@
+//! Breadth-first search over the states of an instance, and the examination of dead ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::expand::{Expansion, MoveLimits, Prover};
+use super::graph::{START, StateGraph, StateId};
+use super::options::ProveOptions;
+use super::report::ProofOutcome;
+use super::state::{Move, ProofState};
+use crate::explore::Counterexample;
+use crate::invariants::{Invariant, Violation};
+
+/// Number of states that are expanded before they are recorded.
+const BATCH: usize = 128;
+/// Maximum number of reached states that are kept until they are expanded. The others are reached again from the start.
+const MAX_KEPT: usize = 2_048;
+/// Maximum number of dead ends that are examined.
+const MAX_DEAD_ENDS: usize = 64;
+/// Maximum number of states to examine one dead end.
+const MAX_DEAD_END_STATES: usize = 2_000;
+
+/// Reason why a search stopped before it had visited all states.
+pub(super) enum Stop {
+    Violated(Box<Counterexample>),
+    Limit(String),
+    /// An end was found.
+    Ended,
+}
+
+/// State to expand, if it is kept.
+type ToExpand = (StateId, Option<ProofState>);
+
+/// Breadth-first search from a state.
+pub(super) struct Search<'s, 'p> {
+    prover: &'s Prover<'p>,
+    start: ProofState,
+    options: ProveOptions,
+    stops_at_end: bool,
+    pub(super) graph: StateGraph,
+    pub(super) transitions: usize,
+    pub(super) depth: usize,
+    pub(super) ends: BTreeMap<String, usize>,
+    pub(super) completed: BTreeSet<String>,
+    pub(super) remaining: BTreeSet<String>,
+    /// First violation that needs an order of timers which no clock produces.
+    unscheduled: Option<Violation>,
+}
+
+impl<'s, 'p> Search<'s, 'p> {
+    pub(super) fn new(prover: &'s Prover<'p>, start: ProofState, options: ProveOptions) -> Self {
+        let graph = StateGraph::new(prover.key(&start));
+        Self {
+            prover,
+            start,
+            options,
+            stops_at_end: false,
+            graph,
+            transitions: 0,
+            depth: 0,
+            ends: BTreeMap::new(),
+            completed: BTreeSet::new(),
+            remaining: BTreeSet::new(),
+            unscheduled: None,
+        }
+    }
+
+    /// Visits all states. Returns why it stopped early.
+    pub(super) fn run(&mut self) -> Option<Stop> {
+        let mut level = vec![(START, Some(self.start.clone()))];
+        while !level.is_empty() {
+            if self.depth == self.options.max_steps {
+                let limit = self.options.max_steps;
+                return Some(
+                    self.limit(&format!("the limit of {limit} steps was reached; increase --max-steps")),
+                );
+            }
+            let mut next = Vec::new();
+            for batch in level.chunks(BATCH) {
+                let expansions = self.expand_all(batch);
+                for ((state, _), expansion) in batch.iter().zip(expansions) {
+                    if let Some(stop) = self.record(*state, expansion, &mut next) {
+                        return Some(stop);
+                    }
+                }
+            }
+            level = next;
+            self.depth += usize::from(!level.is_empty());
+        }
+        None
+    }
+
+    /// Returns the end at a limit, with the bound within which everything was checked.
+    fn limit(&self, reason: &str) -> Stop {
+        if self.unscheduled.is_some() {
+            return Stop::Limit(reason.to_owned());
+        }
+        Stop::Limit(format!("{reason}. No run of at most {} inputs violates an invariant", self.depth))
+    }
+
+    /// Expands states on all threads; the result has their order.
+    fn expand_all(&self, states: &[ToExpand]) -> Vec<Expansion> {
+        let threads = self.options.threads.get().min(states.len());
+        if threads <= 1 {
+            return self.expand_chunk(states);
+        }
+        std::thread::scope(|scope| {
+            let chunks = states.chunks(states.len().div_ceil(threads));
+            let workers: Vec<_> = chunks.map(|chunk| scope.spawn(|| self.expand_chunk(chunk))).collect();
+            let join = |worker: std::thread::ScopedJoinHandle<'_, Vec<Expansion>>| {
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            workers.into_iter().flat_map(join).collect()
+        })
+    }
+
+    fn expand_chunk(&self, states: &[ToExpand]) -> Vec<Expansion> {
+        let limits = MoveLimits { disturbances: self.options.disturbances, only_progress: self.stops_at_end };
+        // States with the same parent follow one another.
+        let mut parent = (START, self.start.clone());
+        let expand = |(state, kept): &ToExpand| {
+            if let Some(kept) = kept {
+                return self.prover.expand(kept, self.graph.disturbances(*state), limits);
+            }
+            let origin = self.graph.parent(*state);
+            if parent.0 != origin {
+                parent = (origin, self.start.after(&self.graph.path(origin)));
+            }
+            let from_parent = self.graph.move_from_parent(*state);
+            let expanded = parent.1.after(from_parent.map_or(&[], std::slice::from_ref));
+            self.prover.expand(&expanded, self.graph.disturbances(*state), limits)
+        };
+        states.iter().map(expand).collect()
+    }
+
+    fn record(&mut self, state: StateId, expansion: Expansion, next: &mut Vec<ToExpand>) -> Option<Stop> {
+        self.completed.extend(expansion.completed);
+        self.remaining.extend(expansion.remaining);
+        if let Some((violation, moves)) = expansion.violation {
+            let path = [self.graph.path(state), moves].concat();
+            if let Some(found) = self.prover.counterexample(&self.start, &path, violation.rule) {
+                return Some(Stop::Violated(Box::new(found)));
+            }
+            self.unscheduled.get_or_insert(violation);
+            return None;
+        }
+        self.transitions += expansion.reached.len();
+        for (reached, status, after) in expansion.reached {
+            let Some(new) = self.graph.reach(state, &reached) else { continue };
+            if let Some(status) = status.filter(|status| status.is_final()) {
+                *self.ends.entry(status.as_str().to_owned()).or_default() += 1;
+                if self.stops_at_end {
+                    return Some(Stop::Ended);
+                }
+            }
+            let is_kept = next.len() < MAX_KEPT;
+            next.push((new, is_kept.then_some(after)));
+            if self.graph.len() >= self.options.max_states {
+                let limit = self.options.max_states;
+                return Some(self.limit(&format!(
+                    "the limit of {limit} states was reached; increase --max-states or reduce --disturbances"
+                )));
+            }
+        }
+        self.graph.set_expanded(state);
+        None
+    }
+
+    pub(super) fn outcome(&self, stop: Option<Stop>) -> ProofOutcome {
+        let limit = match stop {
+            Some(Stop::Violated(found)) => return ProofOutcome::Violated(found),
+            Some(Stop::Limit(reason)) => Some(reason),
+            Some(Stop::Ended) | None => None,
+        };
+        let unscheduled = self.unscheduled.as_ref().map(|violation| {
+            format!("{violation}, in an order of timers for which no times were found; check it with `orlog explore`")
+        });
+        match self.check_dead_ends() {
+            DeadEnds::Violated(found) => ProofOutcome::Violated(found),
+            DeadEnds::Unproved(reason) => ProofOutcome::NotProved { reason: limit.unwrap_or(reason) },
+            DeadEnds::None => limit
+                .or(unscheduled)
+                .map_or(ProofOutcome::Proved, |reason| ProofOutcome::NotProved { reason }),
+        }
+    }
+
+    /// Examines the states from which no visited transition leads to an end.
+    fn check_dead_ends(&self) -> DeadEnds {
+        let dead_ends = self.graph.dead_ends();
+        let paths: Vec<_> =
+            dead_ends.iter().take(MAX_DEAD_ENDS).map(|state| self.graph.path(*state)).collect();
+        let counterexample =
+            |path: &Vec<Move>| self.prover.counterexample(&self.start, path, Invariant::EndReachable);
+        if let Some(found) = paths.iter().find_map(counterexample) {
+            return DeadEnds::Violated(Box::new(found));
+        }
+        let unproved: Vec<_> = paths.iter().filter(|path| !self.ends_with_disturbances(path)).collect();
+        let waits = |path: &&&Vec<Move>| {
+            self.start.after(path).instance().is_some_and(|instance| !instance.waits.is_empty())
+        };
+        if let Some(path) = unproved.iter().find(waits).or(unproved.first()) {
+            return DeadEnds::Unproved(self.describe_dead_end(path));
+        }
+        if dead_ends.len() > MAX_DEAD_ENDS {
+            return DeadEnds::Unproved(format!(
+                "{} states reach an end only with more disturbances; increase --disturbances",
+                dead_ends.len()
+            ));
+        }
+        DeadEnds::None
+    }
+
+    /// Returns whether a state reaches an end if further events that no step waits for may arrive.
+    fn ends_with_disturbances(&self, path: &[Move]) -> bool {
+        let start = self.start.after(path);
+        let options = ProveOptions {
+            max_states: MAX_DEAD_END_STATES,
+            disturbances: self.options.disturbances.max(1),
+            ..self.options
+        };
+        let mut search = Search { stops_at_end: true, ..Search::new(self.prover, start, options) };
+        matches!(search.run(), Some(Stop::Ended))
+    }
+
+    fn describe_dead_end(&self, path: &[Move]) -> String {
+        let state = self.start.after(path);
+        let waits = state.instance().map_or(&[][..], |instance| &instance.waits);
+        let waits: Vec<_> = waits.iter().map(|wait| wait.name.as_str()).collect();
+        let moves: Vec<_> = path.iter().map(ToString::to_string).collect();
+        format!(
+            "the instance waits for {}, and no payload with the values of the definition leads to an end; check the conditions. Inputs: {}",
+            if waits.is_empty() { "nothing".to_owned() } else { waits.join(", ") },
+            moves.join(", ")
+        )
+    }
+}
+
+/// Result of the examination of dead ends.
+enum DeadEnds {
+    None,
+    Violated(Box<Counterexample>),
+    Unproved(String),
+}
