@@ -129,7 +129,7 @@ impl Attributes for Headers<'_> {
 
 /// Returns the text of a header value: quotes removed, percent-decoded. A `%` without a valid escape is
 /// literal.
-fn header_text(label: impl Display, value: &str) -> Result<Cow<'_, str>, DecodeError> {
+pub(crate) fn header_text(label: impl Display, value: &str) -> Result<Cow<'_, str>, DecodeError> {
     let value = value.trim();
     let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
     let value = quoted.map_or(Cow::Borrowed(value), |inner| Cow::Owned(unquote(inner)));
