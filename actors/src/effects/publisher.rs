@@ -152,10 +152,8 @@ fn messages(bus: &dyn Bus, dispatch: &WorkDispatch) -> Result<SmallVec<[BusMessa
     };
     let limit = bus.max_message_size().saturating_sub(SIGNATURE_BYTES);
     Ok(match &item.work {
-        Work::Fact(fact) => match &fact.result {
-            Some(result) => fact_with_result(item, fact, result, limit),
-            None => smallvec![fact_message(item, fact)],
-        },
+        Work::Fact(fact @ Fact { result: Some(result), .. }) => fact_with_result(item, fact, result, limit),
+        Work::Fact(fact) => smallvec![fact_message(item, fact)],
         Work::PublishResult(result) => {
             smallvec![encode_result_event(&result_ref(item, result, None), &result_id(result), limit)]
         }
@@ -209,6 +207,7 @@ fn fact_message(item: &WorkItem, fact: &Fact) -> BusMessage {
         schema_version: 1,
         data: &fact.data,
         user: None,
+        attributes: None,
     };
     let subject = format_subject(tenant, SubjectKind::WorkflowEvent, saga.as_str(), correlation);
     codec::encode(event, subject)

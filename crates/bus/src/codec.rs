@@ -142,4 +142,6 @@ pub fn from_json(value: &Value, defaults: &DecodeDefaults) -> Result<Event, Deco
 }
 
 #[cfg(test)]
+mod attribute_tests;
+#[cfg(test)]
 mod tests;

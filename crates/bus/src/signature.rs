@@ -260,7 +260,7 @@ mod tests {
         old.replace(&[NEW]).unwrap();
         assert_eq!(new.verify(&old.sign(message())), Ok(()));
         let rejected: Vec<_> = new.rejected().collect();
-        assert_eq!(rejected, [("effect", 2), ("effect_result", 0), ("workflow", 0)]);
+        assert_eq!(rejected, [("effect", 2), ("effect_result", 0), ("workflow", 0), ("workflow_event", 0)]);
     }
 
     #[test]
@@ -313,6 +313,21 @@ mod tests {
         assert_eq!(changed(&|message| message.headers.reverse()), Ok(()));
         assert_eq!(changed(&|message| message.headers[1].0.make_ascii_lowercase()), Ok(()));
         assert_eq!(changed(&set("Nats-Stream", "WORKFLOW_COMMANDS")), Ok(()));
+    }
+
+    /// Requirements: R9.
+    #[test]
+    fn fact_is_signed_only_if_it_carries_a_result() {
+        let signer = signer(&[OLD]);
+        let fact = Message { subject: "tenant.acme.workflow_event.order.o-1".to_owned(), ..message() };
+        assert_eq!(signer.sign(fact.clone()), fact);
+        let mut carrier = fact;
+        carrier.headers.push(("ce-orlogeffect".into(), "pay.charge".into()));
+        assert_eq!(signer.verify(&carrier), Err(SignatureError::Missing));
+        let mut signed = signer.sign(carrier);
+        assert_eq!(signer.verify(&signed), Ok(()));
+        signed.payload = "[]".into();
+        assert_eq!(signer.verify(&signed), Err(SignatureError::Invalid));
     }
 
     #[test]

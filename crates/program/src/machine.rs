@@ -151,7 +151,7 @@ fn start_instance(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
-    restart::init_run(&mut run, &event.data)?;
+    restart::init_run(&mut run, event.into())?;
     run.begins_run = true;
     run.add_note("started");
     finish(run)
@@ -170,7 +170,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
     match input {
         ProgramInput::Event(event) => {
             let handled = handler::run_handlers(run, event)?;
-            match match_event::match_event(run, &event.kind, &event.data) {
+            match match_event::match_event(run, &event.kind, (*event).into()) {
                 Ok(step_input) => apply_outcome::apply_step_input(run, &step_input)
                     .or_else(|reason| reject_unless(handled, reason)),
                 Err(_) if early_event::keep_early(run, event)? => Ok(()),

@@ -12,6 +12,8 @@ mod attempts;
 mod children;
 #[path = "language/early_events.rs"]
 mod early_events;
+#[path = "language/envelopes.rs"]
+mod envelopes;
 #[path = "language/events.rs"]
 mod events;
 #[path = "language/foreach.rs"]

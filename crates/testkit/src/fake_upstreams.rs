@@ -305,6 +305,7 @@ pub fn event(instance: &InstanceKey, time: orlog_model::Timestamp) -> Event {
         schema_version: 1,
         data: Value::Null,
         user: None,
+        attributes: None,
     }
 }
 

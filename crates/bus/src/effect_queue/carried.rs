@@ -139,3 +139,123 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
         stored_at: Some(stored_at),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use orlog_model::{AttemptLog, EffectName, Fact, InstanceKey, TenantId};
+    use serde_json::json;
+
+    use super::*;
+    use crate::codec::{self, EventRef};
+
+    const AT: Timestamp = Timestamp::from_millis(1_700_000_000_123);
+
+    fn key() -> InstanceKey {
+        InstanceKey {
+            tenant: TenantId::new("acme").unwrap(),
+            saga: "order".parse().unwrap(),
+            correlation: "o-1".parse().unwrap(),
+        }
+    }
+
+    fn fact(data: &Value) -> Message {
+        let instance = key();
+        let cause = format!("outcome:{}", Uuid::from_u128(7));
+        let event = EventRef {
+            id: "f-1",
+            tenant: &instance.tenant,
+            kind: "Charged",
+            source: "orlog:order",
+            subject: Some("o-1"),
+            time: AT,
+            correlation: Some("o-1"),
+            causation: Some(&cause),
+            trace: None,
+            schema_version: 1,
+            data,
+            user: None,
+            attributes: None,
+        };
+        codec::encode(event, "tenant.acme.workflow_event.order.o-1")
+    }
+
+    fn carry_on(
+        data: &Value,
+        outcome: &WorkOutcome,
+        payload: Option<&Value>,
+        limit: usize,
+    ) -> Result<Message, Message> {
+        let (instance, effect) = (key(), EffectName::new("payments.charge").unwrap());
+        let log = AttemptLog { records: Vec::new(), omitted: 3 };
+        let result = ResultRef {
+            instance: &instance,
+            command_id: Uuid::from_u128(7),
+            effect: &effect,
+            causation: None,
+            trace: None,
+            outcome,
+            payload,
+            facts: &[] as &[Fact],
+            attempts: 2,
+            attempt_log: Some(&log),
+            at: AT,
+        };
+        carry(fact(data), &result, limit)
+    }
+
+    /// Requirements: R5, R9.
+    #[test]
+    fn fact_carries_the_result_that_caused_it() {
+        let data = json!({ "receipt": 3 });
+        let failure = Failure { code: "no_funds".to_owned(), message: "the card\nis \"empty\"".to_owned() };
+        let event = Some(EventType::new("Charged").unwrap());
+        for outcome in [
+            WorkOutcome::succeeded(None, data.clone()),
+            WorkOutcome::succeeded(event.clone(), data.clone()),
+            WorkOutcome::Failed { event, failure: failure.clone(), payload: data.clone() },
+            WorkOutcome::TimedOut { failure },
+        ] {
+            let message = carry_on(&data, &outcome, outcome.payload(), usize::MAX).unwrap();
+            assert_eq!(message.payload, fact(&data).payload);
+            let result = decode_carried(&message).unwrap().unwrap();
+            assert_eq!((result.command_id, result.stored_at), (Uuid::from_u128(7), Some(AT)));
+            assert_eq!((result.outcome, result.attempts), (outcome, 2));
+            assert_eq!(result.attempt_log.unwrap().omitted, 3);
+            // A saga that consumes the fact reads the same event as without the result.
+            assert_eq!(codec::decode(&message, AT).unwrap(), codec::decode(&fact(&data), AT).unwrap());
+        }
+    }
+
+    #[test]
+    fn fact_carries_no_result_with_another_payload_version_or_size() {
+        let data = json!({ "receipt": 3 });
+        let outcome = WorkOutcome::succeeded(None, data.clone());
+        assert_eq!(carry_on(&data, &outcome, None, usize::MAX), Err(fact(&data)));
+        let newer = WorkOutcome::Succeeded { event: None, payload: data.clone(), schema_version: 2 };
+        assert_eq!(carry_on(&data, &newer, Some(&data), usize::MAX), Err(fact(&data)));
+        assert_eq!(carry_on(&data, &outcome, Some(&data), fact(&data).size()), Err(fact(&data)));
+        assert!(decode_carried(&fact(&data)).is_none());
+    }
+
+    #[test]
+    fn incomplete_result_is_rejected() {
+        let data = json!(1);
+        let outcome = WorkOutcome::succeeded(None, data.clone());
+        for (name, value, expected) in [
+            ("ce-causationid", "cmd-7", "it must be outcome:<id of the command>"),
+            (RESULT, "Done", "it must be Succeeded, Failed or TimedOut"),
+            (ATTEMPTS, "many", "it must be a whole number"),
+        ] {
+            let mut message = carry_on(&data, &outcome, Some(&data), usize::MAX).unwrap();
+            for (_, found) in message.headers.iter_mut().filter(|(known, _)| known == name) {
+                *found = value.into();
+            }
+            let error = decode_carried(&message).unwrap().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let mut message = carry_on(&data, &outcome, Some(&data), usize::MAX).unwrap();
+        message.headers.retain(|(name, _)| name != RESULT);
+        let error = decode_carried(&message).unwrap().unwrap_err().to_string();
+        assert!(error.contains("attribute ce-orlogresult is missing"), "{error}");
+    }
+}

@@ -47,6 +47,8 @@ pub(crate) struct CompiledSaga {
     pub(crate) timeout: Option<Duration>,
     /// Time for which events are kept until their step starts.
     pub(crate) early_event_ttl: Duration,
+    /// Whether an expression reads `envelope`, so that it is kept with early events.
+    pub(crate) reads_envelope: bool,
     pub(crate) steps: Vec<CompiledStep>,
     /// Step indices in topological order.
     pub(crate) sorted: Vec<usize>,

@@ -9,7 +9,7 @@ use super::in_doubt::{EXECUTED, NOT_EXECUTED};
 use super::outcome_table::StepOutcome;
 use super::state::StepIndex;
 use super::step_input::{Certainty, NOTHING, StepInput, expression_error, failure_message};
-use crate::expression::EvalError;
+use crate::expression::{EvalError, EventData};
 use crate::steps::kind::{CompiledMatcher, Completion};
 
 /// Parsed outcome: success or failure, and its name.
@@ -80,7 +80,7 @@ pub(super) fn parse_outcome<'v>(
     };
     let is_unknown = matches!(outcome, WorkOutcome::TimedOut { .. }) && action.kind.traits().is_retried();
     let certainty = if is_unknown { Certainty::Unknown } else { Certainty::Known };
-    Ok(StepInput { at, result, data, named, failure, certainty })
+    Ok(StepInput { at, result, event: EventData::of_result(data), named, failure, certainty })
 }
 
 /// Returns true for a decision of the in-doubt task, open or closed: a provider result never has the
@@ -104,8 +104,14 @@ fn resolve_decision<'v>(
     decision: &EventType,
     data: &'v Value,
 ) -> Result<StepInput<'v>, NoTransition> {
-    let step_input =
-        |result, named, failure| StepInput { at, result, data, named, failure, certainty: Certainty::Known };
+    let step_input = |result, named, failure| StepInput {
+        at,
+        result,
+        event: EventData::of_result(data),
+        named,
+        failure,
+        certainty: Certainty::Known,
+    };
     match decision.as_str() {
         NOT_EXECUTED => Ok(step_input(StepOutcome::NotExecuted, None, None)),
         EXECUTED => match success(run, at, run.action_of(at, false), None, data) {
@@ -148,14 +154,18 @@ fn named_success(
     data: &Value,
 ) -> Result<Option<ParsedOutcome>, EvalError> {
     for ok in &action.options.ok {
-        if name.is_none_or(|name| *name == ok.event) && run.holds(at, ok.when.as_ref(), data)? {
+        if name.is_none_or(|name| *name == ok.event)
+            && run.holds(at, ok.when.as_ref(), EventData::of_result(data))?
+        {
             return Ok(Some(ParsedOutcome::Success(Some(ok.event.clone()))));
         }
     }
     for fail in &action.options.fail {
         // A success without a name matches no unconditional failure, unless the action also has an `ok`.
         let possible = fail.when.is_some() || !action.options.ok.is_empty();
-        if name.map_or(possible, |name| *name == fail.event) && run.holds(at, fail.when.as_ref(), data)? {
+        if name.map_or(possible, |name| *name == fail.event)
+            && run.holds(at, fail.when.as_ref(), EventData::of_result(data))?
+        {
             let failure =
                 Failure { code: fail.event.to_string(), message: failure_message(&fail.event, data) };
             return Ok(Some(ParsedOutcome::Failure(Some(fail.event.clone()), failure)));
@@ -174,7 +184,9 @@ fn classify_failure(
     data: &Value,
 ) -> ParsedOutcome {
     let Some(name) = name else {
-        let fits = |fail: &&CompiledMatcher| run.holds(at, fail.when.as_ref(), data).unwrap_or(false);
+        let fits = |fail: &&CompiledMatcher| {
+            run.holds(at, fail.when.as_ref(), EventData::of_result(data)).unwrap_or(false)
+        };
         return ParsedOutcome::Failure(
             action.options.fail.iter().find(fits).map(|fail| fail.event.clone()),
             failure.clone(),

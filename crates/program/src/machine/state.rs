@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use super::step_state::{Phase, StepState};
 use crate::contract::FailureCause;
 use crate::contract::ProgramError;
+use crate::expression::{Envelope, EventData};
 use crate::limits::MAX_PAYLOAD_BYTES;
 
 use format1::Format1;
@@ -111,6 +112,16 @@ pub(super) struct EarlyEvent {
     pub(super) kind: EventType,
     pub(super) data: Value,
     pub(super) expires_at: Timestamp,
+    /// Value of `envelope`, if an expression of the definition reads it. It is the last field, because states are read
+    /// by position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) envelope: Option<Value>,
+}
+
+impl EarlyEvent {
+    pub(super) fn event(&self) -> EventData<'_> {
+        EventData { data: &self.data, envelope: self.envelope.as_ref().map(Envelope::Kept) }
+    }
 }
 
 /// Elements of a step: their values at its start, and their states.

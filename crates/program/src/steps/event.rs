@@ -15,7 +15,7 @@ language_map! {
     pub struct EventAction as "event" {
         must "event" events: Vec<EventType> = OneOrList<Id<EventType>>,
             "Event or signal to wait for; any one of a list.";
-        may "when" when: Option<String> = Condition, "Condition over `event` and `vars`.";
+        may "when" when: Option<String> = Condition, "Condition over `event`, `envelope` and `vars`.";
     }
 }
 

@@ -1,12 +1,13 @@
 //! Canonical form of stored states, for comparisons.
 
 use orlog_model::Timestamp;
+use serde_json::Value;
 
 use super::{State, StepEntry};
 use crate::contract::FailureCause;
 
-/// Returns a stored state without its times, versions, the numbers in idempotency keys and the texts of the failure;
-/// `None` if another program wrote it. Two states with the same result decide every later input alike, except for the
+/// Returns a stored state without its times, versions, the numbers in idempotency keys, the ids of early events and the
+/// texts of the failure; `None` if another program wrote it. Two states with the same result decide every later input alike, except for the
 /// values of these fields.
 #[must_use]
 pub fn canonical_state(state: &[u8]) -> Option<Vec<u8>> {
@@ -24,7 +25,12 @@ pub fn canonical_state(state: &[u8]) -> Option<Vec<u8>> {
             .flat_map(|(_, elements)| &mut elements.entries)
             .for_each(StepEntry::clear_time);
         extra.escalations.iter_mut().for_each(|(_, at)| *at = Timestamp::default());
-        extra.early.iter_mut().for_each(|event| event.expires_at = Timestamp::default());
+        for event in &mut extra.early {
+            event.expires_at = Timestamp::default();
+            if let Some(envelope) = event.envelope.as_mut().and_then(Value::as_object_mut) {
+                envelope.retain(|name, _| !matches!(name.as_str(), "id" | "time"));
+            }
+        }
         extra.rounds.clear();
     }
     state.encode().ok()
