@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orlog_actors::DeadLetterEncoder;
-use orlog_model::{DeadLetter, DeadLetterOriginal, Input};
+use orlog_model::{DeadLetter, DeadLetterOriginal, Event, EventAttributes, Input};
 use serde_json::{Value, json};
 
 use crate::redact::Redaction;
@@ -51,24 +51,37 @@ pub(crate) fn label(dead_letter: &DeadLetter) -> &str {
     }
 }
 
+fn cloud_event(event: &Event, redact: &Redaction) -> Value {
+    let mut rendered = json!({
+        "specversion": "1.0",
+        "id": event.id,
+        "type": event.kind,
+        "source": event.source,
+        "subject": event.subject,
+        "time": event.time.to_string(),
+        "correlationid": event.correlation,
+        "causationid": event.causation,
+        "traceparent": event.trace,
+        "dataversion": event.schema_version,
+        "data": redact.redact(event.data.clone()),
+    });
+    if let (Some(attributes), Value::Object(members)) = (&event.attributes, &mut rendered) {
+        let EventAttributes { content_type, data_schema, extensions } = &**attributes;
+        let known = [("datacontenttype", content_type), ("dataschema", data_schema)];
+        let known =
+            known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?))));
+        let extensions = redact.redact(json!(extensions));
+        members.extend(known.chain(extensions.as_object().cloned().unwrap_or_default()));
+    }
+    rendered
+}
+
 /// Renders the original: events as CloudEvents; other inputs as stored; messages with their body as
 /// text if it is text, redacted.
 pub(crate) fn original(original: &DeadLetterOriginal, redact: &Redaction) -> Value {
     match original {
         DeadLetterOriginal::Input(input) => match input.as_ref() {
-            Input::Event(event) => json!({ "event": {
-                "specversion": "1.0",
-                "id": event.id,
-                "type": event.kind,
-                "source": event.source,
-                "subject": event.subject,
-                "time": event.time.to_string(),
-                "correlationid": event.correlation,
-                "causationid": event.causation,
-                "traceparent": event.trace,
-                "dataversion": event.schema_version,
-                "data": redact.redact(event.data.clone()),
-            }}),
+            Input::Event(event) => json!({ "event": cloud_event(event, redact) }),
             other => redact.redact(json!({ "input": other })),
         },
         DeadLetterOriginal::Message { subject, headers, payload } => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use orlog_actors::{EventSource, ProgramRegistry};
+use orlog_bus::effect_queue::EffectResult;
 use orlog_bus::subject::{self, SubjectKind};
 use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Delivery, ScanStart, codec, effect_queue};
@@ -24,6 +25,14 @@ pub(crate) struct ReplayInputs {
     pub(crate) read: u64,
     pub(crate) undecodable: u64,
     count: usize,
+}
+
+impl ReplayInputs {
+    fn add_result(&mut self, result: EffectResult, published_at: Timestamp) {
+        let EffectResult { command_id, outcome, attempts, attempt_log, stored_at, .. } = result;
+        let at = stored_at.unwrap_or(published_at);
+        self.results.entry(command_id).or_insert(RecordedResult { at, outcome, attempts, attempt_log });
+    }
 }
 
 /// Reads every stream after its configured position, else from the time of the request.
@@ -66,16 +75,18 @@ fn sort_in(
 ) {
     found.read += 1;
     let (message, at) = (&delivery.message, delivery.published_at);
-    if is_result(&message.subject) {
-        match effect_queue::decode_result(message) {
-            Ok(result) if source.bus.rejection(message).is_none() => {
-                let effect_queue::EffectResult { outcome, attempts, attempt_log, stored_at, .. } = result;
-                let at = stored_at.unwrap_or(at);
-                let recorded = RecordedResult { at, outcome, attempts, attempt_log };
-                found.results.entry(result.command_id).or_insert(recorded);
-            }
-            Ok(_) | Err(_) => found.undecodable += 1,
-        }
+    let is_own_message = is_result(&message.subject);
+    let result = if is_own_message {
+        Some(effect_queue::decode_result(message))
+    } else {
+        effect_queue::decode_carried(message)
+    };
+    match result {
+        Some(Ok(result)) if source.bus.rejection(message).is_none() => found.add_result(result, at),
+        Some(_) => found.undecodable += 1,
+        None => {}
+    }
+    if is_own_message {
         return;
     }
     match inputs_of((source, programs, order), delivery) {

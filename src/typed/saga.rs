@@ -90,5 +90,6 @@ pub fn event<T: Trigger>(
         schema_version: 1,
         data: serde_json::to_value(trigger).expect("an event serializes to JSON with text keys"),
         user: None,
+        attributes: None,
     })
 }

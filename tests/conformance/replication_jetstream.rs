@@ -285,6 +285,7 @@ fn placed(order: u64) -> Event {
         schema_version: 1,
         data: serde_json::json!({ "orderId": format!("o-{order}") }),
         user: None,
+        attributes: None,
     }
 }
 

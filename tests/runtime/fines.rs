@@ -102,6 +102,7 @@ fn line(number: usize, row: &BTreeMap<String, String>) -> LogRow {
         schema_version: 1,
         data: json!({ "amount": amount }),
         user: None,
+        attributes: None,
     };
     let (case, label) = (case.clone(), label.clone());
     #[expect(clippy::cast_possible_truncation, reason = "amounts of fines are small")]

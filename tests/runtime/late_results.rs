@@ -40,6 +40,7 @@ fn loan_event(kind: &str) -> Event {
         schema_version: 1,
         data: json!({}),
         user: None,
+        attributes: None,
     }
 }
 

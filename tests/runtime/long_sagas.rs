@@ -80,6 +80,7 @@ fn event(kind: &str, correlation: &str, data: Value) -> Event {
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orlog_actors::CommitObserver;
+use orlog_bus::effect_queue::EffectResult;
 use orlog_bus::subject::{Subject, SubjectKind};
 use orlog_bus::{ScanStart, codec, effect_queue};
 use orlog_model::{
@@ -82,6 +83,17 @@ struct Recorded {
     starts: BTreeMap<InstanceKey, orlog_model::Event>,
     results: BTreeMap<Uuid, RecordedResult>,
     counts: BTreeMap<Uuid, usize>,
+    /// Number of results that a fact carries.
+    carried: usize,
+}
+
+impl Recorded {
+    fn add(&mut self, result: EffectResult) {
+        *self.counts.entry(result.command_id).or_default() += 1;
+        let at = result.stored_at.expect("the node of the instance published it");
+        let EffectResult { command_id, outcome, attempts, attempt_log, .. } = result;
+        self.results.insert(command_id, RecordedResult { at, outcome, attempts, attempt_log });
+    }
 }
 
 async fn recorded(runtime: &TestRuntime) -> Recorded {
@@ -94,15 +106,16 @@ async fn recorded(runtime: &TestRuntime) -> Recorded {
             return recorded;
         }
         for delivery in deliveries {
-            match Subject::parse(&delivery.message.subject).unwrap().kind {
+            let message = &delivery.message;
+            match Subject::parse(&message.subject).unwrap().kind {
                 SubjectKind::EffectResult => {
-                    let result = effect_queue::decode_result(&delivery.message).unwrap();
-                    *recorded.counts.entry(result.command_id).or_default() += 1;
-                    let at = result.stored_at.expect("the node of the instance published it");
-                    let (outcome, attempts) = (result.outcome, result.attempts);
-                    let attempt_log = result.attempt_log;
-                    let known = RecordedResult { at, outcome, attempts, attempt_log };
-                    recorded.results.insert(result.command_id, known);
+                    recorded.add(effect_queue::decode_result(message).unwrap());
+                }
+                SubjectKind::WorkflowEvent => {
+                    if let Some(result) = effect_queue::decode_carried(message) {
+                        recorded.add(result.unwrap());
+                        recorded.carried += 1;
+                    }
                 }
                 SubjectKind::Aggregate => {
                     let event = codec::decode(&delivery.message, START).unwrap();
@@ -186,6 +199,8 @@ async fn run(at: usize, crash: CrashKind) -> bool {
     }
     assert!(recorded.counts.values().all(|count| *count == 1), "crash at {at}: {:?}", recorded.counts);
     assert!(recorded.counts.keys().eq(&expected), "crash at {at}: {:?} {expected:?}", recorded.counts);
+    // `charge` of each purchase has a named result.
+    assert_eq!(recorded.carried, purchases().len(), "crash at {at}");
     assert_rebuilt(&runtime, &recorded, clock.now());
     runtime.stop().await;
     crasher.has_crashed()

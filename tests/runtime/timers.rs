@@ -110,6 +110,7 @@ fn event(kind: &str, time: Timestamp) -> Event {
         schema_version: 1,
         data: json!({ "id": "t-1" }),
         user: None,
+        attributes: None,
     }
 }
 

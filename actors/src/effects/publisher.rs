@@ -4,9 +4,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use compact_str::format_compact;
+use compact_str::{CompactString, format_compact};
 use orlog_bus::codec::{self, EventRef};
-use orlog_bus::effect_queue::{ResultRef, encode_result_event};
+use orlog_bus::effect_queue::{ResultRef, carry, encode_result_event};
 use orlog_bus::subject::{SubjectKind, format_subject};
 use orlog_bus::{Bus, Error as BusError, Message as BusMessage, workflow};
 use orlog_effect::ExecutionResult;
@@ -16,7 +16,7 @@ use orlog_model::{
 };
 use orlog_store::Error as StoreError;
 use serde_json::Value;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
@@ -47,7 +47,7 @@ pub(crate) type PublisherBatch = Arc<Mutex<Vec<PreparedItem>>>;
 /// Work item with its messages.
 pub(crate) struct PreparedItem {
     dispatch: WorkDispatch,
-    /// One message, or a result and its fact.
+    /// One message, or a result and a fact that cannot carry it.
     messages: SmallVec<[Arc<BusMessage>; 2]>,
     /// Fact that the bus rejected; its result is published before it becomes a dead letter.
     rejected: Option<(Arc<BusMessage>, BusError)>,
@@ -98,7 +98,7 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
     }
     // A panic that crashed the actor would lose the other items of the batch until the next start.
     let created = AssertUnwindSafe(|| {
-        let messages = result_message(bus, &dispatch.work.item).into_iter().chain(message(&dispatch)?);
+        let messages = messages(bus, &dispatch)?.into_iter();
         Ok::<_, StoreError>(messages.map(|message| Arc::new(bus.sign(message))).collect::<SmallVec<_>>())
     });
     let error = match catch_unwind(created) {
@@ -143,30 +143,35 @@ fn accept(dispatch: WorkDispatch) {
     dispatch.complete(ExecutionResult::without_attempt(WorkOutcome::Accepted), true);
 }
 
-fn message(dispatch: &WorkDispatch) -> Result<Option<BusMessage>, StoreError> {
+fn messages(bus: &dyn Bus, dispatch: &WorkDispatch) -> Result<SmallVec<[BusMessage; 2]>, StoreError> {
     let item = &dispatch.work.item;
     let key = |saga: &SagaName, correlation: &CorrelationId| InstanceKey {
         tenant: item.instance.tenant.clone(),
         saga: saga.clone(),
         correlation: correlation.clone(),
     };
+    let limit = bus.max_message_size().saturating_sub(SIGNATURE_BYTES);
     Ok(match &item.work {
-        Work::Fact(fact) => Some(fact_message(item, fact)),
+        Work::Fact(fact @ Fact { result: Some(result), .. }) => fact_with_result(item, fact, result, limit),
+        Work::Fact(fact) => smallvec![fact_message(item, fact)],
+        Work::PublishResult(result) => {
+            smallvec![encode_result_event(&result_ref(item, result, None), &result_id(result), limit)]
+        }
         Work::StartChild(start) => {
             let (depth, user) = ancestry(dispatch)?;
             let parent = ParentRef { key: item.instance.clone(), work_id: item.id, depth: depth + 1 };
             let (event, data) = (start.event.clone(), start.data.clone());
             let action = WorkflowAction::Start { parent, event, data, user };
-            Some(command_message(item, &key(&start.saga, &start.correlation), action))
+            smallvec![command_message(item, &key(&start.saga, &start.correlation), action)]
         }
         Work::CancelChild(stop) => {
             let action = WorkflowAction::Cancel { from: item.instance.clone(), reason: stop.reason.clone() };
-            Some(command_message(item, &key(&stop.saga, &stop.correlation), action))
+            smallvec![command_message(item, &key(&stop.saga, &stop.correlation), action)]
         }
         Work::NotifyParent(end) => {
-            Some(command_message(item, &end.to, WorkflowAction::ChildEnded(end.ended.clone())))
+            smallvec![command_message(item, &end.to, WorkflowAction::ChildEnded(end.ended.clone()))]
         }
-        Work::Command(_) | Work::Effect(_) | Work::PublishResult(_) => None,
+        Work::Command(_) | Work::Effect(_) => SmallVec::new(),
     })
 }
 
@@ -202,33 +207,45 @@ fn fact_message(item: &WorkItem, fact: &Fact) -> BusMessage {
         schema_version: 1,
         data: &fact.data,
         user: None,
+        attributes: None,
     };
     let subject = format_subject(tenant, SubjectKind::WorkflowEvent, saga.as_str(), correlation);
     codec::encode(event, subject)
 }
 
-/// Returns the message of the effect result that the item contains.
-fn result_message(bus: &dyn Bus, item: &WorkItem) -> Option<BusMessage> {
-    let (result, fact_data): (&ResultEvent, _) = match &item.work {
-        Work::Fact(Fact { result: Some(result), data, .. }) => (result, Some(data)),
-        Work::PublishResult(result) => (result, None),
-        _ => return None,
-    };
-    // A work item that is requested again under its id has another result.
-    let id = format_compact!("{}:{}", result.work_id, result.requested_at.as_millis());
-    let result = ResultRef {
+/// Returns one message, or two if the fact cannot carry the result.
+fn fact_with_result(
+    item: &WorkItem,
+    fact: &Fact,
+    result: &ResultEvent,
+    limit: usize,
+) -> SmallVec<[BusMessage; 2]> {
+    let payload = result.has_payload_of_fact.then_some(&fact.data);
+    let carried = result_ref(item, result, payload);
+    match carry(fact_message(item, fact), &carried, limit) {
+        Ok(message) => smallvec![message],
+        Err(fact) => smallvec![encode_result_event(&carried, &result_id(result), limit), fact],
+    }
+}
+
+/// Returns the id of a result that has a message of its own. A work item that is requested again under its id has
+/// another result.
+fn result_id(result: &ResultEvent) -> CompactString {
+    format_compact!("{}:{}", result.work_id, result.requested_at.as_millis())
+}
+
+fn result_ref<'a>(item: &'a WorkItem, result: &'a ResultEvent, payload: Option<&'a Value>) -> ResultRef<'a> {
+    ResultRef {
         instance: &item.instance,
-        id: &id,
         command_id: result.work_id,
         effect: &result.effect,
         causation: None,
         trace: item.trace.as_ref(),
         outcome: &result.outcome,
-        payload: fact_data.filter(|_| result.has_payload_of_fact),
+        payload,
         facts: &[],
         attempts: result.attempts,
         attempt_log: result.attempt_log.as_deref(),
         at: item.created_at,
-    };
-    Some(encode_result_event(&result, bus.max_message_size().saturating_sub(SIGNATURE_BYTES)))
+    }
 }

@@ -127,5 +127,6 @@ fn event(dead_letter: &DeadLetter, id: EventId, data: Value) -> Event {
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     }
 }

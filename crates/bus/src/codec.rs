@@ -24,11 +24,15 @@ use crate::{Message, subject};
 
 pub use attributes::{DecodeDefaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES, SignalConditions};
 pub use binary::from_binary;
+pub(crate) use binary::header_text;
 pub(crate) use encode::header_value;
 pub use encode::{EventRef, aggregate_subject, encode, subject_with_kind};
 pub use envelope::from_envelope;
 pub use error::DecodeError;
 pub use structured::from_structured;
+
+/// Header of a fact that carries the result of an effect: the name of the effect.
+pub(crate) const CARRIED_RESULT: &str = "ce-orlogeffect";
 
 /// Decodes the event in a bus message; `published_at` is the time of an event without a time.
 ///
@@ -137,5 +141,7 @@ pub fn from_json(value: &Value, defaults: &DecodeDefaults) -> Result<Event, Deco
     }
 }
 
+#[cfg(test)]
+mod attribute_tests;
 #[cfg(test)]
 mod tests;

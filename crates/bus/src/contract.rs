@@ -144,14 +144,14 @@ pub trait Bus: Send + Sync + 'static {
         MAX_MESSAGE_BYTES
     }
 
-    /// Signs a workflow command or an effect result. Other messages, and all messages of a bus without signing keys, are
-    /// unchanged.
+    /// Signs a workflow command, an effect result, or a fact that carries one. Other messages, and all messages of a bus
+    /// without signing keys, are unchanged.
     fn sign(&self, message: Message) -> Message {
         message
     }
 
-    /// Returns why a workflow command or an effect result is not authentic; `None` if it is, or if the bus has no
-    /// signing keys.
+    /// Returns why a workflow command, an effect result, or a fact that carries one, is not authentic; `None` if it is, or
+    /// if the bus has no signing keys.
     fn rejection(&self, _message: &Message) -> Option<String> {
         None
     }

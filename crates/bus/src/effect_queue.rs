@@ -10,6 +10,7 @@
 //! - An acknowledgement does not prove durability: a queue may lose commands and results. The sender
 //!   keeps the command in its outbox and enqueues it again.
 
+mod carried;
 mod command;
 mod dead_letter;
 mod headers;
@@ -26,6 +27,8 @@ use uuid::Uuid;
 use crate::subject::{SubjectKind, format_subject};
 use crate::{Error, Message};
 
+pub(crate) use carried::is_carrier;
+pub use carried::{carry, decode_carried};
 pub use command::{EffectCommand, decode as decode_command, encode as encode_command};
 pub use dead_letter::{
     DEAD_LETTER_NAME, EffectDeadLetter, decode as decode_dead_letter, encode as encode_dead_letter,

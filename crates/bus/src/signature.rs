@@ -1,7 +1,7 @@
 //! Signatures of messages that a node obeys: HMAC-SHA256 over the subject, the interpreted headers and the body.
 //!
-//! - Effect commands, effect results and workflow commands are signed. Events, facts and signals are not: other systems
-//!   publish them.
+//! - Effect commands, effect results, workflow commands and facts that carry a result are signed. Events, other facts and
+//!   signals are not: other systems publish them.
 //! - The first key signs; all keys verify. To replace a key, add the new one everywhere, then make it the first one, then
 //!   remove the old one.
 //! - Each effect has a key that is derived from the shared key, so that an external worker needs only the key of its effect.
@@ -15,6 +15,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use crate::Message;
+use crate::effect_queue::is_carrier;
 use crate::subject::{Subject, SubjectKind};
 
 /// Header of the signature.
@@ -27,7 +28,8 @@ const VERSION: &str = "v1";
 const LOG_INTERVAL: u64 = 1024;
 
 /// Kinds of signed messages.
-const KINDS: [SubjectKind; 3] = [SubjectKind::Effect, SubjectKind::EffectResult, SubjectKind::Workflow];
+const KINDS: [SubjectKind; 4] =
+    [SubjectKind::Effect, SubjectKind::EffectResult, SubjectKind::Workflow, SubjectKind::WorkflowEvent];
 
 /// Signs and verifies messages.
 #[derive(Debug, Default)]
@@ -102,9 +104,8 @@ impl Signer {
     #[must_use]
     pub fn sign(&self, mut message: Message) -> Message {
         let keys = self.keys();
-        let (Some(key), Some((_, context))) = (keys.first(), context(&message.subject)) else {
-            return message;
-        };
+        let Some(key) = keys.first() else { return message };
+        let Some((_, context)) = context(&message) else { return message };
         message.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(SIGNATURE));
         let code = key.derive(&context).code(&message).finalize().into_bytes();
         message.headers.push((SIGNATURE.into(), format!("{VERSION}={}", hex::encode(code)).into()));
@@ -120,7 +121,7 @@ impl Signer {
         if keys.is_empty() {
             return Ok(());
         }
-        let Some((kind, context)) = context(&message.subject) else { return Err(SignatureError::Invalid) };
+        let Some((kind, context)) = context(message) else { return Err(SignatureError::Invalid) };
         let verified = match verify(&keys, &context, message) {
             Err(SignatureError::Missing) if self.accepts_unsigned => Ok(()),
             verified => verified,
@@ -210,11 +211,12 @@ fn verify(keys: &[Key], context: &str, message: &Message) -> Result<(), Signatur
 }
 
 /// Returns the kind of a signed message, and the context of its key.
-fn context(subject: &str) -> Option<(SubjectKind, String)> {
-    let subject = Subject::parse(subject).ok()?;
+fn context(message: &Message) -> Option<(SubjectKind, String)> {
+    let subject = Subject::parse(&message.subject).ok()?;
     let context = match subject.kind {
         SubjectKind::Effect | SubjectKind::EffectResult => format!("orlog.effect.{}", subject.name),
         SubjectKind::Workflow => "orlog.workflow".to_owned(),
+        SubjectKind::WorkflowEvent if is_carrier(message) => "orlog.fact".to_owned(),
         _ => return None,
     };
     Some((subject.kind, context))
@@ -258,7 +260,7 @@ mod tests {
         old.replace(&[NEW]).unwrap();
         assert_eq!(new.verify(&old.sign(message())), Ok(()));
         let rejected: Vec<_> = new.rejected().collect();
-        assert_eq!(rejected, [("effect", 2), ("effect_result", 0), ("workflow", 0)]);
+        assert_eq!(rejected, [("effect", 2), ("effect_result", 0), ("workflow", 0), ("workflow_event", 0)]);
     }
 
     #[test]
@@ -311,6 +313,21 @@ mod tests {
         assert_eq!(changed(&|message| message.headers.reverse()), Ok(()));
         assert_eq!(changed(&|message| message.headers[1].0.make_ascii_lowercase()), Ok(()));
         assert_eq!(changed(&set("Nats-Stream", "WORKFLOW_COMMANDS")), Ok(()));
+    }
+
+    /// Requirements: R9.
+    #[test]
+    fn fact_is_signed_only_if_it_carries_a_result() {
+        let signer = signer(&[OLD]);
+        let fact = Message { subject: "tenant.acme.workflow_event.order.o-1".to_owned(), ..message() };
+        assert_eq!(signer.sign(fact.clone()), fact);
+        let mut carrier = fact;
+        carrier.headers.push(("ce-orlogeffect".into(), "pay.charge".into()));
+        assert_eq!(signer.verify(&carrier), Err(SignatureError::Missing));
+        let mut signed = signer.sign(carrier);
+        assert_eq!(signer.verify(&signed), Ok(()));
+        signed.payload = "[]".into();
+        assert_eq!(signer.verify(&signed), Err(SignatureError::Invalid));
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub fn encode(to: &InstanceKey, from: &InstanceKey, command: &WorkflowCommand) -
         schema_version: 1,
         data: &data,
         user: None,
+        attributes: None,
     };
     codec::encode(event, instance_subject(to))
 }

@@ -112,6 +112,7 @@ fn child_start_event(
         schema_version: 1,
         data: data.clone(),
         user: None,
+        attributes: None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Publishes the result of an effect: the commit that receives the result stores it in the outbox.
 //!
-//! A fact of the same commit carries the result, so that it needs no row of its own. A result that is ignored is not
-//! published: the work was requested again, or its result is already stored.
+//! A fact of the same commit carries the result, so that it needs no row of its own, and no message of its own if the
+//! data of the fact is the payload of the result. A result that is ignored is not published: the work was requested
+//! again, or its result is already stored.
 
 use orlog_model::{
     Commit, EffectName, Fact, Input, InstanceKey, Priority, ResultEvent, Timestamp, Work, WorkItem,
@@ -18,20 +19,35 @@ pub fn publish_result(key: &InstanceKey, now: Timestamp, input: &Input, decision
         return;
     }
     let Ok(effect) = EffectName::new(result.outbox_key.destination.name.as_str()) else { return };
-    match first_fact(commit) {
+    let payload = result.outcome.payload();
+    match carrier(commit, payload) {
         Some(fact) => {
-            let is_equal = result.outcome.payload() == Some(&fact.data);
-            fact.result = Some(Box::new(event(result, effect, is_equal)));
+            let has_payload = payload == Some(&fact.data);
+            fact.result = Some(Box::new(event(result, effect, has_payload)));
         }
         None => commit.work.push(item(key, now, input, result, event(result, effect, false))),
     }
 }
 
-fn first_fact(commit: &mut Commit) -> Option<&mut Fact> {
-    commit.work.iter_mut().find_map(|item| match &mut item.work {
+/// Returns the fact whose data is the payload, or else the first fact.
+fn carrier<'a>(commit: &'a mut Commit, payload: Option<&Value>) -> Option<&'a mut Fact> {
+    let is_payload = |item: &WorkItem| as_fact(&item.work).is_some_and(|fact| Some(&fact.data) == payload);
+    let work = &mut commit.work;
+    let index = work
+        .iter()
+        .position(is_payload)
+        .or_else(|| work.iter().position(|item| as_fact(&item.work).is_some()))?;
+    match &mut work[index].work {
         Work::Fact(fact) => Some(fact),
         _ => None,
-    })
+    }
+}
+
+fn as_fact(work: &Work) -> Option<&Fact> {
+    match work {
+        Work::Fact(fact) => Some(fact),
+        _ => None,
+    }
 }
 
 fn event(result: &WorkResult, effect: EffectName, has_payload_of_fact: bool) -> ResultEvent {

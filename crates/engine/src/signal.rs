@@ -163,5 +163,6 @@ pub(crate) fn signal_event(
         schema_version: 1,
         data: data.clone(),
         user: control.user.clone(),
+        attributes: None,
     }
 }

@@ -105,6 +105,7 @@ fn start_event(
         schema_version: start.schema_version,
         data: start.data.clone(),
         user: control.user.clone(),
+        attributes: None,
     }
 }
 

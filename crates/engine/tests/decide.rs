@@ -177,6 +177,7 @@ fn event(kind_of: &str, millis: i64) -> Input {
         schema_version: 1,
         data: Value::Null,
         user: None,
+        attributes: None,
     })
 }
 

@@ -1,5 +1,7 @@
 //! Inputs that the runner passes to a saga.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -71,6 +73,15 @@ pub struct Event {
     pub time: i64,
     /// Version of the payload schema.
     pub schema_version: u32,
+    /// Content type of the data, if it is not JSON.
+    #[serde(default)]
+    pub content_type: Option<String>,
+    /// URI of the schema of the data.
+    #[serde(default)]
+    pub data_schema: Option<String>,
+    /// Extension attributes.
+    #[serde(default)]
+    pub extensions: BTreeMap<String, String>,
     data: Box<RawValue>,
 }
 

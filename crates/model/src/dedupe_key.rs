@@ -112,6 +112,7 @@ mod tests {
             schema_version: 1,
             data: Value::Null,
             user: None,
+            attributes: None,
         }
     }
 

@@ -4,7 +4,9 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{AttemptLog, EventId, Failure, Input, InputKind, RecordedPayloads, Status, Timestamp};
+use crate::{
+    AttemptLog, EventAttributes, EventId, Failure, Input, InputKind, RecordedPayloads, Status, Timestamp,
+};
 
 /// Entry in the history of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +57,9 @@ pub struct InputOrigin {
     /// Delay between the input and its decision, in milliseconds; for a timer, the delay after its due
     /// time.
     pub delay_ms: Option<u64>,
+    /// Further attributes of an event, if there are any. It is the last field, because rows are read by position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Box<EventAttributes>>,
 }
 
 impl InputOrigin {
@@ -62,6 +67,7 @@ impl InputOrigin {
     #[must_use]
     pub fn new(input: &Input, node: &str, now: Timestamp) -> Self {
         let waited = u64::try_from(now.duration_since(input.at()).as_millis()).unwrap_or(u64::MAX);
-        Self { kind: Some(input.kind()), node: node.into(), delay_ms: Some(waited) }
+        let attributes = input.event().and_then(|event| event.attributes.clone());
+        Self { kind: Some(input.kind()), node: node.into(), delay_ms: Some(waited), attributes }
     }
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CorrelationId, EventId, EventType, Name, StartRequest, TaskAction, TenantId, Timestamp, TraceParent,
-    WaitToken, WorkResult, WorkflowAction, WorkflowCommand,
+    CorrelationId, EventAttributes, EventId, EventType, Name, StartRequest, TaskAction, TenantId, Timestamp,
+    TraceParent, WaitToken, WorkResult, WorkflowAction, WorkflowCommand,
 };
 
 /// Event, as transmitted. Field names follow CloudEvents 1.0 with the extensions `tenantid`,
@@ -36,8 +36,11 @@ pub struct Event {
     /// Payload.
     pub data: Value,
     /// Authenticated user who published the event, if known. The API sets it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub user: Option<String>,
+    /// Further attributes, if there are any. It is the last field, because rows are read by position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Box<EventAttributes>>,
 }
 
 /// Input of an instance.
@@ -255,6 +258,19 @@ impl Input {
             Input::Workflow(command) => command.trace.as_ref(),
             Input::Early(early) => early.input.trace(),
             Input::Timer(_) => None,
+        }
+    }
+
+    /// Returns the event, if the input is one, or a signal that the bus transported.
+    #[must_use]
+    pub fn event(&self) -> Option<&Event> {
+        match self {
+            Input::Event(event) => Some(event),
+            Input::Control(ControlRequest { action: ControlAction::Deliver { event, .. }, .. }) => {
+                Some(event)
+            }
+            Input::Early(early) => early.input.event(),
+            Input::WorkResult(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => None,
         }
     }
 

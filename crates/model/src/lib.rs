@@ -11,6 +11,7 @@ mod dead_letter;
 mod dedupe_key;
 mod deployment;
 mod duration;
+mod event_attributes;
 mod failure;
 mod history;
 mod ids;
@@ -40,6 +41,7 @@ pub use dead_letter::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub use dedupe_key::DedupeKey;
 pub use deployment::{DeployedDefinition, DeployedSchedule, Deployment};
 pub use duration::{format_duration, parse_duration};
+pub use event_attributes::EventAttributes;
 pub use failure::{Failure, InstanceFailure, TransitionFailure};
 pub use history::{HistoryEntry, InputOrigin, RecordedFailure};
 pub use ids::{

@@ -41,6 +41,7 @@ fn event(kind: &str, data: Value) -> Event {
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     }
 }
 

@@ -51,6 +51,7 @@ fn event(kind: &str, data: Value) -> Event {
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     }
 }
 

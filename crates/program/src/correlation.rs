@@ -68,6 +68,7 @@ mod tests {
             schema_version: 1,
             data: json!({}),
             user: None,
+            attributes: None,
         };
         let of = |value| super::of(&event, Some("orderId"), Some(&value));
         for dots in [".", ".."] {

@@ -37,7 +37,7 @@ language_map! {
             "Event or events that start an instance.";
         #[serde(default)]
         may_or_default "correlate" correlate: CorrelationSpec = CorrelationSpec,
-            "Location of the correlation id in an event: a path (`order.id`), an `=expression` over `event`, or a map of event types to either. Default: the correlation id of the envelope.";
+            "Location of the correlation id in an event: a path (`order.id`), an `=expression` over `event` and `envelope`, or a map of event types to either. Default: the correlation id of the envelope.";
         may "early_event_ttl" early_event_ttl: Option<Duration> = Period,
             "How long early events are stored; `0s` disables early events. Default: one day.";
         #[serde(default)]
@@ -181,7 +181,7 @@ language_map! {
     /// Event handler, active while the saga runs forward.
     pub struct HandlerSpec as "handler" {
         must_or_default "event" event: Vec<EventType> = OneOrList<Id<EventType>>, "Events to handle.";
-        may "when" when: Option<String> = Condition, "Condition over `event` and `vars`.";
+        may "when" when: Option<String> = Condition, "Condition over `event`, `envelope` and `vars`.";
         #[serde(default)]
         may_or_default "save" save: Map<String, Value> = Templates, "Variables to save from the event.";
         #[serde(default)]

@@ -1,4 +1,4 @@
-//! Expressions: CEL over `vars`, `event`, `failure`, `key`, `results` and list elements; pure and
+//! Expressions: CEL over `vars`, `event`, `envelope`, `failure`, `key`, `results` and list elements; pure and
 //! checked at compile time.
 //!
 //! A plain chain of fields (`vars.orderId`) is by far the most frequent expression; it is resolved in
@@ -11,6 +11,7 @@ mod check;
 mod constants;
 pub(crate) mod cost;
 mod evaluate;
+mod event_data;
 mod filter;
 mod functions;
 mod json;
@@ -18,6 +19,7 @@ mod names;
 mod output;
 mod pattern;
 mod reads;
+mod resolver;
 mod rewrite;
 mod root;
 mod search;
@@ -29,7 +31,7 @@ use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{Expr, IdedExpr};
 use cel::common::types::CelBool;
-use cel::common::value::{CowVal, Val};
+use cel::common::value::Val;
 use cel::context::VariableResolver;
 use cel::{Context, Value as CelValue};
 use orlog_model::InstanceKey;
@@ -37,15 +39,16 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use check::{CheckError, Scope};
 pub use evaluate::evaluate;
+pub(crate) use event_data::{ENVELOPE_FIELDS, Envelope, EventData, envelope};
 pub use filter::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError};
 
 use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
 pub(crate) use json::kind_of;
-use json::{wrap, wrap_map};
 pub(crate) use reads::event_fields;
-pub(crate) use root::{EVENTS, INDEX, ROUND, Root};
+use resolver::{Element, Message, Resolver};
+pub(crate) use root::{EVENTS, INDEX, Root};
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -74,6 +77,7 @@ pub(crate) struct EvalError {
 pub(crate) struct Bindings<'a> {
     vars: Option<Cow<'a, Map<String, Value>>>,
     event: Option<&'a Value>,
+    envelope: Option<Envelope<'a>>,
     cause: Option<&'a FailureCause>,
     results: Cow<'a, Map<String, Value>>,
     element: Option<Element<'a>>,
@@ -81,22 +85,9 @@ pub(crate) struct Bindings<'a> {
     events: Option<&'a Value>,
     instance: Option<&'a InstanceKey>,
     message: Option<Message<'a>>,
+    built_envelope: OnceCell<Value>,
     failure: OnceCell<Value>,
     key: OnceCell<Value>,
-}
-
-/// Received message, outside definitions.
-#[derive(Clone, Copy)]
-struct Message<'a> {
-    body: &'a Value,
-    headers: &'a Value,
-}
-
-/// List element, its name in the definition, and its position.
-struct Element<'a> {
-    name: &'a str,
-    value: &'a Value,
-    index: Value,
 }
 
 static NO_RESULTS: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
@@ -111,6 +102,7 @@ impl<'a> Bindings<'a> {
         Self {
             vars: None,
             event: None,
+            envelope: None,
             cause: None,
             results: Cow::Borrowed(&*NO_RESULTS),
             element: None,
@@ -118,6 +110,7 @@ impl<'a> Bindings<'a> {
             events: None,
             instance: None,
             message: None,
+            built_envelope: OnceCell::new(),
             failure: OnceCell::new(),
             key: OnceCell::new(),
         }
@@ -166,14 +159,22 @@ impl<'a> Bindings<'a> {
         self
     }
 
-    pub(crate) fn event(mut self, event: &'a Value) -> Self {
-        self.event = Some(event);
+    pub(crate) fn event(mut self, event: impl Into<EventData<'a>>) -> Self {
+        let EventData { data, envelope } = event.into();
+        (self.event, self.envelope) = (Some(data), envelope);
         self
     }
 
     pub(crate) fn cause(mut self, cause: Option<&'a FailureCause>) -> Self {
         self.cause = cause;
         self
+    }
+
+    fn envelope(&self) -> Option<&Value> {
+        Some(match self.envelope? {
+            Envelope::Of(event) => self.built_envelope.get_or_init(|| envelope(event)),
+            Envelope::Kept(value) => value,
+        })
     }
 
     fn failure(&self) -> &Value {
@@ -202,6 +203,7 @@ impl<'a> Bindings<'a> {
             (Root::Vars, Some(vars), [first, rest @ ..]) => (vars.get(first).ok_or(first.as_str())?, rest),
             (Root::Vars, None, _) => return Err(root.name()),
             (Root::Event, _, fields) => (self.event.ok_or(root.name())?, fields),
+            (Root::Envelope, _, fields) => (self.envelope().ok_or(root.name())?, fields),
             (Root::Failure, _, fields) => (self.failure(), fields),
             (Root::Key, _, fields) => (self.key(), fields),
             (Root::Results, _, []) => return Ok(CowJson::Fields(&self.results)),
@@ -229,48 +231,6 @@ impl CowJson<'_> {
         match self {
             CowJson::Value(value) => value.clone(),
             CowJson::Fields(fields) => Value::Object(fields.clone()),
-        }
-    }
-}
-
-/// Resolver of bindings for CEL. The parts are borrowed from [`Bindings`].
-struct Resolver<'a> {
-    vars: Option<&'a Map<String, Value>>,
-    event: Option<&'a Value>,
-    failure: Option<&'a Value>,
-    key: Option<&'a Value>,
-    results: &'a Map<String, Value>,
-    element: Option<&'a Element<'a>>,
-    round: Option<&'a Value>,
-    events: Option<&'a Value>,
-    message: Option<Message<'a>>,
-}
-
-impl VariableResolver for Resolver<'_> {
-    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
-        let owned = |value: &'b Value| CowVal::Owned(wrap(value));
-        match (self.element, self.round) {
-            (Some(element), _) if element.name == variable => return Some(owned(element.value)),
-            (Some(element), _) if variable == INDEX => return Some(owned(&element.index)),
-            (_, Some(round)) if variable == ROUND => return Some(owned(round)),
-            (_, _) => {}
-        }
-        if let Some(events) = self.events.filter(|_| variable == EVENTS) {
-            return Some(owned(events));
-        }
-        if let Some(message) = self.message {
-            return [(Root::Body, message.body), (Root::Headers, message.headers)]
-                .into_iter()
-                .find(|(root, _)| root.name() == variable)
-                .map(|(_, value)| owned(value));
-        }
-        match Root::named(variable)? {
-            Root::Vars => self.vars.map(|vars| CowVal::Owned(wrap_map(vars))),
-            Root::Event => self.event.map(owned),
-            Root::Failure => self.failure.map(owned),
-            Root::Key => self.key.map(owned),
-            Root::Results => Some(CowVal::Owned(wrap_map(self.results))),
-            Root::Element | Root::Index | Root::Round | Root::Events | Root::Body | Root::Headers => None,
         }
     }
 }
@@ -346,6 +306,7 @@ impl Expression {
         let resolver = Resolver {
             vars: bindings.vars.as_deref(),
             event: bindings.event,
+            envelope: parsed.reads_envelope.then(|| bindings.envelope()).flatten(),
             failure: bindings.cause.map(|_| bindings.failure()),
             key: Some(bindings.key()),
             results: &bindings.results,
@@ -355,6 +316,14 @@ impl Expression {
             message: bindings.message,
         };
         run(parsed, &resolver, read).map_err(|reason| self.error(reason))
+    }
+
+    /// Returns whether the expression reads the attributes of the event.
+    pub(crate) fn reads_envelope(&self) -> bool {
+        match &self.kind {
+            Kind::Path { root, .. } => *root == Root::Envelope,
+            Kind::Cel(parsed) => parsed.reads_envelope,
+        }
     }
 
     /// Creates the error of an invalid value.

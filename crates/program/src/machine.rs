@@ -155,7 +155,7 @@ fn start_instance(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
-    restart::init_run(&mut run, &event.data)?;
+    restart::init_run(&mut run, event.into())?;
     run.begins_run = true;
     if !saga.only_starts(&event.kind) {
         run.state.run.events.started_by = collect::event_key(event);
@@ -180,7 +180,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
         }
         ProgramInput::Event(event) => {
             let handled = handler::run_handlers(run, event)?;
-            match match_event::match_event(run, &event.kind, &event.data) {
+            match match_event::match_event(run, &event.kind, (*event).into()) {
                 Ok(mut step_input) => {
                     if run.action_of(step_input.at, false).kind.collection().is_some() {
                         step_input.event_key = collect::event_key(event);

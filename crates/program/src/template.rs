@@ -37,6 +37,16 @@ impl Template {
         self.fill(bindings, &mut { MAX_PAYLOAD_BYTES })
     }
 
+    /// Returns whether an expression of the template reads the attributes of the event.
+    pub(crate) fn reads_envelope(&self) -> bool {
+        match self {
+            Template::Literal(_) => false,
+            Template::Computed(expression) => expression.reads_envelope(),
+            Template::List(items) => items.iter().any(Template::reads_envelope),
+            Template::Map(fields) => fields.iter().any(|(_, item)| item.reads_envelope()),
+        }
+    }
+
     fn fill(&self, bindings: &Bindings<'_>, left: &mut usize) -> Result<Value, EvalError> {
         match self {
             Template::Literal(value) => Ok(value.clone()),

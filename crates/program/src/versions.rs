@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::compile::expressions::{ExpressionCompiler, ExpressionScope, Site};
 use crate::contract::ProgramError;
 use crate::diagnostic::RawDiagnostic;
-use crate::expression::Bindings;
+use crate::expression::{Bindings, EventData};
 use crate::language::{
     Choice, Choices, Codec, Count, Decoder, OneOrList, ValueSchema, join_path, language_map,
 };
@@ -149,7 +149,7 @@ impl CompiledVersions {
         let upcast_error = |reason: String| {
             ProgramError::SchemaMismatch(format!("cannot upcast version {version} of {label}: {reason}"))
         };
-        let bindings = Bindings::before_any_instance().event(data);
+        let bindings = Bindings::before_any_instance().event(EventData::of_result(data));
         let data = template.evaluate(&bindings).map_err(|error| upcast_error(error.to_string()))?;
         check_payload(&data).map_err(|large| upcast_error(large.to_string()))?;
         Ok(Some(data))

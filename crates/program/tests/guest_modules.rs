@@ -96,6 +96,7 @@ fn event(kind: &str) -> Event {
         schema_version: 1,
         data: json!({"orderId": "o-1", "total": 12_500, "customer": {"name": "Åsa \u{1F600}"}}),
         user: None,
+        attributes: None,
     }
 }
 

@@ -14,6 +14,8 @@ mod children;
 mod collections;
 #[path = "language/early_events.rs"]
 mod early_events;
+#[path = "language/envelopes.rs"]
+mod envelopes;
 #[path = "language/events.rs"]
 mod events;
 #[path = "language/foreach.rs"]

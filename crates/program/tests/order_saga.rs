@@ -202,6 +202,7 @@ fn event(data: Value, correlation: Option<&str>) -> Event {
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     }
 }
 

@@ -5,6 +5,7 @@
 //! that still cause it, and reported as a test case for `orlog test`.
 
 mod coverage;
+pub(crate) mod envelopes;
 mod generate;
 mod reachability;
 pub(crate) mod samples;

@@ -27,4 +27,4 @@ pub use simulator::{
     DecisionObserver, InputResult, ObservedDecision, RecordedAction, RequestedWork, SimulatedInstance,
     Simulator, SimulatorPrograms,
 };
-pub use step::{EventStep, OperatorAction, SimulationStep};
+pub use step::{EventStep, OperatorAction, SimulationStep, StepEnvelope};

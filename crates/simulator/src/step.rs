@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use orlog_model::{EventId, EventType, Timestamp};
+use orlog_model::{EventAttributes, EventId, EventType, Timestamp};
 use serde_json::{Map, Value, json};
 
 /// External input of an instance.
@@ -88,13 +88,35 @@ pub struct EventStep {
     pub correlation: Option<String>,
     /// User who publishes the event. Default: `starter`.
     pub user: Option<String>,
+    /// Source, subject and further attributes.
+    pub envelope: Box<StepEnvelope>,
+}
+
+/// Attributes of an event in a test.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepEnvelope {
+    /// Source of the event. Default: `urn:simulator`.
+    pub source: Option<String>,
+    /// Subject of the event.
+    pub subject: Option<String>,
+    /// Further attributes.
+    pub attributes: EventAttributes,
 }
 
 impl EventStep {
     /// Creates an event with default values for the other fields.
     #[must_use]
     pub fn new(kind: EventType, data: Value) -> Self {
-        Self { kind, data, version: 1, id: None, time: None, correlation: None, user: None }
+        Self {
+            kind,
+            data,
+            version: 1,
+            id: None,
+            time: None,
+            correlation: None,
+            user: None,
+            envelope: Box::default(),
+        }
     }
 }
 
@@ -174,12 +196,19 @@ impl fmt::Display for EventStep {
         if *self == minimal && !RESERVED.contains(&self.kind.as_str()) {
             return write_flow(&json!({ self.kind.as_str(): self.data }), f);
         }
+        let StepEnvelope { source, subject, attributes } = &*self.envelope;
+        let extensions = Some(&attributes.extensions).filter(|extensions| !extensions.is_empty());
         let more = [
             ("version", Some(self.version).filter(|v| *v != 1).map(Value::from)),
             ("id", text(self.id.as_ref())),
             ("time", self.time.map(|time| Value::from(time.to_string()))),
             ("correlation", self.correlation.clone().map(Value::from)),
             ("user", self.user.clone().map(Value::from)),
+            ("source", source.clone().map(Value::from)),
+            ("subject", subject.clone().map(Value::from)),
+            ("datacontenttype", attributes.content_type.clone().map(Value::from)),
+            ("dataschema", attributes.data_schema.clone().map(Value::from)),
+            ("extensions", extensions.map(|extensions| json!(extensions))),
             ("data", some(&self.data)),
         ];
         write_flow(&fields("event", self.kind.as_str(), more), f)
@@ -254,6 +283,19 @@ pub(crate) fn duration(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attributes_of_an_event_are_in_its_notation() {
+        let extensions = [("region".to_owned(), "eu".to_owned())].into();
+        let attributes = EventAttributes { extensions, ..EventAttributes::default() };
+        let envelope = StepEnvelope { source: Some("urn:shop".to_owned()), subject: None, attributes };
+        let event = EventStep {
+            envelope: Box::new(envelope),
+            ..EventStep::new(EventType::new("Placed").unwrap(), Value::Null)
+        };
+        let expected = r#"{ "event": "Placed", "extensions": {"region":"eu"}, "source": "urn:shop" }"#;
+        assert_eq!(event.to_string(), expected);
+    }
 
     #[track_caller]
     fn check(step: &SimulationStep, expected: &str) {

@@ -250,5 +250,6 @@ fn early_event() -> Input {
         schema_version: 1,
         data: json!({}),
         user: None,
+        attributes: None,
     })
 }

@@ -307,6 +307,7 @@ pub fn event(instance: &InstanceKey, time: orlog_model::Timestamp) -> Event {
         schema_version: 1,
         data: Value::Null,
         user: None,
+        attributes: None,
     }
 }
 

@@ -140,5 +140,6 @@ pub(super) fn event(
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     })
 }

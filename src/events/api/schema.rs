@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// `CloudEvent` 1.0 in structured mode. An attribute with the value null counts as missing; other attributes are ignored.
+/// `CloudEvent` 1.0 in structured mode. An attribute with the value null counts as missing. Other members are extensions: a string, a
+/// whole number or a boolean.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CloudEvent {
     #[schema(example = "1.0", pattern = r"^1\.0$")]
@@ -35,9 +36,12 @@ pub(crate) struct CloudEvent {
     /// Schema version of the data. Default: 1.
     #[schema(minimum = 1)]
     dataversion: Option<u32>,
-    /// Media type of `data_base64`. Default: JSON.
+    /// Media type of the data. Default: `application/json`.
     datacontenttype: Option<String>,
-    /// Data as JSON.
+    /// URI of the schema of the data.
+    #[schema(format = "uri")]
+    dataschema: Option<String>,
+    /// Data as JSON; a text if `datacontenttype` is not JSON.
     #[serde(skip_serializing_if = "Value::is_null")]
     data: Value,
     /// Data as base64; excludes `data`.

@@ -1,6 +1,6 @@
 //! History of an instance in API responses: transitions with their payloads, failures and attempts.
 
-use orlog_model::{AttemptLog, HistoryEntry, InputKind, RecordedPayload};
+use orlog_model::{AttemptLog, EventAttributes, HistoryEntry, InputKind, RecordedPayload};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -50,6 +50,22 @@ pub(crate) struct HistoryEntryView {
     /// Delay between the input and the transition in milliseconds; for a timer, the delay after its due
     /// time.
     delay_ms: Option<u64>,
+    /// Attributes of an event that Orlog keeps without interpretation, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<AttributesView>,
+}
+
+/// Attributes of an event, redacted.
+#[derive(Debug, Serialize, ToSchema)]
+struct AttributesView {
+    /// Content type of the data, if it is not `application/json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    datacontenttype: Option<String>,
+    /// URI of the schema of the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dataschema: Option<String>,
+    /// Extensions by name.
+    extensions: Value,
 }
 
 /// Requested work item.
@@ -128,6 +144,17 @@ impl HistoryEntryView {
             kind: record.origin.kind.map(InputKind::as_str),
             node: Some(record.origin.node.to_string()).filter(|node| !node.is_empty()),
             delay_ms: record.origin.delay_ms,
+            attributes: record.origin.attributes.as_deref().map(|found| AttributesView::of(found, redact)),
+        }
+    }
+}
+
+impl AttributesView {
+    fn of(attributes: &EventAttributes, redact: &Redaction) -> Self {
+        Self {
+            datacontenttype: attributes.content_type.clone(),
+            dataschema: attributes.data_schema.clone(),
+            extensions: redact.redact(json!(attributes.extensions)),
         }
     }
 }

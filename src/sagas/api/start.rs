@@ -250,6 +250,7 @@ fn correlation(
         schema_version: request.schema_version,
         data: request.data.clone(),
         user: None,
+        attributes: None,
     };
     let found = program.correlate(&event).map_err(|error| {
         Problem::new(Code::InvalidEvent, format!("{error}; add it to the data, or state the correlation id"))

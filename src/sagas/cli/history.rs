@@ -50,6 +50,9 @@ fn details(record: &Value) -> Vec<(String, String)> {
         }
     };
     add("input", payload(&record["data"]));
+    if !record["attributes"].is_null() {
+        add("attributes", record["attributes"].to_string());
+    }
     match record["variables"]["value"].as_object() {
         Some(changes) => changes.iter().for_each(|(name, change)| add("variable", changed(name, change))),
         None => add("variables", payload(&record["variables"])),

@@ -39,6 +39,32 @@ async fn dead_letter_shows_original_and_reason_and_can_be_discarded() {
     assert_eq!(node.get("/v1/dead-letters").await.ok()["items"], json!([]));
 }
 
+/// Requirements: R5, E9.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letter_keeps_the_attributes_of_its_event_until_it_is_redriven() {
+    let node = Node::start().await;
+    let mut order = event("placed-o-1", "OrderPlaced", &json!({ "orderId": "o-1" }));
+    order["region"] = json!("eu");
+    order["dataschema"] = json!("urn:order");
+    node.post("/v1/events", &order).await.ok();
+    let is_there = |found: &Value| found["items"].as_array().is_some_and(|items| !items.is_empty());
+    let dead_letters = node.until("", "/v1/dead-letters", is_there).await;
+    let path = format!("/v1/dead-letters/{}", dead_letters["items"][0]["id"].as_str().unwrap());
+    let original = &node.get(&path).await.ok()["original"]["event"];
+    assert_eq!((&original["region"], &original["dataschema"]), (&json!("eu"), &json!("urn:order")));
+    let file = node.definitions().join("order.saga.yaml");
+    let fixed = std::fs::read_to_string(&file).unwrap().replace("version: 1", "version: 2");
+    std::fs::write(
+        &file,
+        fixed.replace("total: =event.total", "total: 7, region: =envelope.extensions.region"),
+    )
+    .unwrap();
+    node.post("/admin/reload", &json!(null)).await.ok();
+    assert_eq!(node.post(&format!("{path}/redrive"), &json!(null)).await.ok()["applied"], true);
+    let order = node.until("", "/v1/sagas/order/o-1", |_| true).await;
+    assert_eq!(order["state"]["vars"]["region"], "eu");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn redrive_succeeds_after_the_cause_is_fixed() {
     let node = Node::start().await;

@@ -76,6 +76,70 @@ async fn events_without_effect_are_reported_and_counted() {
     .await;
 }
 
+const IMPORT: &str = "
+saga: import
+version: 1
+correlate: =envelope.subject
+start: DocumentReceived
+vars: { document: =event, region: =envelope.extensions.region, type: =envelope.datacontenttype, at: =envelope.time }
+steps:
+  - { id: released, do: { event: Released, when: envelope.extensions.region == vars.region }, save: { by: =envelope.source } }
+";
+
+/// The early event `Released` arrives before the document.
+///
+/// Requirements: R5.
+#[tokio::test(flavor = "multi_thread")]
+async fn attributes_and_xml_are_the_same_in_every_mode() {
+    let node = Node::start().await;
+    std::fs::write(node.definitions().join("import.saga.yaml"), IMPORT).unwrap();
+    node.post("/admin/reload", &json!({})).await.ok();
+    let xml = "<order id=\"1\">ä</order>";
+    let structured = |id: &str| {
+        json!({
+            "specversion": "1.0", "id": format!("doc-{id}"), "source": "urn:scanner", "type": "DocumentReceived",
+            "subject": id, "time": "2026-01-02T03:04:05Z", "datacontenttype": "application/xml", "region": "eu",
+            "correlationid": id, "data": xml,
+        })
+    };
+    for id in ["binary", "structured", "batch"] {
+        let mut early = event(&format!("released-{id}"), "Released", &json!({}));
+        early["subject"] = json!(id);
+        early["correlationid"] = json!(id);
+        early["region"] = json!("eu");
+        node.post("/v1/events", &early).await.ok();
+    }
+    let headers = [
+        ("ce-specversion", "1.0"),
+        ("ce-id", "doc-binary"),
+        ("ce-source", "urn:scanner"),
+        ("ce-type", "DocumentReceived"),
+        ("ce-subject", "binary"),
+        ("ce-time", "2026-01-02T03:04:05Z"),
+        ("ce-region", "eu"),
+        ("ce-correlationid", "binary"),
+        // No publisher can forge the result of an effect.
+        ("ce-orlogeffect", "test.charge"),
+    ];
+    publish(&node, "application/xml", &headers, xml).await.ok();
+    publish(&node, "application/cloudevents+json", &[], structured("structured").to_string()).await.ok();
+    let batch = json!([structured("batch")]).to_string();
+    publish(&node, "application/cloudevents-batch+json", &[], batch).await.ok();
+    for id in ["binary", "structured", "batch"] {
+        let path = format!("/v1/sagas/import/{id}");
+        let import = node.until("", &path, |import| import["status"] == "completed").await;
+        let expected = json!({
+            "document": xml, "region": "eu", "type": "application/xml", "at": "2026-01-02T03:04:05.000Z",
+            "by": "urn:shop",
+        });
+        assert_eq!(import["state"]["vars"], expected, "{id}");
+        let history = import["history"]["items"].as_array().unwrap();
+        let attributes = json!({ "datacontenttype": "application/xml", "extensions": { "region": "eu" } });
+        assert_eq!(history[0]["attributes"], attributes, "{id}");
+        assert_eq!(history[1]["attributes"], json!({ "extensions": { "region": "eu" } }), "{id}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_event_format_is_accepted() {
     let node = Node::start().await;

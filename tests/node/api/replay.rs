@@ -33,7 +33,7 @@ struct ReplayNode {
 
 impl ReplayNode {
     async fn open() -> Self {
-        let depot = Self { node: Node::start_with(|config| config.results.publish = true).await };
+        let depot = Self { node: Node::start().await };
         depot.deploy(PARCEL).await;
         depot
     }
@@ -133,7 +133,7 @@ async fn emitted_work_keeps_its_original_ids() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replay_creates_instances_of_a_new_saga() {
-    let depot = ReplayNode { node: Node::start_with(|config| config.results.publish = true).await };
+    let depot = ReplayNode { node: Node::start().await };
     depot.happens("ParcelPosted", "p-1").await;
     depot.happens("Reserved", "p-1").await;
     depot.fix_definition().await;
@@ -146,7 +146,7 @@ async fn replay_creates_instances_of_a_new_saga() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suppressed_replay_uses_recorded_time() {
-    let depot = ReplayNode { node: Node::start_with(|config| config.results.publish = true).await };
+    let depot = ReplayNode { node: Node::start().await };
     depot.happens("ParcelPosted", "p-1").await;
     let impatient = PARCEL.replace("ok: Reservd", "ok: Reserved\n    timeout: 1ms");
     depot.deploy(&impatient).await;
@@ -190,7 +190,7 @@ async fn replay_orders(node: &Node, work: &str) -> Value {
 /// Requirements: R9, R15.
 #[tokio::test(flavor = "multi_thread")]
 async fn replay_uses_the_results_of_the_effects_of_its_own_process() {
-    let node = Node::start_with(|config| config.results.publish = true).await;
+    let node = Node::start().await;
     node.order("", "o-1", 125, "running").await;
     let mut rejected = event("not-shipped-o-1", "NotShipped", &json!({ "orderId": "o-1" }));
     rejected["correlationid"] = json!("o-1");
@@ -239,7 +239,7 @@ async fn replay_skips_an_instance_whose_results_are_not_published() {
 /// Requirements: R15.
 #[tokio::test(flavor = "multi_thread")]
 async fn redelivery_applies_missed_events_once_and_starts_missed_instances() {
-    let depot = ReplayNode { node: Node::start_with(|config| config.results.publish = true).await };
+    let depot = ReplayNode { node: Node::start().await };
     depot.happens("ParcelPosted", "p-1").await;
     depot.happens("Reserved", "p-1").await;
     depot.fix_definition().await;
@@ -291,7 +291,7 @@ async fn redelivery_continues_an_instance_that_a_rebuild_must_skip() {
 /// Requirements: R15.
 #[tokio::test(flavor = "multi_thread")]
 async fn redelivery_does_not_start_a_purged_instance_again() {
-    let depot = ReplayNode { node: Node::start_with(|config| config.results.publish = true).await };
+    let depot = ReplayNode { node: Node::start().await };
     depot.fix_definition().await;
     for kind in ["ParcelPosted", "Reserved", "Delivered"] {
         depot.happens(kind, "p-1").await;
@@ -349,7 +349,7 @@ steps:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replay_raises_the_state_version() {
-    let depot = ReplayNode { node: Node::start_with(|config| config.results.publish = true).await };
+    let depot = ReplayNode { node: Node::start().await };
     depot.deploy(MARKS).await;
     depot.happens("MarksOpened", "t-1").await;
     for mark in 0..3 {

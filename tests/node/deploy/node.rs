@@ -203,6 +203,7 @@ impl Node {
             trace: None,
             data: json!({ "orderId": format!("o-{number}") }),
             user: None,
+            attributes: None,
         };
         self.app.publish(vec![event]).await.unwrap();
     }

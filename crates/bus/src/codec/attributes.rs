@@ -1,15 +1,17 @@
 //! Attributes of an event and their rules, equal for all formats.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use compact_str::CompactString;
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, IdError, TenantId, Timestamp, TraceParent, WaitToken,
-    WaitTokenError, is_direction_control,
+    CorrelationId, Event, EventAttributes, EventId, EventType, IdError, TenantId, Timestamp, TraceParent,
+    WaitToken, WaitTokenError, is_direction_control,
 };
 use serde_json::Value;
 
+use super::data;
 use super::error::DecodeError;
 
 /// Version that the instance of a signal must have.
@@ -18,6 +20,37 @@ pub(super) const EXPECTED_VERSION: &str = "orlogexpectedversion";
 pub(super) const WAIT_TOKEN: &str = "orlogwaittoken";
 /// Time at which a signal is delivered.
 pub(super) const DUE_AT: &str = "orlogdueat";
+
+/// Attributes that are read by name; others are extensions. The content type of the data is no header `ce-…`.
+pub(super) const NAMES: [&str; 16] = [
+    "specversion",
+    "id",
+    "type",
+    "source",
+    "time",
+    "subject",
+    "tenantid",
+    "correlationid",
+    "causationid",
+    "dataversion",
+    "orloguser",
+    "traceparent",
+    DATA_SCHEMA,
+    EXPECTED_VERSION,
+    WAIT_TOKEN,
+    DUE_AT,
+];
+
+/// URI of the schema of the data.
+const DATA_SCHEMA: &str = "dataschema";
+/// Prefix of attributes that only Orlog sets; they are never extensions.
+const RESERVED: &str = "orlog";
+/// Members of the JSON format that are no extensions, next to the attributes that are read.
+const NO_EXTENSIONS: [&str; 3] = ["data", "data_base64", "datacontenttype"];
+/// Maximum number of extensions.
+const MAX_EXTENSIONS: usize = 64;
+/// Maximum length of the value of an extension, and of `dataschema`, in bytes.
+const MAX_EXTENSION_BYTES: usize = 4096;
 
 /// Conditions of a signal, and the time of its delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +67,12 @@ pub struct SignalConditions {
 pub(super) trait Attributes {
     /// Returns the text of an attribute, `None` if it is absent or null.
     fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError>;
+
+    /// Returns the content type of the data, if it is stated.
+    fn content_type(&self) -> Result<Option<&str>, DecodeError>;
+
+    /// Returns the checked extensions by name.
+    fn extensions(&self) -> Result<BTreeMap<String, String>, DecodeError>;
 
     /// Prefix of the names of attributes in this format.
     const PREFIX: &'static str;
@@ -82,7 +121,48 @@ pub(super) fn event(
         },
         data,
         user: text(from, "orloguser")?,
+        attributes: other_attributes(from)?,
     })
+}
+
+fn other_attributes(from: &impl Attributes) -> Result<Option<Box<EventAttributes>>, DecodeError> {
+    let content_type = from.content_type()?.map(str::trim).filter(|text| !data::is_default(text));
+    if let Some(other) = content_type.filter(|text| !text.is_ascii()) {
+        let rule = "it must be a media type such as application/xml, in ASCII";
+        return Err(DecodeError::invalid(from.label("datacontenttype"), rule, other));
+    }
+    let content_type = content_type
+        .map(|text| bounded_text(from.label("datacontenttype"), text, MAX_TEXT_BYTES))
+        .transpose()?;
+    let data_schema = from.get(DATA_SCHEMA)?;
+    let data_schema = data_schema
+        .map(|text| bounded_text(from.label(DATA_SCHEMA), &text, MAX_EXTENSION_BYTES))
+        .transpose()?;
+    let extensions = from.extensions()?;
+    if extensions.len() > MAX_EXTENSIONS {
+        let count = extensions.len();
+        return Err(DecodeError::Format(format!(
+            "it has {count} extension attributes, the limit is {MAX_EXTENSIONS}; move some into the data"
+        )));
+    }
+    Ok(EventAttributes { content_type, data_schema, extensions }.boxed())
+}
+
+/// Returns whether an attribute that is not read is an extension; the others are dropped.
+pub(super) fn is_extension(name: &str) -> bool {
+    let is_reserved = name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
+    !is_reserved && !NO_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Checks the name and the value of an extension. The value may be empty.
+pub(super) fn extension(label: AttributeLabel<'_>, name: &str, text: &str) -> Result<String, DecodeError> {
+    let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    if name.is_empty() || !name.bytes().all(is_valid) {
+        let rule =
+            "the name of an extension consists of a to z and 0 to 9; rename it, or move it into the data";
+        return Err(DecodeError::invalid(label, rule, name));
+    }
+    if text.is_empty() { Ok(String::new()) } else { bounded_text(label, text, MAX_EXTENSION_BYTES) }
 }
 
 /// Reads the conditions of a signal.
@@ -141,10 +221,14 @@ pub(super) fn id<T>(
 
 /// Checks free text: bounded length, no control characters and no bidirectional controls.
 pub(super) fn free_text(label: impl Display, text: &str) -> Result<String, DecodeError> {
+    bounded_text(label, text, MAX_TEXT_BYTES)
+}
+
+fn bounded_text(label: impl Display, text: &str, limit: usize) -> Result<String, DecodeError> {
     let rule = if text.is_empty() {
         "it must not be empty".to_owned()
-    } else if text.len() > MAX_TEXT_BYTES {
-        format!("it is {} bytes long, the limit is {MAX_TEXT_BYTES}", text.len())
+    } else if text.len() > limit {
+        format!("it is {} bytes long, the limit is {limit}", text.len())
     } else if text.chars().any(char::is_control) {
         "it must not contain control characters".to_owned()
     } else if text.chars().any(is_direction_control) {

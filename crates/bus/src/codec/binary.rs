@@ -1,36 +1,18 @@
 //! CloudEvents in binary mode: every attribute is a header, the body is the data.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use orlog_model::{Event, EventType};
 use percent_encoding::percent_decode_str;
 
-use super::attributes::{self, Attributes};
+use super::attributes::{self, Attributes, NAMES};
 use super::attributes::{DecodeDefaults, MAX_MESSAGE_BYTES, SignalConditions};
 use super::data;
 use super::error::DecodeError;
 
 const PREFIX: &str = "ce-";
-
-/// Attributes that the codec reads; it discards all others.
-const NAMES: [&str; 15] = [
-    "specversion",
-    "id",
-    "type",
-    "source",
-    "time",
-    "subject",
-    "tenantid",
-    "correlationid",
-    "causationid",
-    "dataversion",
-    "orloguser",
-    "traceparent",
-    attributes::EXPECTED_VERSION,
-    attributes::WAIT_TOKEN,
-    attributes::DUE_AT,
-];
 
 /// Reads an event from headers (`ce-id` …, `traceparent`, `content-type`; names in any case) and a
 /// body.
@@ -47,8 +29,8 @@ pub fn from_binary<'a>(
     if body.len() > MAX_MESSAGE_BYTES {
         return Err(DecodeError::TooLarge { size: body.len(), limit: MAX_MESSAGE_BYTES });
     }
-    let (found, content_type) = Headers::read(headers)?;
-    let data = data::of_bytes("the body", content_type, body)?;
+    let found = Headers::read(headers)?;
+    let data = data::of_bytes("the body", found.content_type, body)?;
     attributes::event(&found, data, defaults)
 }
 
@@ -56,7 +38,7 @@ pub fn from_binary<'a>(
 pub(super) fn conditions<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<SignalConditions, DecodeError> {
-    let (found, _) = Headers::read(headers)?;
+    let found = Headers::read(headers)?;
     attributes::conditions(&found)
 }
 
@@ -65,7 +47,7 @@ pub(super) fn event_type<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     defaults: &DecodeDefaults,
 ) -> Result<EventType, DecodeError> {
-    let (found, _) = Headers::read(headers)?;
+    let found = Headers::read(headers)?;
     attributes::event_type(&found, defaults)
 }
 
@@ -90,31 +72,38 @@ fn index(header: &str) -> Option<usize> {
 }
 
 #[derive(Default)]
-struct Headers<'a>([Option<&'a str>; NAMES.len()]);
+struct Headers<'a> {
+    known: [Option<&'a str>; NAMES.len()],
+    content_type: &'a str,
+    /// Other attributes: names without the prefix, as received, and values.
+    extensions: Vec<(&'a str, &'a str)>,
+}
 
 impl<'a> Headers<'a> {
-    /// Returns the attributes and the content type.
-    fn read(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<(Self, &'a str), DecodeError> {
+    fn read(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, DecodeError> {
         let mut found = Self::default();
-        let mut content_type = "";
         for (name, value) in headers {
             if name.eq_ignore_ascii_case("content-type") {
-                content_type = value;
+                found.content_type = value;
             } else if let Some(index) = index(name) {
-                found.put(index, name, value)?;
+                put(&mut found.known[index], name, value)?;
+            } else if let Some(extension) = attribute(name).filter(|name| attributes::is_extension(name)) {
+                found.extensions.push((extension, value));
             }
         }
-        Ok((found, content_type))
+        Ok(found)
     }
+}
 
-    fn put(&mut self, index: usize, name: &str, value: &'a str) -> Result<(), DecodeError> {
-        match self.0[index].replace(value) {
-            Some(first) if first != value => {
-                Err(DecodeError::invalid(name, format!("duplicate attribute, first value {first:?}"), value))
-            }
-            _ => Ok(()),
-        }
+fn put<'a>(slot: &mut Option<&'a str>, name: &str, value: &'a str) -> Result<(), DecodeError> {
+    match slot.replace(value) {
+        Some(first) if first != value => Err(duplicate(name, first, value)),
+        _ => Ok(()),
     }
+}
+
+fn duplicate(name: impl Display, first: &str, value: &str) -> DecodeError {
+    DecodeError::invalid(name, format!("duplicate attribute, first value {first:?}"), value)
 }
 
 impl Attributes for Headers<'_> {
@@ -122,14 +111,33 @@ impl Attributes for Headers<'_> {
 
     fn get(&self, attribute: &str) -> Result<Option<Cow<'_, str>>, DecodeError> {
         let index = NAMES.iter().position(|name| *name == attribute);
-        let value = index.and_then(|index| self.0[index]);
+        let value = index.and_then(|index| self.known[index]);
         value.map(|value| header_text(self.label(attribute), value)).transpose()
+    }
+
+    fn content_type(&self) -> Result<Option<&str>, DecodeError> {
+        Ok(Some(self.content_type))
+    }
+
+    fn extensions(&self) -> Result<BTreeMap<String, String>, DecodeError> {
+        let mut extensions = BTreeMap::<String, String>::new();
+        for (name, value) in &self.extensions {
+            let name = name.to_ascii_lowercase();
+            let label = self.label(&name);
+            let text = header_text(label, value)?;
+            let text = attributes::extension(label, &name, &text)?;
+            if let Some(first) = extensions.get(&name).filter(|first| **first != text) {
+                return Err(duplicate(label, first, &text));
+            }
+            extensions.insert(name, text);
+        }
+        Ok(extensions)
     }
 }
 
 /// Returns the text of a header value: quotes removed, percent-decoded. A `%` without a valid escape is
 /// literal.
-fn header_text(label: impl Display, value: &str) -> Result<Cow<'_, str>, DecodeError> {
+pub(crate) fn header_text(label: impl Display, value: &str) -> Result<Cow<'_, str>, DecodeError> {
     let value = value.trim();
     let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
     let value = quoted.map_or(Cow::Borrowed(value), |inner| Cow::Owned(unquote(inner)));

@@ -28,22 +28,79 @@ pub(super) fn json_part(part: &'static str, text: &[u8]) -> Result<Value, Decode
     serde_json::from_slice(text).map_err(|e| DecodeError::Json { part, reason: e.to_string() })
 }
 
-/// Converts raw bytes to a value: parses JSON, keeps text as a string, encodes anything else as base64.
-pub(super) fn of_bytes(part: &'static str, content_type: &str, bytes: &[u8]) -> Result<Value, DecodeError> {
+/// Returns whether a content type is not kept: that of data without one, JSON, and those of events, because a message
+/// with them is an event in another mode.
+pub(super) fn is_default(content_type: &str) -> bool {
     let essence = essence(content_type);
+    matches!(&*essence, "" | "application/json") || essence.starts_with("application/cloudevents")
+}
+
+/// Returns whether data of a content type is JSON.
+pub(super) fn is_json(content_type: &str) -> bool {
+    DataFormat::of(&essence(content_type)) == DataFormat::Json
+}
+
+/// Converts raw bytes to a value: parses JSON, keeps text and XML as a string, encodes anything else as base64.
+pub(super) fn of_bytes(part: &'static str, content_type: &str, bytes: &[u8]) -> Result<Value, DecodeError> {
     if bytes.is_empty() {
-        Ok(Value::Null)
-    } else if is_json(&essence) {
-        json_part(part, bytes)
-    } else if essence.starts_with("text/") {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|e| DecodeError::Format(format!("{part} is {essence} but not UTF-8: {e}")))?;
-        Ok(Value::String(text.to_owned()))
-    } else {
-        Ok(Value::String(STANDARD.encode(bytes)))
+        return Ok(Value::Null);
+    }
+    let essence = essence(content_type);
+    match DataFormat::of(&essence) {
+        DataFormat::Json => json_part(part, bytes),
+        DataFormat::Text => {
+            let text = std::str::from_utf8(bytes).map_err(|e| {
+                DecodeError::Format(format!(
+                    "{part} is {essence} but not UTF-8: {e}; convert it, or send it as application/octet-stream"
+                ))
+            })?;
+            Ok(Value::String(text.to_owned()))
+        }
+        DataFormat::Binary => Ok(Value::String(STANDARD.encode(bytes))),
     }
 }
 
-fn is_json(essence: &str) -> bool {
-    essence.is_empty() || essence.ends_with("/json") || essence.ends_with("+json")
+/// Converts the member `data` of the JSON format to the value that the same bytes have in binary mode. Data that is
+/// not JSON is a string.
+pub(super) fn of_member(content_type: &str, data: &Value) -> Result<Value, DecodeError> {
+    match data {
+        Value::Null => Ok(Value::Null),
+        data if is_json(content_type) => Ok(data.clone()),
+        Value::String(text) => of_bytes("data", content_type, text.as_bytes()),
+        other => {
+            let rule = "it must be a string, because datacontenttype is not JSON; \
+                        for JSON data, omit datacontenttype or use application/json";
+            Err(DecodeError::invalid_type("data", rule, other))
+        }
+    }
+}
+
+/// Converts a value to the bytes that [`of_bytes`] reads as this value. Returns `None` if the content type has none.
+pub(super) fn to_bytes(content_type: &str, data: &Value) -> Option<Vec<u8>> {
+    match (DataFormat::of(&essence(content_type)), data) {
+        (DataFormat::Json, _) => None,
+        (_, Value::Null) => Some(Vec::new()),
+        (DataFormat::Text, Value::String(text)) => Some(text.clone().into_bytes()),
+        (DataFormat::Binary, Value::String(text)) => STANDARD.decode(text).ok(),
+        (DataFormat::Text | DataFormat::Binary, _) => None,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DataFormat {
+    Json,
+    Text,
+    Binary,
+}
+
+impl DataFormat {
+    fn of(essence: &str) -> Self {
+        if essence.is_empty() || essence.ends_with("/json") || essence.ends_with("+json") {
+            Self::Json
+        } else if essence.starts_with("text/") || essence == "application/xml" || essence.ends_with("+xml") {
+            Self::Text
+        } else {
+            Self::Binary
+        }
+    }
 }

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use compact_str::{CompactString, ToCompactString};
+use compact_str::{CompactString, ToCompactString, format_compact};
 use orlog_model::count::{Operation, count};
-use orlog_model::{Event, TenantId, Timestamp, TraceParent};
+use orlog_model::{Event, EventAttributes, TenantId, Timestamp, TraceParent};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
+use super::data;
 use super::envelope::SOURCE_PREFIX;
 use crate::subject::{SubjectKind, format_subject, push_token, token_length};
 use crate::{Headers, Message};
@@ -46,6 +47,8 @@ pub struct EventRef<'a> {
     pub data: &'a Value,
     /// Authenticated user who published the event.
     pub user: Option<&'a str>,
+    /// Further attributes.
+    pub attributes: Option<&'a EventAttributes>,
 }
 
 impl<'a> From<&'a Event> for EventRef<'a> {
@@ -63,6 +66,7 @@ impl<'a> From<&'a Event> for EventRef<'a> {
             schema_version: event.schema_version,
             data: &event.data,
             user: event.user.as_deref(),
+            attributes: event.attributes.as_deref(),
         }
     }
 }
@@ -78,11 +82,11 @@ impl<'a> From<&'a Event> for EventRef<'a> {
 pub fn encode<'a>(event: impl Into<EventRef<'a>>, subject: impl Into<String>) -> Message {
     count(Operation::EventEncode);
     let event = event.into();
-    let body = serde_json::to_vec(event.data).expect("a JSON value has string keys only");
+    let (content_type, body) = data(&event);
     Message {
         subject: subject.into(),
         id: Some(message_id(&event)),
-        headers: headers(&event),
+        headers: headers(&event, content_type),
         payload: Bytes::from(body),
     }
 }
@@ -122,7 +126,18 @@ fn message_id(event: &EventRef<'_>) -> String {
     message_id
 }
 
-fn headers(event: &EventRef<'_>) -> Headers {
+/// Returns the content type and the data. Data that is not valid for its content type is JSON.
+fn data(event: &EventRef<'_>) -> (CompactString, Vec<u8>) {
+    let json = || serde_json::to_vec(event.data).expect("a JSON value has string keys only");
+    let stated = event.attributes.and_then(|attributes| attributes.content_type.as_deref());
+    match stated.map(|stated| (stated, data::to_bytes(stated, event.data))) {
+        Some((stated, Some(bytes))) => (stated.into(), bytes),
+        Some((stated, None)) if data::is_json(stated) => (stated.into(), json()),
+        Some((_, None)) | None => (CompactString::const_new("application/json"), json()),
+    }
+}
+
+fn headers(event: &EventRef<'_>, content_type: CompactString) -> Headers {
     let mut headers = Headers::with_capacity(MAX_HEADERS);
     let mut put = |name, value| headers.push((CompactString::const_new(name), value));
     put("ce-specversion", CompactString::const_new("1.0"));
@@ -145,7 +160,14 @@ fn headers(event: &EventRef<'_>) -> Headers {
             put(name, header_value(value));
         }
     }
-    put("content-type", CompactString::const_new("application/json"));
+    put("content-type", content_type);
+    if let Some(EventAttributes { data_schema, extensions, content_type: _ }) = event.attributes {
+        if let Some(schema) = data_schema {
+            put("ce-dataschema", header_value(schema));
+        }
+        let named = |(name, value): (&String, &String)| (format_compact!("ce-{name}"), header_value(value));
+        headers.extend(extensions.iter().map(named));
+    }
     headers
 }
 

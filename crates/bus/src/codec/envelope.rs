@@ -49,6 +49,7 @@ pub fn from_envelope(value: &Value, defaults: &DecodeDefaults) -> Result<Event, 
         schema_version: schema_version(members)?,
         data: payload(members)?,
         user: None,
+        attributes: None,
     })
 }
 

@@ -58,7 +58,7 @@ pub enum DecodeError {
 
 impl DecodeError {
     /// Creates the error for an attribute value that violates a rule.
-    pub(super) fn invalid(attribute: impl Display, rule: impl Into<String>, found: &str) -> Self {
+    pub(crate) fn invalid(attribute: impl Display, rule: impl Into<String>, found: &str) -> Self {
         let found = format!("{:?}", found.chars().take(64).collect::<String>());
         Self::Invalid { attribute: attribute.to_string(), rule: rule.into(), found }
     }

@@ -94,8 +94,6 @@ struct FactEnvelope<'a> {
 pub struct ResultRef<'a> {
     /// Instance that requested the effect.
     pub instance: &'a InstanceKey,
-    /// Id of the event; that of the command, unless the result is published by the node of its instance.
-    pub id: &'a str,
     /// Id of the command.
     pub command_id: Uuid,
     /// Name of the effect.
@@ -106,7 +104,7 @@ pub struct ResultRef<'a> {
     pub trace: Option<&'a TraceParent>,
     /// Outcome of the effect.
     pub outcome: &'a WorkOutcome,
-    /// Payload of the outcome, if it is stored elsewhere.
+    /// Payload of the outcome, if it is the data of a fact.
     pub payload: Option<&'a Value>,
     /// Facts that the worker emitted with the result.
     pub facts: &'a [Fact],
@@ -125,7 +123,6 @@ pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Times
     let mut id = Uuid::encode_buffer();
     let result = ResultRef {
         instance: &item.instance,
-        id: item.id.hyphenated().encode_lower(&mut id),
         command_id: item.id,
         effect: &effect.name,
         causation: Some(item.causation.as_str()),
@@ -137,17 +134,17 @@ pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Times
         attempt_log: result.attempt_log.as_deref(),
         at,
     };
-    message_of(&result, &envelope(&result))
+    message_of(&result, item.id.hyphenated().encode_lower(&mut id), &envelope(&result))
 }
 
 /// Encodes a result of at most `limit` bytes that the node of its instance publishes. It has a deduplication id, so that
-/// it is published again after a crash without effect. A larger result is published without its payload and its
+/// it is published again after a crash without effect: the id of the event. A larger result is published without its payload and its
 /// attempts; `left_out` contains the reason.
 #[must_use]
-pub fn encode_event(result: &ResultRef<'_>, limit: usize) -> Message {
+pub fn encode_event(result: &ResultRef<'_>, id: &str, limit: usize) -> Message {
     let stored = Envelope { stored: true, ..envelope(result) };
-    let deduplicated = |message: Message| Message { id: Some(result.id.to_owned()), ..message };
-    let message = deduplicated(message_of(result, &stored));
+    let deduplicated = |message: Message| Message { id: Some(id.to_owned()), ..message };
+    let message = deduplicated(message_of(result, id, &stored));
     let size = message.size();
     if size <= limit {
         return message;
@@ -159,18 +156,18 @@ pub fn encode_event(result: &ResultRef<'_>, limit: usize) -> Message {
         left_out: Some(reason.into()),
         ..stored
     };
-    deduplicated(message_of(result, &envelope))
+    deduplicated(message_of(result, id, &envelope))
 }
 
-fn message_of(result: &ResultRef<'_>, envelope: &Envelope<'_>) -> Message {
+fn message_of(result: &ResultRef<'_>, id: &str, envelope: &Envelope<'_>) -> Message {
     count(Operation::EventEncode);
     let ResultRef { instance, command_id, effect, causation, trace, at, .. } = *result;
     let mut body = Vec::with_capacity(BODY_BYTES);
     serde_json::to_writer(&mut body, envelope).expect("an envelope can be serialized as JSON");
     let mut headers = match causation {
-        Some(causation) => headers(instance, (result.id, causation, trace), TYPE, at),
+        Some(causation) => headers(instance, (id, causation, trace), TYPE, at),
         // The other attributes of a command are in the body.
-        None => event_headers(instance, (result.id, trace), TYPE),
+        None => event_headers(instance, (id, trace), TYPE),
     };
     push_version(&mut headers, version_of(result.outcome));
     Message {
@@ -280,7 +277,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
     Ok(EffectResult { command_id, outcome, attempts, facts, trace, attempt_log, stored_at })
 }
 
-fn trace_of(message: &Message) -> Option<TraceParent> {
+pub(super) fn trace_of(message: &Message) -> Option<TraceParent> {
     let found = message.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
     found.and_then(|(_, value)| TraceParent::new(value))
 }
@@ -331,7 +328,6 @@ mod tests {
         let payload = json!({ "text": "x".repeat(1000) });
         let result = ResultRef {
             instance: &item.instance,
-            id: "result-9",
             command_id: item.id,
             effect: &effect.name,
             causation: None,
@@ -343,14 +339,14 @@ mod tests {
             attempt_log: None,
             at: Timestamp::from_millis(5),
         };
-        let message = encode_event(&result, 4096);
+        let message = encode_event(&result, "result-9", 4096);
         assert_eq!(message.id.as_deref(), Some("result-9"));
         assert_eq!(message.subject, super::super::result_subject(&item, &effect.name));
         let decoded = decode(&message).unwrap();
         assert_eq!(decoded.stored_at, Some(Timestamp::from_millis(5)));
         assert_eq!(decoded.outcome, WorkOutcome::succeeded(None, payload.clone()));
 
-        let small = encode_event(&result, 1000);
+        let small = encode_event(&result, "result-9", 1000);
         assert!(small.size() <= 1000 && small.id == message.id, "{small:?}");
         let error = decode(&small).unwrap_err().to_string();
         assert!(error.contains("its payload was left out: the result has"), "{error}");

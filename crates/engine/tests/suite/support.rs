@@ -229,6 +229,7 @@ pub(crate) fn event(of: &str, number: &str) -> Input {
         schema_version: 1,
         data: json!({}),
         user: None,
+        attributes: None,
     })
 }
 

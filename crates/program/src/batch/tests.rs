@@ -75,6 +75,7 @@ impl Harness {
             schema_version: 1,
             data,
             user: None,
+            attributes: None,
         };
         self.apply(&ProgramInput::Event(&event))
     }
@@ -364,6 +365,7 @@ fn page_of_another_shard_returns_the_outcome_of_its_effect() {
         schema_version: 1,
         data: request.clone(),
         user: None,
+        attributes: None,
     };
     assert!(program.correlate(&event).is_err(), "an event starts no page");
     let Ok(ProgramOutput::Applied(started)) = program.apply(None, &ProgramInput::Event(&event), &context)

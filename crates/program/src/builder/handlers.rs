@@ -38,7 +38,7 @@ impl EventHandler {
         Self { handler, actions: Vec::new(), findings }
     }
 
-    /// Sets the condition over `event` and `vars`.
+    /// Sets the condition over `event`, `envelope` and `vars`.
     #[must_use]
     pub fn when(mut self, condition: &str) -> Self {
         self.handler.when = Some(condition.to_owned());

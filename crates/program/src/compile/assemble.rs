@@ -14,7 +14,7 @@ use crate::machine::{
     CompiledAction, CompiledFact, CompiledHandler, CompiledMigration, CompiledSaga, CompiledStep,
     compensation_tag, handler_tag,
 };
-use crate::steps::kind::{ActionOptions, CompiledMatcher};
+use crate::steps::kind::{ActionOptions, CompiledMatcher, Completion};
 use crate::steps::{Action, CompiledActionKind, CompiledPriority, CompiledRetry, CompiledTimeLimit};
 use crate::template::Template;
 
@@ -45,6 +45,7 @@ fn compiler(definition: &Definition, findings: RawDiagnostics) -> ExpressionComp
         vars: definition.variables().into_iter().collect(),
         has_jobs: definition.steps.iter().any(|step| matches!(step.action, Action::Job(_))),
         findings,
+        reads_envelope: false,
         literals: None,
     }
 }
@@ -86,7 +87,7 @@ fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: S
         steps,
         sorted,
         handlers: handlers.map(|(n, form)| handler(compiler, n, form)).collect(),
-        vars: compiler.map(Site::new("vars", ExpressionScope::Start), &definition.vars),
+        vars: start_vars(compiler, definition),
         env: compiler.map(forward("env"), &definition.env),
         reference: definition
             .reference
@@ -102,7 +103,23 @@ fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: S
             definition.failed.as_ref(),
         ),
         migrations: migrations.map(|(n, form)| migration(compiler, n, form)).collect(),
+        reads_envelope: compiler.reads_envelope,
     }
+}
+
+/// Compiles the variables of the start event. A restart has no event, only data.
+fn start_vars(compiler: &mut ExpressionCompiler<'_>, definition: &Definition) -> Vec<(String, Template)> {
+    let vars = compiler.map(Site::new("vars", ExpressionScope::Start), &definition.vars);
+    let restart = definition.steps.iter().find(|step| matches!(step.action, Action::Restart(_)));
+    for (name, _) in vars.iter().filter(|(_, template)| restart.is_some() && template.reads_envelope()) {
+        let step = restart.map_or("", |step| step.id.as_str());
+        let message =
+            format!("`envelope` is not available: the step `{step}` restarts the saga without an event");
+        let suggestion =
+            "read the value from `event`, and send it in the data of the start event and of the restart";
+        compiler.report(RawDiagnostic::new(format!("vars.{name}"), message).with_suggestion(suggestion));
+    }
+    vars
 }
 
 fn handler(compiler: &mut ExpressionCompiler<'_>, n: usize, form: &HandlerSpec) -> CompiledHandler {
@@ -134,7 +151,7 @@ fn step(
     if let CompiledActionKind::Event(event) = &mut kind {
         event.keep_data_for(&form.save);
     }
-    let result = Site { scope: ExpressionScope::Result, ..site };
+    let result = Site { scope: result_scope(&kind), ..site };
     let saved = Site { collects: kind.collection().is_some(), ..result };
     let (ok, fail) = events::event_matchers(form);
     let options = ActionOptions {
@@ -166,6 +183,16 @@ fn step(
     }
 }
 
+/// Returns the scope of the results of an action: only events have an envelope.
+fn result_scope(kind: &CompiledActionKind) -> ExpressionScope {
+    match kind.traits().completion {
+        Completion::Acceptance | Completion::Event => ExpressionScope::Result,
+        Completion::Outcome | Completion::User | Completion::Timer | Completion::None => {
+            ExpressionScope::Response
+        }
+    }
+}
+
 fn compile_compensation(
     compiler: &mut ExpressionCompiler<'_>,
     step: Site<'_>,
@@ -174,10 +201,11 @@ fn compile_compensation(
 ) -> CompiledAction {
     let path = format!("{}.undo", step.path);
     let site = Site { path: &path, scope: ExpressionScope::Compensation, ..step };
-    let result = Site { scope: ExpressionScope::Result, ..site };
+    let kind = compensation.action.compile(compiler, site);
+    let result = Site { scope: result_scope(&kind), ..site };
     CompiledAction {
         tag: compensation_tag(&form.id),
-        kind: compensation.action.compile(compiler, site),
+        kind,
         options: ActionOptions {
             timeout: CompiledTimeLimit::compile(compiler, site, "timeout", compensation.timeout.as_ref()),
             ok: matchers(compiler, result, "ok", &compensation.ok),

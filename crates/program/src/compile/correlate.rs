@@ -9,7 +9,7 @@ use crate::contract::ProgramError;
 use crate::correlation;
 use crate::definition::CorrelationSpec;
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
-use crate::expression::{Bindings, Expression, Root, Scope};
+use crate::expression::{Bindings, EventData, Expression, Root, Scope};
 use crate::machine::CompiledSaga;
 use crate::template::compile_expression;
 
@@ -48,7 +48,7 @@ pub(super) fn compile(form: &CorrelationSpec, findings: &mut RawDiagnostics) -> 
 
 fn rule(path: &str, text: &str, findings: &mut RawDiagnostics) -> Option<CorrelationRule> {
     if let Some(source) = text.strip_prefix('=') {
-        let scope = Scope { roots: &[Root::Event], vars: None, element: None };
+        let scope = Scope { roots: &[Root::Event, Root::Envelope], vars: None, element: None };
         let expression = compile_expression(source, path, &scope, findings)?;
         return Some(CorrelationRule::Computed(text.to_owned(), expression));
     }
@@ -72,7 +72,7 @@ pub(super) fn correlate(
     };
     let data = newest.as_ref().unwrap_or(&event.data);
     let rule = rules.of(&event.kind);
-    let value = rule.and_then(|rule| rule.value(data));
+    let value = rule.and_then(|rule| rule.value(EventData { data, ..EventData::from(event) }));
     correlation::of(event, rule.map(CorrelationRule::text), value.as_ref())
 }
 
@@ -94,11 +94,11 @@ impl CorrelationRule {
         }
     }
 
-    fn value(&self, data: &Value) -> Option<Value> {
+    fn value(&self, event: EventData<'_>) -> Option<Value> {
         let value = match self {
-            CorrelationRule::Path(path) => correlation::field(data, path)?.clone(),
+            CorrelationRule::Path(path) => correlation::field(event.data, path)?.clone(),
             CorrelationRule::Computed(_, expression) => {
-                expression.evaluate(&Bindings::before_any_instance().event(data)).ok()?
+                expression.evaluate(&Bindings::before_any_instance().event(event)).ok()?
             }
         };
         (!value.is_null()).then_some(value)

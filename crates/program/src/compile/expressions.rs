@@ -12,11 +12,13 @@ use crate::template::{Template, compile_expression};
 pub(crate) enum ExpressionScope {
     /// Stored variables.
     Forward,
-    /// Also a result or an event.
+    /// Also an event with its envelope, or a result.
     Result,
+    /// Also the response of an action that no event completes.
+    Response,
     /// Also the failure.
     Compensation,
-    /// Only an event.
+    /// Only the data of an event or response.
     Event,
     /// Only the start event.
     Start,
@@ -45,6 +47,8 @@ pub(crate) struct ExpressionCompiler<'a> {
     /// The definition has jobs, so `results` exists.
     pub(crate) has_jobs: bool,
     pub(crate) findings: RawDiagnostics,
+    /// Whether an expression reads `envelope`.
+    pub(crate) reads_envelope: bool,
     /// Collector of the texts that are not expressions, for the lints; `None` if they are not required.
     pub(crate) literals: Option<Vec<LiteralText>>,
 }
@@ -110,7 +114,9 @@ impl ExpressionCompiler<'_> {
             collect(template, site.path, site.element, &roots, literals);
         }
         let scope = Scope { roots: &roots, vars: Some(&self.vars), element: site.element };
-        Template::compile(template, site.path, &scope, &mut self.findings)
+        let template = Template::compile(template, site.path, &scope, &mut self.findings);
+        self.reads_envelope |= template.reads_envelope();
+        template
     }
 
     /// Compiles an optional condition, with or without the `=` of a template.
@@ -118,17 +124,21 @@ impl ExpressionCompiler<'_> {
         let source = source?;
         let roots = self.roots(site);
         let scope = Scope { roots: &roots, vars: Some(&self.vars), element: site.element };
-        compile_expression(source.strip_prefix('=').unwrap_or(source), site.path, &scope, &mut self.findings)
+        let source = source.strip_prefix('=').unwrap_or(source);
+        let condition = compile_expression(source, site.path, &scope, &mut self.findings);
+        self.reads_envelope |= condition.as_ref().is_some_and(Expression::reads_envelope);
+        condition
     }
 
     fn roots(&self, site: Site<'_>) -> Vec<Root> {
         let scope = site.scope;
         let mut roots = match scope {
             ExpressionScope::Forward => vec![Root::Vars, Root::Key],
-            ExpressionScope::Result => vec![Root::Vars, Root::Event, Root::Key],
+            ExpressionScope::Result => vec![Root::Vars, Root::Event, Root::Envelope, Root::Key],
+            ExpressionScope::Response => vec![Root::Vars, Root::Event, Root::Key],
             ExpressionScope::Compensation => vec![Root::Vars, Root::Failure, Root::Key],
             ExpressionScope::Event => vec![Root::Event],
-            ExpressionScope::Start => vec![Root::Event, Root::Key],
+            ExpressionScope::Start => vec![Root::Event, Root::Envelope, Root::Key],
         };
         let knows_results = !matches!(scope, ExpressionScope::Event | ExpressionScope::Start);
         roots.extend((self.has_jobs && knows_results).then_some(Root::Results));

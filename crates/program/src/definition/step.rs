@@ -168,7 +168,7 @@ language_map! {
     /// An event or a named outcome, and its condition.
     pub struct ResultMatcher as "result" {
         must "event" event: EventType = Id<EventType>, "Event type, or name of an outcome.";
-        may "when" when: Option<String> = Condition, "Condition over `event` and `vars`.";
+        may "when" when: Option<String> = Condition, "Condition over `event`, `envelope` and `vars`.";
     }
 }
 

@@ -7,6 +7,7 @@ use cel::parser::ParseError;
 
 use super::ast::{children, is_bind};
 use super::cost::with_stack;
+use super::event_data::ENVELOPE_FIELDS;
 use super::names::{NAMES, NAMESPACES, TYPES};
 use super::rewrite::rewrite;
 use super::root::{INDEX, Root};
@@ -69,6 +70,8 @@ pub(super) struct CheckedExpression {
     pub(super) expression: IdedExpr,
     /// The expression requires more stack than a caller may have.
     pub(super) deep: bool,
+    /// The expression reads the attributes of the event.
+    pub(super) reads_envelope: bool,
 }
 
 /// Parses and checks an expression, and rewrites `==`.
@@ -93,14 +96,16 @@ pub(super) fn parse(
         let message = format!("the expression chains more than {MAX_DEPTH} operators or fields");
         return Err(vec![CheckError { at: None, message, suggestion: None }]);
     }
-    let mut walk = Checker { known, info: &info, source, bound: Vec::new(), errors: Vec::new() };
+    let mut walk =
+        Checker { known, info: &info, source, bound: Vec::new(), reads_envelope: false, errors: Vec::new() };
     walk.expression(&expression, 0);
     if !walk.errors.is_empty() {
         return Err(walk.errors);
     }
+    let reads_envelope = walk.reads_envelope;
     let deep = is_deeper(&expression, EVALUATED_IN_PLACE);
     rewrite(&mut expression);
-    Ok(CheckedExpression { expression, deep })
+    Ok(CheckedExpression { expression, deep, reads_envelope })
 }
 
 /// Maximum depth that is evaluated on the stack of the caller; deeper expressions use a separate stack.
@@ -170,6 +175,7 @@ struct Checker<'a> {
     source: &'a str,
     /// Names that comprehensions bind.
     bound: Vec<&'a str>,
+    reads_envelope: bool,
     errors: Vec<CheckError>,
 }
 
@@ -181,6 +187,7 @@ impl<'a> Checker<'a> {
             Expr::Select(select) if is_qualified_type(select) => {}
             Expr::Select(select) => {
                 self.known_var(node, select);
+                self.known_attribute(node, select);
                 self.expression(&select.operand, nesting);
             }
             Expr::Call(call) => self.call(node.id, call, nesting),
@@ -210,12 +217,16 @@ impl<'a> Checker<'a> {
             NameResolution::Free(names) => names.iter().map(|n| n.split('.').next().unwrap_or(n)).collect(),
         };
         if names.contains(&name) {
+            self.reads_envelope |= name == Root::Envelope.name();
             return;
         }
         let message = format!("unknown name `{name}`; available: {}", listed(&names));
         let suggestion = match (self.known, Root::named(name)) {
             (NameResolution::Scoped(scope), Some(Root::Event)) if !scope.roots.contains(&Root::Body) => {
                 Some("save the required event data with `vars` or `save`".to_owned())
+            }
+            (NameResolution::Scoped(scope), Some(Root::Envelope)) if scope.roots.contains(&Root::Event) => {
+                Some("only events have an envelope; here, `event` is a response or older data".to_owned())
             }
             (NameResolution::Scoped(_), Some(_)) => None,
             (NameResolution::Scoped(_) | NameResolution::Free(_), _) => did_you_mean(name, names),
@@ -234,6 +245,23 @@ impl<'a> Checker<'a> {
         let message = format!("`vars.{}` is never set", select.field);
         let near = did_you_mean(&select.field, vars.iter().map(String::as_str));
         self.reject(node.id, message, near.or_else(|| Some("set it with `vars` or `save`".to_owned())));
+    }
+
+    /// Checks that `envelope.x` is an attribute.
+    fn known_attribute(&mut self, node: &IdedExpr, select: &SelectExpr) {
+        let (NameResolution::Scoped(_), Expr::Ident(root)) = (self.known, &select.operand.expr) else {
+            return;
+        };
+        let is_envelope = root == Root::Envelope.name() && !self.bound.contains(&root.as_str());
+        if !is_envelope || ENVELOPE_FIELDS.contains(&select.field.as_str()) {
+            return;
+        }
+        let near =
+            did_you_mean(&select.field, ENVELOPE_FIELDS).unwrap_or_else(|| match select.field.as_str() {
+                "data" => "use `event` for the data".to_owned(),
+                other => format!("if it is an extension, read `envelope.extensions.{other}`"),
+            });
+        self.reject(node.id, format!("`envelope.{}` does not exist", select.field), Some(near));
     }
 
     fn call(&mut self, id: u64, call: &'a CallExpr, nesting: usize) {

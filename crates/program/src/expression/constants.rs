@@ -14,7 +14,11 @@ impl Expression {
         let constants = results(&parsed.expression).into_iter().filter(|node| !reads_variable(node));
         let bindings = Bindings::before_any_instance();
         let value = |node: &IdedExpr| {
-            let part = CheckedExpression { expression: node.clone(), deep: parsed.deep };
+            let part = CheckedExpression {
+                expression: node.clone(),
+                deep: parsed.deep,
+                reads_envelope: parsed.reads_envelope,
+            };
             cost::open();
             self.evaluate_cel(&part, &bindings, output::to_json)
         };

@@ -23,7 +23,7 @@ fn instance() -> InstanceKey {
 fn evaluate(source: &str, event: &Value) -> Result<Value, String> {
     let expression = Expression::compile(source, &ALL).map_err(|errors| errors[0].message.clone())?;
     let key = instance();
-    expression.evaluate(&Bindings::new(&key).event(event)).map_err(|error| error.reason)
+    expression.evaluate(&Bindings::new(&key).event(EventData::of_result(event))).map_err(|error| error.reason)
 }
 
 #[track_caller]
@@ -190,7 +190,9 @@ fn template_shares_one_budget() {
         let mut findings = Vec::new();
         let template = Template::compile(template, "data", &ALL, &mut findings);
         assert_eq!(findings, []);
-        template.evaluate(&Bindings::new(&key).event(event)).map_err(|error| error.reason)
+        template
+            .evaluate(&Bindings::new(&key).event(EventData::of_result(event)))
+            .map_err(|error| error.reason)
     };
     let event = json!({ "long": "x".repeat(MAX_PAYLOAD_BYTES / 2 - 2), "many": vec![1; 50_000] });
     assert!(run(&json!(["=event.long", "=event.long"]), &event).is_ok());

@@ -13,6 +13,8 @@ pub(crate) const EVENTS: &str = "events";
 pub(crate) enum Root {
     Vars,
     Event,
+    /// Attributes of the event.
+    Envelope,
     Failure,
     Key,
     /// Results of jobs, by step.
@@ -33,12 +35,14 @@ pub(crate) enum Root {
 
 impl Root {
     /// Roots of definitions with a fixed name; the definition names elements.
-    pub(crate) const ALL: [Root; 5] = [Root::Vars, Root::Event, Root::Failure, Root::Key, Root::Results];
+    pub(crate) const ALL: [Root; 6] =
+        [Root::Vars, Root::Event, Root::Envelope, Root::Failure, Root::Key, Root::Results];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Root::Vars => "vars",
             Root::Event => "event",
+            Root::Envelope => "envelope",
             Root::Failure => "failure",
             Root::Key => "key",
             Root::Results => "results",

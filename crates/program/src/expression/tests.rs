@@ -30,7 +30,7 @@ fn vars() -> Map<String, Value> {
 fn evaluate(source: &str) -> Result<Value, String> {
     let expression = Expression::compile(source, &ALL).map_err(|errors| errors[0].message.clone())?;
     let (key, vars, event) = (instance(), vars(), json!({ "paid": [1, 2] }));
-    let bindings = Bindings::new(&key).vars(&vars).event(&event);
+    let bindings = Bindings::new(&key).vars(&vars).event(EventData::of_result(&event));
     expression.evaluate(&bindings).map_err(|error| error.reason)
 }
 

@@ -6,7 +6,7 @@ use super::context::LintContext;
 use crate::compile::expressions::LiteralText;
 use crate::compile::literal_texts;
 use crate::diagnostic::RawDiagnostic;
-use crate::expression::Root;
+use crate::expression::{ENVELOPE_FIELDS, Root};
 
 /// Fields of `key` and of `failure`.
 const KEY_FIELDS: [&str; 3] = ["tenant", "saga", "correlation"];
@@ -54,6 +54,7 @@ impl Names<'_> {
         let is_known = match Root::named(root) {
             Some(Root::Vars) => self.reads(Root::Vars) && self.variables.contains(first),
             Some(Root::Event) => self.reads(Root::Event),
+            Some(Root::Envelope) => self.reads(Root::Envelope) && ENVELOPE_FIELDS.contains(&first),
             Some(Root::Key) => self.reads(Root::Key) && KEY_FIELDS.contains(&first),
             Some(Root::Failure) => self.reads(Root::Failure) && FAILURE_FIELDS.contains(&first),
             Some(

@@ -15,6 +15,7 @@ use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::{Certainty, StepInput, expression_error};
 use super::step_state::StepState;
 use crate::contract::{FailureCause, ProgramError};
+use crate::expression::EventData;
 use crate::steps::kind::EXPRESSION_ERROR;
 use crate::steps::{CompiledActionKind, set_element};
 
@@ -50,9 +51,9 @@ pub(super) fn apply_step_input(
     emit_result(run, step_input);
     close_in_doubt_task(run, at);
     match update {
-        StepUpdate::Complete => complete(run, at, step_input.data)?,
+        StepUpdate::Complete => complete(run, at, step_input.event)?,
         StepUpdate::Fail(step_state) => failed(run, at, step_state, step_input),
-        StepUpdate::CompleteLate => complete_late(run, at, step_input.data),
+        StepUpdate::CompleteLate => complete_late(run, at, step_input.event),
         StepUpdate::ConfirmCompensation => {
             run.finish_wait(at, StepState::Compensated);
             run.state.compensating_step = None;
@@ -94,12 +95,12 @@ fn emit_result(run: &mut Execution<'_>, step_input: &StepInput<'_>) {
     {
         let tag = run.tag_of(step_input.at, false);
         let key = Some(format_compact!("{tag}#{}", run.state.round(&tag)));
-        run.work.push(Work::Fact(Fact { key, ..Fact::new(kind, step_input.data.clone()) }));
+        run.work.push(Work::Fact(Fact { key, ..Fact::new(kind, step_input.event.data.clone()) }));
     }
 }
 
-fn complete(run: &mut Execution<'_>, at: StepIndex, data: &Value) -> Result<(), ProgramError> {
-    save_result(run, at, data)?;
+fn complete(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) -> Result<(), ProgramError> {
+    save_result(run, at, event)?;
     run.finish_wait(at, StepState::Completed);
     run.state.done.push(at);
     run.add_step_note(at, "ok");
@@ -111,8 +112,8 @@ fn complete(run: &mut Execution<'_>, at: StepIndex, data: &Value) -> Result<(), 
 
 /// Schedules the compensation of a step that succeeded after it was abandoned. Nobody waits for its result, so a result
 /// that cannot be saved does not prevent the compensation.
-fn complete_late(run: &mut Execution<'_>, at: StepIndex, data: &Value) {
-    let saved = save_result(run, at, data);
+fn complete_late(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) {
+    let saved = save_result(run, at, event);
     *run.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
     run.state.done.push(at);
     run.add_step_note(
@@ -122,10 +123,10 @@ fn complete_late(run: &mut Execution<'_>, at: StepIndex, data: &Value) {
 }
 
 /// Stores the variables that the step saves from its result.
-fn save_result(run: &mut Execution<'_>, at: StepIndex, data: &Value) -> Result<(), ProgramError> {
+fn save_result(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) -> Result<(), ProgramError> {
     let step = run.step(at);
     for (name, template) in &step.save {
-        let value = template.evaluate(&run.bindings(at).event(data));
+        let value = template.evaluate(&run.bindings(at).event(event));
         let value = value
             .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
         let stored = run.state.vars.entry(name.as_str()).or_insert(Value::Null);
@@ -140,7 +141,7 @@ fn save_result(run: &mut Execution<'_>, at: StepIndex, data: &Value) -> Result<(
     }
     if matches!(step.action.kind, CompiledActionKind::Job(_)) {
         let results = &mut run.state.extra_mut().results;
-        put(results.entry(step.id.as_str()).or_insert(Value::Null), at.element, data.clone());
+        put(results.entry(step.id.as_str()).or_insert(Value::Null), at.element, event.data.clone());
     }
     Ok(())
 }

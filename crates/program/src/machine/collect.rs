@@ -47,7 +47,7 @@ pub(super) fn collect(
     if collection.keeps_data
         && let Value::Array(list) = &mut collected.data
     {
-        list.push(step_input.data.clone());
+        list.push(step_input.event.data.clone());
     }
     let count = collected.keys.len();
     let failed = |code: &str, message| Collected::Failed(Failure { code: code.to_owned(), message });
@@ -56,7 +56,7 @@ pub(super) fn collect(
         return Ok(failed("events_too_large", message));
     }
     let is_complete = match &collection.until {
-        Some(until) => until.holds(&run.bindings(at).event(step_input.data)),
+        Some(until) => until.holds(&run.bindings(at).event(step_input.event)),
         None => Ok(collection.count.is_some_and(|required| count >= required)),
     };
     match is_complete {

@@ -55,6 +55,8 @@ pub(crate) struct CompiledSaga {
     pub(crate) early_event_ttl: Duration,
     /// Whether an instance whose steps have finished stays active until an event handler ends it.
     pub(crate) keep_active: bool,
+    /// Whether an expression reads `envelope`, so that it is kept with early events.
+    pub(crate) reads_envelope: bool,
     pub(crate) steps: Vec<CompiledStep>,
     /// Step indices in topological order.
     pub(crate) sorted: Vec<usize>,

@@ -4,7 +4,6 @@
 //! step which has started would have consumed is late or a duplicate, and is not kept.
 
 use orlog_model::{Event, EventType, Failure};
-use serde_json::Value;
 
 use super::apply_outcome::apply_step_input;
 use super::collect::event_key;
@@ -15,6 +14,7 @@ use super::state::{EarlyEvent, Flags, StepIndex};
 use super::step_input::StepInput;
 use super::step_state::StepState;
 use crate::contract::ProgramError;
+use crate::expression::{EventData, envelope};
 use crate::steps::kind::EXPRESSION_ERROR;
 
 /// Maximum number of early events of an instance.
@@ -22,9 +22,9 @@ const MAX_EARLY_EVENTS: usize = 100;
 
 /// Keeps an event if a step or a compensation that has not started awaits it. Returns whether it is kept.
 pub(super) fn keep_early(run: &mut Execution<'_>, event: &Event) -> Result<bool, ProgramError> {
-    let Event { kind, data, .. } = event;
+    let kind = &event.kind;
     let ttl = run.saga.early_event_ttl;
-    if ttl.is_zero() || !is_early(run, kind, data) {
+    if ttl.is_zero() || !is_early(run, kind, event.into()) {
         return Ok(false);
     }
     if early(run).len() >= MAX_EARLY_EVENTS {
@@ -34,7 +34,8 @@ pub(super) fn keep_early(run: &mut Execution<'_>, event: &Event) -> Result<bool,
     }
     let expires_at = run.context.now.saturating_add(ttl);
     let key = if run.saga.collects(kind) { event_key(event) } else { 0 };
-    let early = EarlyEvent { kind: kind.clone(), data: data.clone(), expires_at, key };
+    let envelope = run.saga.reads_envelope.then(|| envelope(event));
+    let early = EarlyEvent { kind: kind.clone(), data: event.data.clone(), expires_at, key, envelope };
     run.state.extra_mut().early.push(early);
     run.add_note(&format!("{kind} kept until its step starts"));
     Ok(true)
@@ -47,11 +48,11 @@ pub(super) fn apply_early(run: &mut Execution<'_>) -> bool {
     }
     let now = run.context.now;
     let awaited =
-        |event: &EarlyEvent| event.expires_at > now && match_event(run, &event.kind, &event.data).is_ok();
+        |event: &EarlyEvent| event.expires_at > now && match_event(run, &event.kind, event.event()).is_ok();
     let Some(position) = early(run).iter().position(awaited) else { return false };
-    let EarlyEvent { kind, data, key, .. } = run.state.extra_mut().early.remove(position);
-    let Ok(step_input) = match_event(run, &kind, &data) else { return false };
-    let step_input = StepInput { event_key: key, ..step_input };
+    let early = run.state.extra_mut().early.remove(position);
+    let Ok(step_input) = match_event(run, &early.kind, early.event()) else { return false };
+    let step_input = StepInput { event_key: early.key, ..step_input };
     if let Err(NoTransition::Error(error)) = apply_step_input(run, &step_input) {
         // The input of this transition is another one: the step fails, not the input.
         let failure = Failure { code: EXPRESSION_ERROR.to_owned(), message: error.to_string() };
@@ -68,7 +69,7 @@ pub(super) fn drop_stale_early(run: &mut Execution<'_>) {
     }
     let early = std::mem::take(&mut run.state.extra_mut().early);
     let now = run.context.now;
-    let is_kept = |event: &EarlyEvent| event.expires_at > now && is_early(run, &event.kind, &event.data);
+    let is_kept = |event: &EarlyEvent| event.expires_at > now && is_early(run, &event.kind, event.event());
     let kept = early.into_iter().filter(is_kept).collect();
     run.state.extra_mut().early = kept;
 }
@@ -79,14 +80,14 @@ fn early<'r>(run: &'r Execution<'_>) -> &'r [EarlyEvent] {
 
 /// Returns whether a step or a compensation that may still start awaits the event, and none that has
 /// started does.
-fn is_early(run: &Execution<'_>, kind: &EventType, data: &Value) -> bool {
+fn is_early(run: &Execution<'_>, kind: &EventType, event: EventData<'_>) -> bool {
     let entries = run.saga.entries.get(kind).map_or(&[][..], Vec::as_slice);
     !run.state.phase.status().is_final()
-        && entries.iter().any(|entry| may_start(run, *entry, data))
-        && !entries.iter().any(|entry| has_started(run, *entry, data))
+        && entries.iter().any(|entry| may_start(run, *entry, event))
+        && !entries.iter().any(|entry| has_started(run, *entry, event))
 }
 
-fn may_start(run: &Execution<'_>, entry: EventBinding, data: &Value) -> bool {
+fn may_start(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> bool {
     if entry.is_compensation {
         let is_foreach = run.saga.steps[entry.step].foreach.is_some();
         return is_foreach && run.state.elements(entry.step).is_none()
@@ -98,7 +99,7 @@ fn may_start(run: &Execution<'_>, entry: EventBinding, data: &Value) -> bool {
             || may_repeat(run, entry.step)
             || run
                 .units_of(entry.step)
-                .any(|at| is_pending(at) && run.satisfies(at, entry, data).unwrap_or(false)))
+                .any(|at| is_pending(at) && run.satisfies(at, entry, event).unwrap_or(false)))
 }
 
 /// Returns whether another round of a loop may start the step.
@@ -108,7 +109,7 @@ fn may_repeat(run: &Execution<'_>, step: usize) -> bool {
     run.state.step_state(end) == StepState::Pending && run.state.run.loop_round(end) + 1 < max
 }
 
-fn has_started(run: &Execution<'_>, entry: EventBinding, data: &Value) -> bool {
+fn has_started(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> bool {
     if !entry.is_compensation && may_repeat(run, entry.step) {
         return false;
     }
@@ -121,6 +122,6 @@ fn has_started(run: &Execution<'_>, entry: EventBinding, data: &Value) -> bool {
         } else {
             !matches!(state, StepState::Pending | StepState::Skipped | StepState::Bypassed)
         };
-        has_started && run.satisfies(at, entry, data).unwrap_or(false)
+        has_started && run.satisfies(at, entry, event).unwrap_or(false)
     })
 }

@@ -11,7 +11,7 @@ use super::compiled::{
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::StepState;
 use crate::contract::{Context, FailureCause, ProgramError};
-use crate::expression::{Bindings, EvalError, Expression};
+use crate::expression::{Bindings, EvalError, EventData, Expression};
 use crate::limits::check_payload;
 use crate::steps::element_tag;
 use crate::template::Template;
@@ -176,10 +176,10 @@ impl<'a> Execution<'a> {
     pub(super) fn save_vars(
         &mut self,
         templates: &[(String, Template)],
-        data: &Value,
+        event: EventData<'_>,
     ) -> Result<(), ProgramError> {
         for (name, template) in templates {
-            let value = template.evaluate(&self.saga_bindings().event(data));
+            let value = template.evaluate(&self.saga_bindings().event(event));
             let value = value
                 .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
             let before = self.state.vars.insert(name.clone(), value.clone()).unwrap_or_default();
@@ -222,11 +222,11 @@ impl<'a> Execution<'a> {
         &self,
         at: StepIndex,
         entry: EventBinding,
-        data: &Value,
+        event: EventData<'_>,
     ) -> Result<bool, EvalError> {
         let action = self.action_of(at, entry.is_compensation);
         let matchers = if entry.is_success { &action.options.ok } else { &action.options.fail };
-        self.holds(at, matchers[entry.index].when.as_ref(), data)
+        self.holds(at, matchers[entry.index].when.as_ref(), event)
     }
 
     /// Returns true if a condition over a result holds at a step; no condition always holds.
@@ -234,9 +234,9 @@ impl<'a> Execution<'a> {
         &self,
         at: StepIndex,
         when: Option<&Expression>,
-        data: &Value,
+        event: EventData<'_>,
     ) -> Result<bool, EvalError> {
-        when.map_or(Ok(true), |when| when.holds(&self.bindings(at).event(data)))
+        when.map_or(Ok(true), |when| when.holds(&self.bindings(at).event(event)))
     }
 
     /// Returns the step or element of a tag, and whether the tag is that of its compensation.

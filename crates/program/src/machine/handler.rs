@@ -27,10 +27,8 @@ pub(super) fn run_handlers(run: &mut Execution<'_>, event: &Event) -> Result<boo
         }
         let schema_error =
             |reason: &dyn std::fmt::Display| ProgramError::SchemaMismatch(format!("on[{number}]: {reason}"));
-        let holds = handler
-            .when
-            .as_ref()
-            .map_or(Ok(true), |when| when.holds(&run.saga_bindings().event(&event.data)));
+        let holds =
+            handler.when.as_ref().map_or(Ok(true), |when| when.holds(&run.saga_bindings().event(event)));
         if holds.map_err(|error| schema_error(&error))? {
             run_handler(run, number, handler, event)?;
             handled = true;
@@ -46,9 +44,9 @@ fn run_handler(
     event: &Event,
 ) -> Result<(), ProgramError> {
     run.add_note(event.kind.as_str());
-    run.save_vars(&handler.save, &event.data)?;
+    run.save_vars(&handler.save, event.into())?;
     for (index, task) in handler.tasks.iter().enumerate() {
-        let bindings = run.saga_bindings().event(&event.data);
+        let bindings = run.saga_bindings().event(event);
         // Each event is a round of its own.
         let round = event.dedupe_key().hash_with(&index.to_le_bytes());
         let starts_child = matches!(task.kind, CompiledActionKind::Saga(_));

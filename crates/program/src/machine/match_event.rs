@@ -1,7 +1,6 @@
 //! Event matching: resolves the step, compensation or element that awaits an event, and its meaning.
 
 use orlog_model::{EventType, Failure};
-use serde_json::Value;
 
 use super::compiled::EventBinding;
 use super::execution::Execution;
@@ -9,13 +8,14 @@ use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::StepIndex;
 use super::step_input::{Certainty, StepInput, expression_error, failure_message};
 use super::step_state::StepState;
+use crate::expression::EventData;
 
 /// Returns the first match, in the order of the definition, that awaits this event and whose condition
 /// holds. Without one, returns the first abandoned step that the event would have completed.
 pub(super) fn match_event<'e>(
     run: &Execution<'_>,
     kind: &EventType,
-    data: &'e Value,
+    event: EventData<'e>,
 ) -> Result<StepInput<'e>, &'static str> {
     let entries = run.saga.entries.get(kind).ok_or("the saga does not consume this event")?;
     let mut last_reason = "no condition of the steps that await this event holds";
@@ -26,7 +26,7 @@ pub(super) fn match_event<'e>(
                     StepUpdate::Ignore(reason) => last_reason = reason,
                     update if late != (update == StepUpdate::CompleteLate) => {}
                     _ => {
-                        if let Some(step_input) = read(run, at, *entry, kind, data, late) {
+                        if let Some(step_input) = read(run, at, *entry, kind, event, late) {
                             return Ok(step_input);
                         }
                     }
@@ -44,23 +44,23 @@ fn read<'e>(
     at: StepIndex,
     entry: EventBinding,
     kind: &EventType,
-    data: &'e Value,
+    event: EventData<'e>,
     late: bool,
 ) -> Option<StepInput<'e>> {
     let step_input = |result, failure| StepInput {
         at,
         result,
-        data,
+        event,
         named: None,
         failure,
         certainty: Certainty::Known,
         event_key: 0,
     };
-    match run.satisfies(at, entry, data) {
+    match run.satisfies(at, entry, event) {
         Ok(false) => None,
         Ok(true) if entry.is_success => Some(step_input(result(entry), None)),
         Ok(true) => {
-            let message = failure_message(kind, data);
+            let message = failure_message(kind, event.data);
             Some(step_input(result(entry), Some(Failure { code: kind.to_string(), message })))
         }
         // A late or duplicate result, or one during a retry delay, must not fail the step.

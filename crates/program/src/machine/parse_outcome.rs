@@ -9,7 +9,7 @@ use super::in_doubt::{EXECUTED, NOT_EXECUTED};
 use super::outcome_table::StepOutcome;
 use super::state::StepIndex;
 use super::step_input::{Certainty, NOTHING, StepInput, expression_error, failure_message};
-use crate::expression::EvalError;
+use crate::expression::{EvalError, EventData};
 use crate::steps::kind::{CompiledMatcher, Completion};
 
 /// Parsed outcome: success or failure, and its name.
@@ -88,7 +88,7 @@ pub(super) fn parse_outcome<'v>(
     let is_unknown = result == StepOutcome::Unknown || matches!(outcome, WorkOutcome::TimedOut { .. });
     let is_unknown = is_unknown && action.kind.traits().is_retried();
     let certainty = if is_unknown { Certainty::Unknown } else { Certainty::Known };
-    Ok(StepInput { at, result, data, named, failure, certainty, event_key: 0 })
+    Ok(StepInput { at, result, event: EventData::of_result(data), named, failure, certainty, event_key: 0 })
 }
 
 /// Returns true for a decision of the in-doubt task, open or closed: a provider result never has the
@@ -115,7 +115,7 @@ fn resolve_decision<'v>(
     let step_input = |result, named, failure| StepInput {
         at,
         result,
-        data,
+        event: EventData::of_result(data),
         named,
         failure,
         certainty: Certainty::Known,
@@ -163,14 +163,18 @@ fn named_success(
     data: &Value,
 ) -> Result<Option<ParsedOutcome>, EvalError> {
     for ok in &action.options.ok {
-        if name.is_none_or(|name| *name == ok.event) && run.holds(at, ok.when.as_ref(), data)? {
+        if name.is_none_or(|name| *name == ok.event)
+            && run.holds(at, ok.when.as_ref(), EventData::of_result(data))?
+        {
             return Ok(Some(ParsedOutcome::Success(Some(ok.event.clone()))));
         }
     }
     for fail in &action.options.fail {
         // A success without a name matches no unconditional failure, unless the action also has an `ok`.
         let possible = fail.when.is_some() || !action.options.ok.is_empty();
-        if name.map_or(possible, |name| *name == fail.event) && run.holds(at, fail.when.as_ref(), data)? {
+        if name.map_or(possible, |name| *name == fail.event)
+            && run.holds(at, fail.when.as_ref(), EventData::of_result(data))?
+        {
             let failure =
                 Failure { code: fail.event.to_string(), message: failure_message(&fail.event, data) };
             return Ok(Some(ParsedOutcome::Failure(Some(fail.event.clone()), failure)));
@@ -189,7 +193,9 @@ fn classify_failure(
     data: &Value,
 ) -> ParsedOutcome {
     let Some(name) = name else {
-        let fits = |fail: &&CompiledMatcher| run.holds(at, fail.when.as_ref(), data).unwrap_or(false);
+        let fits = |fail: &&CompiledMatcher| {
+            run.holds(at, fail.when.as_ref(), EventData::of_result(data)).unwrap_or(false)
+        };
         return ParsedOutcome::Failure(
             action.options.fail.iter().find(fits).map(|fail| fail.event.clone()),
             failure.clone(),

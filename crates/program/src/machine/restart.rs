@@ -6,6 +6,7 @@
 //! lost.
 
 use orlog_model::{Name, TimerChange};
+
 use serde_json::Value;
 
 use super::compensate::schedule_retry;
@@ -15,6 +16,7 @@ use super::in_doubt::has_late_wait;
 use super::state::{State, StepIndex};
 use super::step_state::StepState;
 use crate::contract::ProgramError;
+use crate::expression::EventData;
 use crate::steps::CompiledRestart;
 use crate::steps::kind::{EXPRESSION_ERROR, StartError};
 
@@ -33,7 +35,7 @@ pub(super) fn restart(
     let data = restart.data(&run.step(at).id, &run.bindings(at))?;
     let new = State::new(run.saga.steps.len());
     let mut old = std::mem::replace(&mut run.state, new);
-    if let Err(error) = init_run(run, &data) {
+    if let Err(error) = init_run(run, EventData::of_result(&data)) {
         run.state = old;
         let message = format!("cannot begin a new run: {error}");
         return Err(StartError { code: EXPRESSION_ERROR.to_owned(), message });
@@ -53,9 +55,9 @@ pub(super) fn restart(
 }
 
 /// Sets the variables and the timeout of a run from the data of its start event.
-pub(super) fn init_run(run: &mut Execution<'_>, data: &Value) -> Result<(), ProgramError> {
+pub(super) fn init_run(run: &mut Execution<'_>, event: EventData<'_>) -> Result<(), ProgramError> {
     run.state.vars.extend(run.saga.saved().map(|name| (name.clone(), Value::Null)));
-    run.save_vars(&run.saga.vars, data)?;
+    run.save_vars(&run.saga.vars, event)?;
     run.state.until = run.saga.deadline(run.context.now, &run.saga_bindings())?;
     if let Some(due) = run.state.until {
         run.timers.push(TimerChange::Arm { name: saga_timer(), due });

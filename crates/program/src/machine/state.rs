@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use super::step_state::{Phase, StepState};
 use crate::contract::FailureCause;
 use crate::contract::ProgramError;
+use crate::expression::{Envelope, EventData};
 use crate::limits::MAX_PAYLOAD_BYTES;
 
 pub(super) use events::{CollectedEvents, HandlerChild};
@@ -116,13 +117,18 @@ pub(super) struct EarlyEvent {
     pub(super) data: Value,
     pub(super) expires_at: Timestamp,
     /// Key of the event if its step collects events, otherwise 0.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub(super) key: u64,
+    /// Value of `envelope`, if an expression of the definition reads it. It is the last field, because states are read
+    /// by position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) envelope: Option<Value>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(key: &u64) -> bool {
-    *key == 0
+impl EarlyEvent {
+    pub(super) fn event(&self) -> EventData<'_> {
+        EventData { data: &self.data, envelope: self.envelope.as_ref().map(Envelope::Kept) }
+    }
 }
 
 /// Elements of a step: their values at its start, and their states.

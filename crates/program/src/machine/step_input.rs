@@ -7,7 +7,7 @@ use super::compiled::CompiledStep;
 use super::outcome_table::StepOutcome;
 use super::state::StepIndex;
 use crate::contract::{FailureCause, ProgramInput};
-use crate::expression::EvalError;
+use crate::expression::{EvalError, EventData};
 use crate::steps::CompiledTimeLimit;
 use crate::steps::kind::EXPRESSION_ERROR;
 
@@ -16,8 +16,8 @@ use crate::steps::kind::EXPRESSION_ERROR;
 pub(super) struct StepInput<'a> {
     pub(super) at: StepIndex,
     pub(super) result: StepOutcome,
-    /// `event` in the step's `save`.
-    pub(super) data: &'a Value,
+    /// `event` and `envelope` in the step's `save`.
+    pub(super) event: EventData<'a>,
     /// Name of the result, if it has one.
     pub(super) named: Option<EventType>,
     /// Failure, if the result is one.

@@ -14,6 +14,7 @@ use super::state::{Flags, StepIndex};
 use super::step_input::{Certainty, NOTHING, StepInput, timed_out};
 use super::step_state::{Phase, StepState};
 use crate::contract::{FailureCause, ProgramError};
+use crate::expression::EventData;
 use crate::steps::CompiledActionKind;
 use crate::steps::kind::{Completion, StartError};
 
@@ -46,7 +47,7 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
         &StepInput {
             at,
             result,
-            data: &NOTHING,
+            event: EventData::of_result(&NOTHING),
             named: None,
             failure,
             certainty: certainty_after_timeout(action),

@@ -90,5 +90,6 @@ fn without_data(event: &Event) -> Event {
         schema_version: event.schema_version,
         data: Value::Null,
         user: event.user.clone(),
+        attributes: event.attributes.clone(),
     }
 }

@@ -71,6 +71,7 @@ impl Harness {
             schema_version: 1,
             data,
             user: None,
+            attributes: None,
         };
         self.apply(&ProgramInput::Event(&event))
     }

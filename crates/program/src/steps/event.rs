@@ -17,7 +17,7 @@ language_map! {
     pub struct EventAction as "event" {
         must "event" events: Vec<EventType> = OneOrList<Id<EventType>>,
             "Event or signal to wait for; any one of a list.";
-        may "when" when: Option<String> = Condition, "Condition over `event` and `vars`.";
+        may "when" when: Option<String> = Condition, "Condition over `event`, `envelope` and `vars`.";
         /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "count" count: Option<u32> = Count<1>,

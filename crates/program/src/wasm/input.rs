@@ -1,5 +1,7 @@
 //! Input of a module, as JSON.
 
+use std::collections::BTreeMap;
+
 use orlog_model::{DefinitionRef, Event, Failure, WorkOutcome};
 use serde::Serialize;
 use serde_json::Value;
@@ -45,6 +47,12 @@ struct EventInput<'a> {
     /// Milliseconds since 1970.
     time: i64,
     schema_version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_schema: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extensions: Option<&'a BTreeMap<String, String>>,
     data: &'a Value,
 }
 
@@ -134,6 +142,9 @@ fn event_input(event: &Event) -> EventInput<'_> {
         subject: event.subject.as_deref(),
         time: event.time.as_millis(),
         schema_version: event.schema_version,
+        content_type: event.attributes.as_ref().and_then(|attributes| attributes.content_type.as_deref()),
+        data_schema: event.attributes.as_ref().and_then(|attributes| attributes.data_schema.as_deref()),
+        extensions: event.attributes.as_ref().map(|attributes| &attributes.extensions),
         data: &event.data,
     }
 }

@@ -383,6 +383,7 @@ fn event(kind: &str, version: u32, data: Value) -> Event {
         schema_version: version,
         data,
         user: None,
+        attributes: None,
     }
 }
 

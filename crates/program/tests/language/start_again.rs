@@ -22,6 +22,7 @@ pub(super) fn event(id: &str, kind: &str, data: Value) -> Event {
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     }
 }
 

@@ -77,6 +77,7 @@ impl StepGenerator<'_> {
     fn event(&self, kind: EventType, rng: &mut Rng) -> SimulationStep {
         let mut event = EventStep::new(kind, self.samples.payload(rng));
         event.correlation = Some("o1".to_owned());
+        self.samples.envelopes.set_random(&mut event, rng);
         if let Some(event_spec) = self.definition().and_then(|definition| definition.events.get(&event.kind))
         {
             let known = event_spec.accepts.iter().chain(event_spec.upcast.keys()).copied();

@@ -8,6 +8,8 @@ use orlog_program::{Action, CorrelationSpec, Definition, RetrySpec, TimeLimit, T
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::envelopes::EnvelopeSamples;
+
 /// Correlation id of every instance.
 pub(crate) const CORRELATION: &str = "o1";
 /// Maximum number of candidates for a field; more candidates do not improve coverage.
@@ -19,6 +21,8 @@ pub(crate) struct PayloadSamples {
     /// Candidates by path; the first candidate is the usual value.
     fields: BTreeMap<String, Vec<Value>>,
     correlation: BTreeSet<String>,
+    /// Attributes of the events.
+    pub(crate) envelopes: EnvelopeSamples,
 }
 
 fn backoff(retry: Option<&RetrySpec>) -> Option<&TimeLimit> {
@@ -28,7 +32,7 @@ fn backoff(retry: Option<&RetrySpec>) -> Option<&TimeLimit> {
 impl PayloadSamples {
     /// Collects the candidates from all expressions of a definition.
     pub(crate) fn of(definition: &Definition) -> Self {
-        let mut this = Self::default();
+        let mut this = Self { envelopes: EnvelopeSamples::of(definition), ..Self::default() };
         let texts = texts(definition);
         let aliases = aliases(definition);
         let items = item_fields(definition, &texts);

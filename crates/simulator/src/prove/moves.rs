@@ -171,11 +171,10 @@ impl Moves<'_> {
     fn starts(&self, moves: &mut Vec<SimulationStep>) {
         let starts = self.program.manifest().subscriptions.iter().filter(|subscription| subscription.starts);
         for kind in starts.map(|subscription| &subscription.kind) {
-            moves.extend(self.payloads.of_start().iter().map(|data| event(kind, data.clone())));
+            moves.extend(self.payloads.of_start().iter().flat_map(|data| self.deliveries(kind, data)));
             let Some(versions) = self.definition.events.get(kind) else { continue };
             for version in versions.accepts.iter().filter(|version| **version != 1) {
-                let SimulationStep::Event(mut event) = event(kind, self.payloads.usual()) else { continue };
-                event.version = *version;
+                let event = EventStep { version: *version, ..event(kind, self.payloads.usual()) };
                 moves.push(SimulationStep::Event(event));
             }
         }
@@ -188,11 +187,17 @@ impl Moves<'_> {
                 continue;
             }
             let kind = &subscription.kind;
-            moves.extend(self.payloads.of_event(kind).iter().map(|data| event(kind, data.clone())));
+            moves.extend(self.payloads.of_event(kind).iter().flat_map(|data| self.deliveries(kind, data)));
             if started && self.is_addressed(kind) {
                 moves.push(SimulationStep::Signal { kind: kind.clone(), data: self.payloads.usual() });
             }
         }
+    }
+
+    /// Returns the event with each combination of the attributes that expressions read.
+    fn deliveries(&self, kind: &EventType, data: &Value) -> impl Iterator<Item = SimulationStep> {
+        let events = self.payloads.envelopes.combinations(&event(kind, data.clone()));
+        events.into_iter().map(SimulationStep::Event)
     }
 
     /// Returns whether a handler or a step waits for an event that no work causes. Signals have these types.
@@ -350,10 +355,8 @@ fn offered(proof_move: Move, class: MoveClass) -> OfferedMove {
     OfferedMove { proof_move, class }
 }
 
-fn event(kind: &EventType, data: Value) -> SimulationStep {
-    let mut event = EventStep::new(kind.clone(), data);
-    event.correlation = Some(CORRELATION.to_owned());
-    SimulationStep::Event(event)
+fn event(kind: &EventType, data: Value) -> EventStep {
+    EventStep { correlation: Some(CORRELATION.to_owned()), ..EventStep::new(kind.clone(), data) }
 }
 
 fn ok(tag: &Name, event: Option<&EventType>, data: Value) -> SimulationStep {

@@ -7,6 +7,7 @@ use orlog_program::Definition;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::explore::envelopes::EnvelopeSamples;
 use crate::explore::samples::{PayloadSamples, aliases, chains, literals, method, paths, set_field, texts};
 
 /// Maximum number of payloads of one input.
@@ -16,6 +17,8 @@ const MAX_PAYLOADS: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Payloads {
     usual: Value,
+    /// Attributes of the events.
+    pub(super) envelopes: EnvelopeSamples,
     /// Values by path for which a condition has different results; the first is the usual value.
     decisive: BTreeMap<String, Vec<Value>>,
     of_start: Vec<Value>,
@@ -58,7 +61,7 @@ impl Payloads {
             }
         }
         samples.correlate(&mut usual);
-        let mut this = Self { usual, decisive, ..Self::default() };
+        let mut this = Self { usual, decisive, envelopes: samples.envelopes, ..Self::default() };
         this.of_start = this.for_reader(&(&definition.vars, &definition.reference));
         let steps = definition.steps.iter();
         this.by_step = steps.map(|step| (step.id.to_string(), this.for_reader(step))).collect();

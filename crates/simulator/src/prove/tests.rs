@@ -266,6 +266,23 @@ steps:
     assert!(report.ends.contains_key("failed"), "{:?}", report.ends);
 }
 
+/// Only events with this extension cancel the saga.
+#[test]
+fn events_have_the_attributes_that_conditions_compare() {
+    let report = check_proved(
+        "
+saga: import
+version: 1
+start: Begun
+vars: { region: =envelope.extensions.region }
+on: [{ event: Stopped, when: envelope.extensions.region == 'eu' && envelope.source == 'urn:shop', then: cancel }]
+steps:
+  - { id: first, do: { event: First }, timeout: 11m }
+",
+    );
+    assert!(report.ends.contains_key("cancelled"), "{:?}", report.ends);
+}
+
 /// The timer of the saga was armed first and has the longer delay. It fires before that of the second step only if the
 /// first result is late.
 #[test]

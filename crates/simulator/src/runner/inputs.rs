@@ -82,8 +82,8 @@ impl InputFactory<'_> {
             id: step.id.clone().unwrap_or_else(|| self.next_id()),
             tenant: self.simulator.tenant().clone(),
             kind: step.kind.clone(),
-            source: "urn:simulator".to_owned(),
-            subject: None,
+            source: step.envelope.source.clone().unwrap_or_else(|| "urn:simulator".to_owned()),
+            subject: step.envelope.subject.clone(),
             time: step.time.unwrap_or(self.simulator.now()),
             correlation: Some(correlation),
             causation: None,
@@ -91,6 +91,7 @@ impl InputFactory<'_> {
             schema_version: step.version,
             data: step.data.clone(),
             user: step.user.clone().or_else(|| Some(STARTER.to_owned())),
+            attributes: step.envelope.attributes.clone().boxed(),
         }
     }
 

@@ -164,6 +164,7 @@ fn response_event(item: &WorkItem, kind: &EventType, data: &Value, now: Timestam
         schema_version: 1,
         data: data.clone(),
         user: None,
+        attributes: None,
     })
 }
 

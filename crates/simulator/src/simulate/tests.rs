@@ -28,6 +28,7 @@ fn event(kind: &str, case: &str, day: i64) -> Event {
         schema_version: 1,
         data: json!({}),
         user: None,
+        attributes: None,
     }
 }
 

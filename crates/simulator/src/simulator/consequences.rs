@@ -82,5 +82,6 @@ fn fact(item: &WorkItem, kind: EventType, data: Value) -> Event {
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     }
 }

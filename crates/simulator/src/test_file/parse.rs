@@ -104,6 +104,12 @@ mod tests {
                 "a.saga.test.yaml:9:39: tests[0].expect.status: unknown status `faild`; did you mean `failed`?",
             ],
         );
+        check(
+            "saga: a.saga.yaml\ntests:\n  - name: x\n    given: [ { event: Placed, extensions: { my_region: eu } } ]\n    expect: { status: failed }\n",
+            &[
+                "a.saga.test.yaml:4:56: tests[0].given[0].extensions.my_region: `my_region` is not an extension; its name consists of a to z and 0 to 9",
+            ],
+        );
         check("saga: a.saga.yaml\ntests: []\n", &["a.saga.test.yaml:2:8: tests: the file contains no test"]);
         check(
             "saga: a.saga.yaml\ntests:\n  - name: x\n    given: [ Placed: {} ]\n",

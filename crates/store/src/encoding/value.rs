@@ -102,6 +102,38 @@ mod tests {
     use super::*;
 
     #[test]
+    fn event_encoding_is_backward_compatible() {
+        let event = scheduled_signal().event;
+        let older = (
+            &event.id,
+            &event.tenant,
+            &event.kind,
+            &event.source,
+            &event.subject,
+            event.time,
+            &event.correlation,
+            &event.causation,
+            &event.trace,
+            event.schema_version,
+            &event.data,
+        );
+        let mut before = Vec::new();
+        encode(&mut before, &older);
+        assert_eq!(decode::<Event>(Table::BufferedInput, &before).unwrap(), event);
+        let extensions = [("region".to_owned(), "eu".to_owned())].into();
+        let attributes =
+            orlog_model::EventAttributes { content_type: None, data_schema: None, extensions }.boxed();
+        for user in [None, Some("ada".to_owned())] {
+            for attributes in [None, attributes.clone()] {
+                let event = Event { user: user.clone(), attributes, ..event.clone() };
+                let mut bytes = Vec::new();
+                encode(&mut bytes, &event);
+                assert_eq!(decode::<Event>(Table::BufferedInput, &bytes).unwrap(), event);
+            }
+        }
+    }
+
+    #[test]
     fn effect_encoding_is_backward_compatible() {
         let retry = Some(RetryPolicy { max_attempts: Some(3), initial_backoff: None });
         let effect = Effect {
@@ -179,8 +211,12 @@ mod tests {
         encode(&mut before, &with_origin);
         assert_eq!(decode::<HistoryEntry>(Table::History, &before).unwrap(), record);
 
-        let origin =
-            InputOrigin { kind: Some(InputKind::Timer), node: "node-1".into(), delay_ms: Some(1500) };
+        let origin = InputOrigin {
+            kind: Some(InputKind::Timer),
+            node: "node-1".into(),
+            delay_ms: Some(1500),
+            attributes: None,
+        };
         let mut payloads = orlog_model::RecordedPayloads::default();
         payloads.push(Some(&json!({ "total": 3 })), 100);
         let attempts = Some(orlog_model::AttemptLog { records: Vec::new(), omitted: 3 });
@@ -302,6 +338,7 @@ mod tests {
             schema_version: 1,
             data: json!({ "by": "ada" }),
             user: None,
+            attributes: None,
         };
         Box::new(ScheduledSignal { event, wait_token: Some("0f3a91c2b4d5e678".parse().unwrap()) })
     }

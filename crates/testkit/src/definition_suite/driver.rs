@@ -77,7 +77,17 @@ impl<'a> InstanceDriver<'a> {
     /// # Panics
     /// If the event type is invalid.
     pub fn event_of(&mut self, kind: &str, version: u32, data: Value) -> Result<String, String> {
-        let event = Event {
+        let event = self.new_event(kind, version, data);
+        self.deliver(&event)
+    }
+
+    /// Returns an event for the instance, without further attributes.
+    ///
+    /// # Panics
+    /// If the event type is invalid.
+    #[must_use]
+    pub fn new_event(&self, kind: &str, version: u32, data: Value) -> Event {
+        Event {
             id: EventId::new(format!("e{}", self.inputs)).expect("a valid name"),
             tenant: self.key.tenant.clone(),
             kind: EventType::new(kind).expect("a valid event type"),
@@ -90,8 +100,16 @@ impl<'a> InstanceDriver<'a> {
             schema_version: version,
             data,
             user: None,
-        };
-        self.take(&ProgramInput::Event(&event))
+            attributes: None,
+        }
+    }
+
+    /// Applies this event.
+    ///
+    /// # Errors
+    /// The reason why nothing changed.
+    pub fn deliver(&mut self, event: &Event) -> Result<String, String> {
+        self.take(&ProgramInput::Event(event))
     }
 
     /// Applies a work result. Does not check whether the work is still pending, because results can be

@@ -136,6 +136,7 @@ pub(super) fn event(id: &str) -> Input {
         schema_version: 1,
         data: json!({"total": 1}),
         user: None,
+        attributes: None,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Canonical form of stored states, for comparisons.
 
 use orlog_model::Timestamp;
+use serde_json::Value;
 
 use super::{Flags, State, StepEntry};
 use crate::contract::FailureCause;
@@ -9,7 +10,7 @@ use crate::machine::step_state::StepState;
 /// Returns the canonical form of a stored state; `None` if another program wrote it. Two states with the same form decide
 /// every later input alike, except for the values of the fields that it omits:
 ///
-/// - times, versions, the keys of events, the numbers in idempotency keys and the texts of the failure;
+/// - times, versions, the keys and the ids of events, the numbers in idempotency keys and the texts of the failure;
 /// - attempts of steps that are not requested again, and the difference between a failed and an abandoned step if the
 ///   saga does not run forward: only a timeout of pending work distinguishes them;
 /// - variables that are not live. `is_live` receives the name of a variable, and whether the saga runs forward.
@@ -42,6 +43,9 @@ pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Op
         for event in &mut extra.early {
             event.expires_at = Timestamp::default();
             event.key = event.key.min(1);
+            if let Some(envelope) = event.envelope.as_mut().and_then(Value::as_object_mut) {
+                envelope.retain(|name, _| !matches!(name.as_str(), "id" | "time"));
+            }
         }
         extra.rounds.clear();
     }

@@ -37,7 +37,13 @@ fn full_state_round_trips() {
     assert_eq!(State::decode(&state.encode().unwrap(), 2).unwrap(), state);
     let expires_at = Timestamp::from_millis(3);
     let kind = "Paid".parse().unwrap();
-    state.extra_mut().early.push(EarlyEvent { kind, data: json!({ "amount": 1 }), expires_at, key: 0 });
+    state.extra_mut().early.push(EarlyEvent {
+        kind,
+        data: json!({ "amount": 1 }),
+        expires_at,
+        key: 0,
+        envelope: None,
+    });
     assert_eq!(State::decode(&state.encode().unwrap(), 2).unwrap(), state);
 }
 

@@ -2,13 +2,15 @@
 
 #![expect(clippy::option_option, reason = "outer: parsed or not; inner: present or not")]
 
-use orlog_model::{EventId, EventType, Timestamp};
+use std::collections::BTreeMap;
+
+use orlog_model::{EventAttributes, EventId, EventType, Timestamp};
 use orlog_program::document::{Entry, Item, did_you_mean};
 use serde_json::Value;
 
 use super::expect::expect;
 use super::parser::{Parser, find};
-use crate::step::{EventStep, OperatorAction, RESERVED, SimulationStep};
+use crate::step::{EventStep, OperatorAction, RESERVED, SimulationStep, StepEnvelope};
 use crate::test_file::{TestStep, TestStepKind};
 
 /// Keywords without a value.
@@ -17,7 +19,22 @@ const BARE_STEPS: [&str; 6] = ["pause", "resume", "retry", "skip", "force-comple
 /// Returns the fields that are allowed with a verb.
 fn valid_fields(verb: &str) -> &'static [&'static str] {
     match verb {
-        "event" => &["event", "version", "id", "time", "correlation", "user", "data", "instance", "rejected"],
+        "event" => &[
+            "event",
+            "version",
+            "id",
+            "time",
+            "correlation",
+            "user",
+            "source",
+            "subject",
+            "datacontenttype",
+            "dataschema",
+            "extensions",
+            "data",
+            "instance",
+            "rejected",
+        ],
         "ok" => &["ok", "event", "data", "instance", "rejected"],
         "fail" => &["fail", "event", "code", "message", "data", "instance", "rejected"],
         "task" => &["task", "outcome", "user", "data", "instance", "rejected"],
@@ -170,8 +187,39 @@ fn event(parser: &mut Parser, item: &Item<'_>, fields: &[Entry<'_>], data: Value
     };
     let correlation = optional(parser, fields, "correlation")?;
     let user = optional(parser, fields, "user")?;
+    let (source, subject) = (optional(parser, fields, "source")?, optional(parser, fields, "subject")?);
+    let attributes = EventAttributes {
+        content_type: optional(parser, fields, "datacontenttype")?,
+        data_schema: optional(parser, fields, "dataschema")?,
+        extensions: match find(fields, "extensions") {
+            Some(item) => extensions(parser, item)?,
+            None => BTreeMap::new(),
+        },
+    };
     let kind = parser.name(item, EventType::new)?;
-    Some(EventStep { kind, data, version, id, time, correlation, user })
+    let envelope = Box::new(StepEnvelope { source, subject, attributes });
+    Some(EventStep { kind, data, version, id, time, correlation, user, envelope })
+}
+
+/// Parses the extensions of an event. Each value is a text, as in binary mode.
+fn extensions(parser: &mut Parser, item: &Item<'_>) -> Option<BTreeMap<String, String>> {
+    let Some(entries) = item.map() else { return parser.error(item.type_error("a map of extensions")) };
+    let mut extensions = BTreeMap::new();
+    for entry in entries {
+        if !entry.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+            let message =
+                format!("`{}` is not an extension; its name consists of a to z and 0 to 9", entry.name);
+            return parser.error(entry.item.diagnostic(message));
+        }
+        let text = match entry.item.json() {
+            Value::String(text) => text,
+            Value::Bool(flag) => flag.to_string(),
+            Value::Number(number) if !number.is_f64() => number.to_string(),
+            _ => return parser.error(entry.item.type_error("a text, a whole number or a boolean")),
+        };
+        extensions.insert(entry.name.to_owned(), text);
+    }
+    Some(extensions)
 }
 
 /// Returns `None` if the field is invalid, `Some(None)` if it is absent.

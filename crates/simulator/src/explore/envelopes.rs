@@ -1,0 +1,97 @@
+//! Attributes of generated events: the texts with which expressions compare them.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use orlog_program::Definition;
+
+use super::samples::{literals, texts};
+use crate::step::EventStep;
+
+/// Root of the attributes in expressions.
+const ROOT: &str = "envelope.";
+/// Maximum number of combinations of a proof.
+const MAX_COMBINATIONS: usize = 8;
+/// Value of an extension that no expression compares with a text.
+const OTHER: &str = "x";
+
+/// Candidate texts of each attribute that expressions read, by its path: `source`, `extensions.region`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EnvelopeSamples(BTreeMap<String, Vec<String>>);
+
+impl EnvelopeSamples {
+    /// Collects the candidates from all expressions of a definition.
+    pub(crate) fn of(definition: &Definition) -> Self {
+        let mut found = BTreeMap::<String, Vec<String>>::new();
+        for text in texts(definition) {
+            let compared = literals(&text);
+            let compared =
+                compared.iter().filter_map(|literal| literal.as_str()).filter(|text| !text.is_empty());
+            let candidates: Vec<_> = compared.chain([OTHER]).map(str::to_owned).collect();
+            for path in paths(&text) {
+                let all = found.entry(path).or_default();
+                all.extend(
+                    candidates
+                        .iter()
+                        .filter(|candidate| !all.contains(candidate))
+                        .cloned()
+                        .collect::<Vec<_>>(),
+                );
+            }
+        }
+        Self(found)
+    }
+
+    /// Sets the attributes of a random event.
+    pub(super) fn set_random(&self, event: &mut EventStep, rng: &mut Rng) {
+        for (path, candidates) in &self.0 {
+            set(event, path, &candidates[rng.usize(0..candidates.len())]);
+        }
+    }
+
+    /// Returns the event with each combination of attributes; not all, if there are many.
+    pub(crate) fn combinations(&self, event: &EventStep) -> Vec<EventStep> {
+        let mut events = vec![event.clone()];
+        for (path, candidates) in &self.0 {
+            let combined = events.iter().flat_map(|event| {
+                candidates.iter().map(|text| {
+                    let mut event = event.clone();
+                    set(&mut event, path, text);
+                    event
+                })
+            });
+            events = combined.take(MAX_COMBINATIONS).collect();
+        }
+        events
+    }
+}
+
+/// Returns the paths after `envelope.` that can be set.
+fn paths(text: &str) -> impl Iterator<Item = String> {
+    let starts = text.match_indices(ROOT).map(|(start, _)| &text[start + ROOT.len()..]);
+    starts.filter_map(|rest| {
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '.')).unwrap_or(rest.len());
+        let mut fields = rest[..end].split('.');
+        match fields.next()? {
+            "extensions" => {
+                fields.next().filter(|name| !name.is_empty()).map(|name| format!("extensions.{name}"))
+            }
+            known @ ("source" | "subject" | "datacontenttype" | "dataschema") => Some(known.to_owned()),
+            _ => None,
+        }
+    })
+}
+
+fn set(event: &mut EventStep, path: &str, text: &str) {
+    let value = Some(text.to_owned());
+    match path {
+        "source" => event.envelope.source = value,
+        "subject" => event.envelope.subject = value,
+        "datacontenttype" => event.envelope.attributes.content_type = value,
+        "dataschema" => event.envelope.attributes.data_schema = value,
+        other => {
+            let name = other.strip_prefix("extensions.").unwrap_or(other);
+            event.envelope.attributes.extensions.insert(name.to_owned(), text.to_owned());
+        }
+    }
+}
