@@ -49,7 +49,7 @@ use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
     audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, jobs, node,
-    replay, sagas, schedules, tasks, timers, webhooks,
+    replay, sagas, schedules, shadows, tasks, timers, webhooks,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -61,6 +61,7 @@ pub fn router(app: Arc<App>) -> Router {
     let description = serde_json::to_string(&description).expect("the description serializes to JSON");
     let api = ApiState::new(app, description);
     batches::api::pages::connect(&api);
+    shadows::api::pages::connect(&api);
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
@@ -117,11 +118,20 @@ fn batch_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(batches::api::stop))
 }
 
+fn shadow_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(shadows::api::list, shadows::api::start))
+        .routes(routes!(shadows::api::show))
+        .routes(routes!(shadows::api::stop))
+        .routes(routes!(shadows::api::promote))
+}
+
 fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(openapi::head())
         .merge(tenant_routes())
         .merge(schedule_routes())
         .merge(batch_routes())
+        .merge(shadow_routes())
         .merge(node_routes())
 }
 

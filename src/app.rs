@@ -33,7 +33,6 @@ use tokio::sync::watch;
 use crate::audit::AuditTrail;
 use crate::auth::{Authenticator, SessionToken};
 use crate::backup::service::claim_dir;
-use crate::batches::pages::BatchPages;
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
@@ -44,6 +43,7 @@ use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
 use crate::node::info::{self, Info};
 use crate::sagas::attempts::RecentAttempts;
+use crate::sagas::pages::BuiltInPages;
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
 use crate::tls::NodeTls;
 use crate::webhooks::Webhooks;
@@ -120,8 +120,8 @@ pub struct App {
     pub attempt_metrics: Arc<AttemptMetrics>,
     /// The authenticator of callers.
     pub authenticator: Authenticator,
-    /// The pages of batches.
-    pub(crate) batch_pages: Arc<BatchPages>,
+    /// The pages of the built-in sagas.
+    pub(crate) pages: BuiltInPages,
     /// The received webhooks.
     pub(crate) webhooks: Webhooks,
     config_source: Option<ConfigSource>,
@@ -143,7 +143,7 @@ struct Observed {
     attempts: Arc<RecentAttempts>,
     counted: Arc<AttemptMetrics>,
     authenticator: Authenticator,
-    batch_pages: Arc<BatchPages>,
+    pages: BuiltInPages,
     webhooks: Webhooks,
     config_source: Option<ConfigSource>,
     telemetry: TelemetryHandle,
@@ -183,7 +183,7 @@ impl App {
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
         let providers =
             EffectParts::build(&config, transport.connection(), overrides.upstreams, &clock, &observer);
-        let EffectParts { upstreams, catalog, batch_pages } = Box::pin(providers).await?;
+        let EffectParts { upstreams, catalog, pages } = Box::pin(providers).await?;
         let dir = config.definitions_dir.clone().filter(|_| config.role.runs_sagas());
         let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
         let occasion = (started_at, config.role.runs_sagas());
@@ -229,7 +229,7 @@ impl App {
             attempts,
             counted,
             authenticator,
-            batch_pages,
+            pages,
             webhooks,
             config_source: overrides.config_source,
             telemetry,
@@ -257,7 +257,7 @@ impl App {
             attempts: state.attempts,
             attempt_metrics: state.counted,
             authenticator: state.authenticator,
-            batch_pages: state.batch_pages,
+            pages: state.pages,
             webhooks: state.webhooks,
             config_source: state.config_source,
             audit: parts.audit,

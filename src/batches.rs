@@ -2,7 +2,6 @@
 
 pub(crate) mod api;
 pub(crate) mod cli;
-pub(crate) mod pages;
 
 use orlog_model::{InstanceKey, SagaName, TenantId};
 use orlog_program::batch;

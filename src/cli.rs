@@ -26,7 +26,7 @@ use rustix::fs::Mode;
 
 use crate::{
     audit, backup, batches, dead_letters, definitions, doctor, events, export, node, replay, sagas,
-    schedules, tasks, timers,
+    schedules, shadows, tasks, timers,
 };
 use console::{Console, Output};
 use exit::CommandError;
@@ -66,6 +66,9 @@ enum Command {
     /// Send an instruction to all instances that match a filter
     #[command(subcommand)]
     Batch(batches::cli::Command),
+    /// Compare a new version of a definition with the active one, by live instances
+    #[command(subcommand)]
+    Shadow(shadows::cli::Command),
     /// Start sagas by cron expressions, at intervals or at one date
     #[command(subcommand)]
     Schedule(schedules::cli::Command),
@@ -172,6 +175,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Publish(args) => events::cli::run(args, console).await,
         Command::Saga(command) => sagas::cli::run(command, console).await,
         Command::Batch(command) => batches::cli::run(command, console).await,
+        Command::Shadow(command) => shadows::cli::run(command, console).await,
         Command::Schedule(command) => schedules::cli::run(command, console).await,
         Command::Task(command) => tasks::cli::run(command, console).await,
         Command::Dlq(command) => dead_letters::cli::run(command, console).await,

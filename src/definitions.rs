@@ -29,8 +29,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_effect::Catalog;
 use orlog_model::{DefinitionRef, DeployedSchedule, Deployment, Timestamp};
-use orlog_program::batch::{BatchPageProgram, BatchProgram};
+use orlog_program::batch::{self, BatchProgram};
 use orlog_program::schedule::ScheduleProgram;
+use orlog_program::shadow::{self, ShadowProgram};
 use orlog_program::{Diagnostic, Program};
 use orlog_store::PinCounts;
 
@@ -41,6 +42,7 @@ use crate::schedules::file::is_schedule;
 
 pub use files::LoadedDefinition;
 pub use files::{SUFFIXES, SourceFile, digest, is_definition, list_files, load_file, read_dir};
+pub(crate) use files::{compile as compile_source, read_file};
 pub use plan::{DefinitionChange, DefinitionSummary, DeploymentPlan};
 
 /// All diagnostics of the definitions, one per line.
@@ -241,10 +243,12 @@ impl DefinitionSet {
             old.into_iter().filter_map(|(reference, source)| RetiredProgram::compile(reference, source));
         let active = active.iter().map(|definition| Arc::clone(&definition.program));
         // Every node has the built-in sagas, with any deployment.
-        let built_in: [Arc<dyn Program>; 3] = [
+        let built_in: [Arc<dyn Program>; 5] = [
             Arc::new(ScheduleProgram::default()),
             Arc::new(BatchProgram::default()),
-            Arc::new(BatchPageProgram::default()),
+            Arc::new(batch::page_program()),
+            Arc::new(ShadowProgram::default()),
+            Arc::new(shadow::page_program()),
         ];
         old.chain(active).chain(built_in).collect()
     }

@@ -26,6 +26,7 @@ pub mod replay;
 pub mod retention;
 pub mod sagas;
 mod schedules;
+mod shadows;
 mod tasks;
 pub mod telemetry;
 mod timers;

@@ -73,7 +73,7 @@ impl HiddenValues {
         })
     }
 
-    fn remove_from_texts(&self, value: &mut Value) {
+    pub(crate) fn remove_from_texts(&self, value: &mut Value) {
         match value {
             Value::Object(fields) => fields.values_mut().for_each(|value| self.remove_from_texts(value)),
             Value::Array(items) => items.iter_mut().for_each(|item| self.remove_from_texts(item)),

@@ -3,3 +3,4 @@
 pub(crate) mod api;
 pub(crate) mod attempts;
 pub(crate) mod cli;
+pub(crate) mod pages;

@@ -23,6 +23,8 @@ const VIEWS = {
   'schedules/': 'schedule',
   batches: 'batches',
   'batches/': 'batch',
+  shadows: 'shadows',
+  'shadows/': 'shadow',
   definitions: 'definitions',
   deploy: 'deploy',
   'definitions/': 'definition',
@@ -40,6 +42,7 @@ const NAVIGATION = [
   ['schedules', 'Schedules', 'read'],
   ['batches', 'Batches', 'read'],
   ['definitions', 'Definitions', 'read'],
+  ['shadows', 'Shadows', 'read'],
   ['node', 'Node', 'read'],
 ];
 const THEMES = { '': ['auto', 'system'], light: ['sun', 'light'], dark: ['moon', 'dark'] };

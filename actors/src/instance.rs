@@ -10,6 +10,7 @@ pub(crate) mod idle_actors;
 pub(crate) mod live_instances;
 pub(crate) mod mailbox;
 pub(crate) mod program_registry;
+pub(crate) mod recordings;
 pub(crate) mod saga;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -22,15 +22,16 @@ use super::pod_client;
 use super::problem::{Code, Problem};
 use super::request_info::FORWARDED_BY;
 use crate::app::SlotOwner;
-use crate::{batches, schedules};
+use crate::{batches, schedules, shadows};
 
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// Routes that are scoped to a tenant.
-const TENANT_SCOPED_ROUTES: [&str; 11] = [
+const TENANT_SCOPED_ROUTES: [&str; 12] = [
     "/v1/sagas",
     "/v1/batches",
     "/v1/schedules",
+    "/v1/shadows",
     "/v1/tasks",
     "/v1/dead-letters",
     "/v1/export",
@@ -110,6 +111,10 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
             let key = schedules::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
             return Some(slots.slot_of(&key));
         }
+        if let Some(rest) = path.strip_prefix("/v1/shadows/") {
+            let key = shadows::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
         let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
         let mut part = || decoded(parts.next()?);
         let (saga, correlation) = (SagaName::new(part()?).ok()?, CorrelationId::new(part()?).ok()?);
@@ -117,12 +122,12 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     })
 }
 
-/// Returns whether the request starts an instance or creates a batch.
+/// Returns whether the request starts an instance or a shadow, or creates a batch.
 fn is_start(request: &Request) -> bool {
     let path = request.uri().path();
     let saga = path.strip_prefix("/v1/sagas/");
     request.method() == Method::POST
-        && (path == "/v1/batches" || saga.is_some_and(|saga| !saga.contains('/')))
+        && (path == "/v1/batches" || path == "/v1/shadows" || saga.is_some_and(|saga| !saga.contains('/')))
 }
 
 /// Forwards the start of an instance to the owner of its shard; `None` if that is this pod. `generated` is the

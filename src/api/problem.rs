@@ -144,6 +144,12 @@ codes! {
     BatchNotFound = "OR0080", NOT_FOUND, "Batch not found";
     /// Another batch has the id.
     BatchExists = "OR0081", CONFLICT, "Batch exists";
+    /// The shadow does not exist.
+    ShadowNotFound = "OR0082", NOT_FOUND, "Shadow not found";
+    /// No shadow of the definition can start.
+    ShadowRejected = "OR0083", CONFLICT, "Shadow rejected";
+    /// The candidate of a shadow cannot be deployed as it is.
+    PromotionRejected = "OR0084", CONFLICT, "Promotion rejected";
     /// The credentials are missing.
     Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
     /// The credentials are invalid.

@@ -61,6 +61,8 @@ files! {
     "views/overview.js",
     "views/schedule.js",
     "views/schedules.js",
+    "views/shadow.js",
+    "views/shadows.js",
     "views/task.js",
     "views/tasks.js",
     "views/timers.js",

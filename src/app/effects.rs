@@ -14,16 +14,16 @@ use orlog_model::{Clock, TenantId};
 
 use super::component_config;
 use super::transport::with_startup_retry;
-use crate::batches::pages::BatchPages;
 use crate::config::{Config, Role, TenantMode};
 use crate::definitions::DefinitionErrors;
+use crate::sagas::pages::BuiltInPages;
 use crate::upstreams::{QueueProviderFactory, RemoteDependencies, UpstreamSources};
 
 /// Effect components of a node: executors and attempt records.
 pub(crate) struct EffectParts {
     pub(crate) upstreams: UpstreamSources,
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) batch_pages: Arc<BatchPages>,
+    pub(crate) pages: BuiltInPages,
 }
 
 impl EffectParts {
@@ -36,9 +36,9 @@ impl EffectParts {
         observer: &Arc<dyn EffectObserver>,
     ) -> anyhow::Result<Self> {
         let remote_dependencies = remote_dependencies(config, connection, clock).await?;
-        let batch_pages = Arc::<BatchPages>::default();
+        let pages = BuiltInPages::default();
         let upstreams = UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), others)
-            .with_built_in_sagas(vec![batch_pages.upstream()])
+            .with_built_in_sagas(pages.upstreams())
             .in_role(config.role, remote_dependencies)
             .reject_scripts(config.role == Role::Effect && !config.nats.permits_scripts());
         let read = upstreams.read().map_err(DefinitionErrors)?;
@@ -47,7 +47,7 @@ impl EffectParts {
             checked.map_err(|reason| anyhow::anyhow!("upstream {}: {reason}", upstream.name))?;
         }
         let catalog = Arc::new(Catalog::new(read, clock, observer)?);
-        Ok(Self { upstreams, catalog, batch_pages })
+        Ok(Self { upstreams, catalog, pages })
     }
 }
 

@@ -83,7 +83,11 @@ pub fn read_dir(dir: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
     if problems.is_empty() { Ok(files) } else { Err(problems) }
 }
 
-fn read_file(path: &Path) -> Result<SourceFile, Vec<Diagnostic>> {
+/// Reads one file.
+///
+/// # Errors
+/// If it is unreadable.
+pub(crate) fn read_file(path: &Path) -> Result<SourceFile, Vec<Diagnostic>> {
     let bytes =
         read_bounded(path).map_err(|error| vec![problem(path, format!("cannot be read: {error}"))])?;
     Ok(SourceFile { path: path.to_owned(), bytes: bytes.into() })
@@ -110,7 +114,7 @@ pub fn load_file(file: &Path) -> Result<LoadedDefinition, Vec<Diagnostic>> {
 ///
 /// # Errors
 /// All diagnostics of the file.
-pub(super) fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnostic>> {
+pub(crate) fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnostic>> {
     let name = file.path.display().to_string();
     let (program, compiled): (Arc<dyn Program>, _) = if name.ends_with(SUFFIXES[1]) {
         (Arc::new(orlog_program::load_wasm(&file.bytes, &name)?), None)

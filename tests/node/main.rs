@@ -24,5 +24,6 @@ mod packages;
 mod projection;
 mod quick_start;
 mod schedules;
+mod shadows;
 mod telemetry;
 mod web;

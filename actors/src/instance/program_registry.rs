@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use orlog_model::{Event, EventType, InstanceKey, SagaName};
 use orlog_program::{Program, ProgramError};
 
+use crate::instance::recordings::Recordings;
+
 /// All programs of a process. The set is replaced atomically: readers see the old set or the new one.
 ///
 /// # Removal of a program
@@ -28,6 +30,7 @@ pub struct ProgramRegistry {
     table: RwLock<Arc<ProgramTable>>,
     /// Earlier program sets; those that are still alive are guarded.
     replaced: Mutex<Vec<Weak<ProgramTable>>>,
+    recordings: Recordings,
 }
 
 #[derive(Default)]
@@ -106,6 +109,12 @@ impl ProgramRegistry {
     /// the committer.
     pub(crate) fn guard(&self) -> ProgramTableGuard {
         ProgramTableGuard(self.table())
+    }
+
+    /// Returns the recordings of instances for shadows of these programs.
+    #[must_use]
+    pub fn recordings(&self) -> &Recordings {
+        &self.recordings
     }
 
     fn table(&self) -> Arc<ProgramTable> {

@@ -116,6 +116,7 @@ mod tests {
             origin: orlog_model::InputOrigin::default(),
             payloads: orlog_model::RecordedPayloads::default(),
             failure: None,
+            input: None,
         });
         commit
     }

@@ -106,6 +106,7 @@ fn history_entry(
         origin: InputOrigin::new(cause.input, context.node, context.now),
         payloads: record::payloads(cause.input, &variables, work, limit),
         failure: record::failure(cause.input, transition.failure.as_ref().map(|reported| &reported.failure)),
+        input: None,
     }
 }
 

@@ -71,6 +71,7 @@ fn history_entry(
         origin: InputOrigin::new(input, context.node, context.now),
         payloads: record::payloads(input, &[], &[], context.history_payload_bytes),
         failure: record::failure(input, failure),
+        input: None,
     })
 }
 

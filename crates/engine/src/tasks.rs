@@ -139,6 +139,7 @@ fn update_task(
         origin: InputOrigin::new(input, context.node, context.now),
         payloads: record::payloads(input, &[], &[], context.history_payload_bytes),
         failure: None,
+        input: None,
     });
     commit.dedupe_key = input.dedupe_key();
     commit.instance = Some(Arc::new(next));

@@ -55,6 +55,7 @@ pub fn mark_unapplied(
         origin: InputOrigin::new(input, node, now),
         payloads: record::payloads(input, &[], &[], payload_bytes),
         failure: record::failure(input, Some(&failure)),
+        input: None,
     });
     commit.instance = Some(Arc::new(next));
 }

@@ -1,7 +1,8 @@
 //! History entries: one for each transition of an instance, with what caused it, what it requested and why it failed.
 
 use compact_str::CompactString;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
 };
 
 /// Entry in the history of an instance.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct HistoryEntry {
     /// State version after the transition.
     pub version: u64,
@@ -31,10 +32,36 @@ pub struct HistoryEntry {
     /// Data of the input, changed variables, and payloads of the requested work.
     #[serde(default)]
     pub payloads: RecordedPayloads,
-    /// Reason of the failure, if the input is a failure or the transition caused one. It is the last field, because
-    /// rows are read by position.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Reason of the failure, if the input is a failure or the transition caused one.
+    #[serde(default)]
     pub failure: Option<Box<RecordedFailure>>,
+    /// Whole input, if the instance is recorded for a shadow.
+    #[serde(default)]
+    pub input: Option<Box<Input>>,
+}
+
+/// Rows are read by position: absent fields at the end are not written.
+impl Serialize for HistoryEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields = 9 + if self.input.is_some() { 2 } else { usize::from(self.failure.is_some()) };
+        let mut entry = serializer.serialize_struct("HistoryEntry", fields)?;
+        entry.serialize_field("version", &self.version)?;
+        entry.serialize_field("at", &self.at)?;
+        entry.serialize_field("input_id", &self.input_id)?;
+        entry.serialize_field("input_label", &self.input_label)?;
+        entry.serialize_field("note", &self.note)?;
+        entry.serialize_field("status", &self.status)?;
+        entry.serialize_field("work", &self.work)?;
+        entry.serialize_field("origin", &self.origin)?;
+        entry.serialize_field("payloads", &self.payloads)?;
+        if fields > 9 {
+            entry.serialize_field("failure", &self.failure)?;
+        }
+        if fields > 10 {
+            entry.serialize_field("input", &self.input)?;
+        }
+        entry.end()
+    }
 }
 
 /// Failure in a history entry.

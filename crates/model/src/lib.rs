@@ -22,6 +22,7 @@ mod payload;
 mod priority;
 mod reference;
 mod result_event;
+mod sample_rate;
 mod slot;
 mod start;
 mod task;
@@ -58,6 +59,7 @@ pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use priority::{Priority, PriorityError, PriorityQueue, PriorityTurns};
 pub use reference::Reference;
 pub use result_event::ResultEvent;
+pub use sample_rate::{InvalidSampleRate, SampleRate};
 pub use slot::{SLOTS, Slot, SlotAssigner, fnv1a};
 pub use start::{OnExisting, StartRequest, StartSignal};
 pub use task::{

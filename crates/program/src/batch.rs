@@ -11,10 +11,14 @@ mod program;
 mod spec;
 mod state;
 
-pub use page::{BatchPageProgram, InstanceReason, PageOutcome, PageRequest, PageTask};
+pub use page::{InstanceReason, PageOutcome, PageRequest, PageTask};
 pub use program::BatchProgram;
 pub use spec::{BatchAction, BatchSpec, MAX_CANARY, MAX_ID_BYTES, MAX_RATE, Selection, check_id};
-pub use state::{BatchState, BatchStatus, batch_of};
+pub use state::{BatchState, BatchStatus};
+
+use orlog_model::InstanceKey;
+
+use crate::built_in::page::{PageNames, PageProgram};
 
 /// Name of the saga of batches.
 pub const SAGA: &str = "orlog.batch";
@@ -30,6 +34,26 @@ pub const PAUSE: &str = "orlog.batch.pause";
 pub const RESUME: &str = "orlog.batch.resume";
 /// Signal that stops a batch.
 pub const STOP: &str = "orlog.batch.stop";
+
+/// Names of the pages of batches.
+const PAGES: PageNames = PageNames {
+    saga: PAGE_SAGA,
+    effect: PAGE_EFFECT,
+    start: "orlog.batch.page.start",
+    end: "orlog.batch.page.ended",
+};
+
+/// Returns the program of pages in another shard.
+#[must_use]
+pub fn page_program() -> PageProgram {
+    PageProgram::new(&PAGES)
+}
+
+/// Returns the batch of an instance that requests a page: the instance itself, or its parent.
+#[must_use]
+pub fn batch_of<'a>(own: &'a InstanceKey, parent: Option<&'a InstanceKey>) -> Option<&'a InstanceKey> {
+    PAGES.owner(SAGA, own, parent)
+}
 
 #[cfg(test)]
 mod tests;

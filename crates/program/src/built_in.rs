@@ -1,5 +1,7 @@
 //! Built-in sagas: programs that every node has, beside its definitions. Their names start with `orlog.`.
 
+pub(crate) mod page;
+
 use orlog_model::{DefinitionRef, EventType, SagaName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

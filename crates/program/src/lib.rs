@@ -23,6 +23,7 @@ mod native;
 mod program;
 pub mod schedule;
 mod schema;
+pub mod shadow;
 mod steps;
 mod template;
 mod versions;
@@ -36,6 +37,7 @@ pub mod in_doubt {
 
 pub use builder::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
 pub use built_in::is_built_in;
+pub use built_in::page::PageProgram;
 pub use compile::{CompiledDefinition, compile};
 pub use contract::{
     Context, EventSubscription, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput,

@@ -2,7 +2,7 @@
 //!
 //! [`Simulator`] acts as the runner around `orlog_engine::decide`. It is the base of [`test_file`]
 //! (test files of definitions), [`simulate`] (recorded events), [`explore`] (random runs with invariants) and
-//! [`prove`] (all runs of small definitions). [`graph`] (graphs of definitions) does not use it. The crate does no I/O: its inputs
+//! [`prove`] (all runs of small definitions). [`shadow`] compares two definitions with the recorded inputs of an instance. [`graph`] (graphs of definitions) does not use it. The crate does no I/O: its inputs
 //! are texts and its outputs are reports.
 
 pub mod explore;
@@ -14,6 +14,7 @@ pub mod prove;
 pub mod rebuild;
 mod responses;
 mod runner;
+pub mod shadow;
 pub mod simulate;
 mod simulator;
 mod state_key;

@@ -97,6 +97,7 @@ fn transition(number: u64) -> Commit {
         origin: orlog_model::InputOrigin::default(),
         payloads: orlog_model::RecordedPayloads::default(),
         failure: None,
+        input: None,
     };
     Commit {
         instance: Some(Arc::new(instance)),

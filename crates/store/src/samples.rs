@@ -102,6 +102,7 @@ pub(crate) fn record(version: u64) -> HistoryEntry {
         origin: orlog_model::InputOrigin::default(),
         payloads: orlog_model::RecordedPayloads::default(),
         failure: None,
+        input: None,
     }
 }
 

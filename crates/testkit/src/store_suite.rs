@@ -107,6 +107,7 @@ pub fn commit_is_atomic(mut fixture: StoreFixture) {
         origin: orlog_model::InputOrigin::default(),
         payloads: orlog_model::RecordedPayloads::default(),
         failure: None,
+        input: None,
     };
     let position = fixture.apply(Commit {
         instance: Some(Arc::new(instance(1, Status::Running))),

@@ -22,13 +22,13 @@ const MAX_REASONS: usize = 20;
 /// Connects the pages of this node to its API, without keeping the node.
 pub(crate) fn connect(api: &ApiState) {
     let api_of_node = api.downgrade();
-    api.app.batch_pages.connect(Box::new(move |call| {
+    api.app.pages.batches.connect(move |call| {
         let api = api_of_node.upgrade();
         Box::pin(async move {
             let stopping = || ProviderError::unavailable("stopping", "the node is stopping");
             execute(&api.ok_or_else(stopping)?, call).await
         })
-    }));
+    });
 }
 
 async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, ProviderError> {

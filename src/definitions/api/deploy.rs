@@ -10,6 +10,7 @@ use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::body;
@@ -158,6 +159,23 @@ pub(crate) async fn deploy(
         plan.warnings.extend(deploy_to_other_pods(&api, &headers, body.bytes(), &how).await);
     }
     Ok(Json(plan))
+}
+
+/// Deploys one definition file on all pods; the other definitions stay active.
+pub(crate) async fn deploy_one(
+    api: &ApiState,
+    headers: &HeaderMap,
+    (file, user): (SourceFile, String),
+    allow_downgrade: bool,
+) -> Result<DeploymentPlan, Problem> {
+    let how = DeployOptions { dry_run: false, allow_downgrade, keep_others: true };
+    let bundle =
+        json!({ "user": user, "files": [{ "name": file.name(), "base64": STANDARD.encode(&file.bytes) }] });
+    let policy = DeployPolicy { allow_downgrade, ..DeployPolicy::default() };
+    let request = DeployRequest { files: vec![file], keep_others: true, user, dry_run: false, policy };
+    let mut plan = api.app.services.deployments.deploy(request).await?;
+    plan.warnings.extend(deploy_to_other_pods(api, headers, bundle.to_string().into(), &how).await);
+    Ok(plan)
 }
 
 /// Deploys on the other pods and returns the errors. A pod that misses the deployment applies it when

@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 }
 
 /// Encodes text as text, so that it stays readable; anything else as base64.
-fn packed(file: &SourceFile) -> Value {
+pub(crate) fn packed(file: &SourceFile) -> Value {
     match std::str::from_utf8(&file.bytes) {
         Ok(text) => json!({ "name": file.name(), "text": text }),
         Err(_) => json!({ "name": file.name(), "base64": STANDARD.encode(&file.bytes) }),
@@ -65,7 +65,7 @@ fn packed(file: &SourceFile) -> Value {
 }
 
 /// Prints the plan of a deployment.
-pub(super) fn report(plan: &Value, console: &Console) -> Result<(), CommandError> {
+pub(crate) fn report(plan: &Value, console: &Console) -> Result<(), CommandError> {
     let mut rows = Vec::new();
     for change in ["added", "changed", "retired", "unchanged"] {
         rows.extend(items(plan, change).iter().map(|one| {
@@ -92,7 +92,7 @@ pub(super) fn report(plan: &Value, console: &Console) -> Result<(), CommandError
 }
 
 /// Prints diagnostics in the format of `orlog check`; `dir` contains the files of the user.
-pub(super) fn rejection(
+pub(crate) fn rejection(
     client: &ApiClient,
     trouble: ClientError,
     dir: Option<&Path>,

@@ -71,6 +71,7 @@ pub(crate) fn sized(number: u64, large: usize) -> Vec<Change> {
         origin: orlog_model::InputOrigin::default(),
         payloads: orlog_model::RecordedPayloads::default(),
         failure: None,
+        input: None,
     };
     let commit = Commit {
         work: vec![item],

@@ -296,6 +296,7 @@ fn sample(over: bool, at: orlog_model::Timestamp) -> (orlog_model::Instance, orl
         origin: orlog_model::InputOrigin::default(),
         payloads: orlog_model::RecordedPayloads::default(),
         failure: None,
+        input: None,
     };
     (instance, record)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::web::site::Site;
 
 /// Views and the expected content of each.
-const VIEWS: [(&str, &str, &str); 14] = [
+const VIEWS: [(&str, &str, &str); 16] = [
     ("overview", "/", "Outbox by destination"),
     ("instances", "/instances", "Scanned"),
     ("instance", "/instances/onboarding/e1", "History"),
@@ -18,6 +18,8 @@ const VIEWS: [(&str, &str, &str); 14] = [
     ("batches", "/batches", "All batches"),
     ("batch", "/batches/recall", "The canary is done"),
     ("definition", "/definitions/onboarding", "Dependencies"),
+    ("shadows", "/shadows", "All shadows"),
+    ("shadow", "/shadows/onboarding", "No instance was compared yet."),
     ("deploy", "/deploy", "No files yet."),
     ("node", "/node", "Deepest mailboxes"),
 ];
@@ -89,6 +91,9 @@ async fn furnished() -> Site {
     let note = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
     let batch = json!({ "id": "recall", "saga": "order", "prefix": "o-0", "action": note, "canary": 2 });
     site.node.post("/v1/batches", &batch).await.ok();
+    let text = std::fs::read_to_string(site.node.definitions().join("onboarding.saga.yaml")).unwrap();
+    let file = json!({ "name": "onboarding.saga.yaml", "text": format!("{text}\n# another version\n") });
+    site.node.post("/v1/shadows", &json!({ "file": file, "sample": "10%", "for": "1d" })).await.ok();
     site
 }
 

@@ -364,6 +364,7 @@ impl State {
         input: &Input,
         started: Option<Instant>,
     ) -> Option<Box<TransitionSpan>> {
+        self.own.programs.recordings().record(commit, input);
         trace_context::start_transition_span(commit, input, self.instance.as_deref(), started?)
     }
 

@@ -6,10 +6,11 @@ use orlog_model::{
 };
 use serde_json::Value;
 
-use super::page::{PageOutcome, tag};
+use super::page::PageOutcome;
 use super::spec::{BatchSpec, check_id};
 use super::state::{BatchState, BatchStatus, FORMAT};
 use super::{CREATE, PAUSE, RESUME, SAGA, STOP};
+use crate::built_in::page::tag;
 use crate::built_in::{decode, encode, event_type, reference};
 use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
 use crate::program::Program;

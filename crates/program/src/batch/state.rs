@@ -15,15 +15,13 @@
 
 use std::time::Duration;
 
-use orlog_model::{
-    CorrelationId, InstanceKey, ParentEndPolicy, SagaName, SlotAssigner, StartChild, Timestamp, Work,
-};
+use orlog_model::{CorrelationId, InstanceKey, Timestamp, Work};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::page::{InstanceReason, PageOutcome, PageRequest, PageTask, effect, tag};
+use super::PAGES;
+use super::page::{InstanceReason, PageOutcome, PageRequest, PageTask};
 use super::spec::BatchSpec;
-use super::{PAGE_SAGA, SAGA};
 
 /// Version of the state.
 pub(super) const FORMAT: u16 = 1;
@@ -283,54 +281,7 @@ impl BatchState {
     fn request(&mut self, own: &InstanceKey, task: PageTask) -> Work {
         let request = json!(PageRequest { selection: self.spec.selection.clone(), task });
         self.pages += 1;
-        match self.spec.shards.get(self.position.shard) {
-            Some(slots) if !slots.contains(&slot_of(own)) => {
-                let correlation = correlation_in(slots, own, self.pages);
-                start_page(self.pages, correlation, request)
-            }
-            Some(_) | None => effect(self.pages, request),
-        }
-    }
-}
-
-/// Returns the slot of an instance of a key-sharded tenant.
-fn slot_of(key: &InstanceKey) -> u16 {
-    SlotAssigner::with_key_sharded([key.tenant.clone()]).slot_of(key).0
-}
-
-/// Returns a correlation id for a page in a shard: the first candidate whose slot the shard has.
-fn correlation_in(slots: &std::ops::Range<u16>, batch: &InstanceKey, page: u64) -> CorrelationId {
-    let saga = SagaName::new(PAGE_SAGA).expect("the name is short");
-    let mut key = InstanceKey { tenant: batch.tenant.clone(), saga, correlation: batch.correlation.clone() };
-    for candidate in 0_u32.. {
-        let id = format!("{}.{page}.{candidate}", batch.correlation);
-        key.correlation =
-            CorrelationId::new(id).expect("an id that check_id accepts and two numbers are short");
-        if slots.contains(&slot_of(&key)) {
-            break;
-        }
-    }
-    key.correlation
-}
-
-fn start_page(round: u64, correlation: CorrelationId, data: Value) -> Work {
-    Work::StartChild(StartChild {
-        tag: tag(),
-        round,
-        saga: SagaName::new(PAGE_SAGA).expect("the name is short"),
-        correlation,
-        event: None,
-        data,
-        on_parent_end: ParentEndPolicy::default(),
-    })
-}
-
-/// Returns the batch of an instance that requests a page: the instance itself, or its parent.
-#[must_use]
-pub fn batch_of<'a>(own: &'a InstanceKey, parent: Option<&'a InstanceKey>) -> Option<&'a InstanceKey> {
-    match own.saga.as_str() {
-        SAGA => Some(own),
-        PAGE_SAGA => parent.filter(|parent| parent.saga.as_str() == SAGA),
-        _ => None,
+        let slots = self.spec.shards.get(self.position.shard);
+        PAGES.request(own, slots, self.pages, request)
     }
 }

@@ -344,7 +344,7 @@ fn pages_of_other_shards_are_children_there() {
 
 #[test]
 fn page_of_another_shard_returns_the_outcome_of_its_effect() {
-    let program = BatchPageProgram::default();
+    let program = page_program();
     let key = InstanceKey {
         tenant: TenantId::default(),
         saga: SagaName::new(PAGE_SAGA).unwrap(),

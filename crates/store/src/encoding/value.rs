@@ -92,7 +92,7 @@ mod tests {
 
     use orlog_model::{
         ArmedTimer, ControlAction, ControlRequest, Destination, Effect, EffectName, Event, EventId,
-        EventType, HistoryEntry, InDoubtPolicy, InputKind, InputOrigin, Name, OutboxKey, Priority,
+        EventType, HistoryEntry, InDoubtPolicy, Input, InputKind, InputOrigin, Name, OutboxKey, Priority,
         RetryPolicy, ScheduledSignal, StreamPosition, TenantId, Timestamp, TraceParent, Wait, WaitKind,
         WorkKind, WorkOutcome, WorkResult,
     };
@@ -225,6 +225,13 @@ mod tests {
         let mut bytes = Vec::new();
         encode(&mut bytes, &new);
         assert_eq!(decode::<HistoryEntry>(Table::History, &bytes).unwrap(), new);
+        let due = Timestamp::from_millis(4);
+        let name = orlog_model::Name::new("saga").unwrap();
+        let input = Some(Box::new(Input::Timer(orlog_model::TimerFired { name, token: 7, due })));
+        let recorded = HistoryEntry { failure: None, input, ..new };
+        bytes.clear();
+        encode(&mut bytes, &recorded);
+        assert_eq!(decode::<HistoryEntry>(Table::History, &bytes).unwrap(), recorded);
     }
 
     #[test]

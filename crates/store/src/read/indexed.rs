@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use orlog_model::{Instance, InstanceKey, Name, SagaName, TenantId, Timestamp};
+use orlog_model::{CorrelationId, Instance, InstanceKey, Name, SagaName, TenantId, Timestamp};
 
 use crate::encoding::header::SnapshotHeader;
 use crate::encoding::index_keys::{self, IndexedValue, StatusClass};
@@ -32,6 +32,21 @@ pub struct VariableCondition {
     pub lower: Option<IndexedValue>,
     /// Upper bound.
     pub upper: Option<IndexedValue>,
+}
+
+/// Instances of a saga of a tenant that changed after a position.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangeQuery<'a> {
+    /// Tenant.
+    pub tenant: &'a TenantId,
+    /// Saga.
+    pub saga: &'a SagaName,
+    /// Instances that have ended, or those that have not.
+    pub has_ended: bool,
+    /// Time of the last change, and the correlation id, of the last instance of the previous page.
+    pub after: (Timestamp, &'a CorrelationId),
+    /// Maximum number of instances.
+    pub limit: usize,
 }
 
 /// Candidates of a page.
@@ -101,6 +116,33 @@ impl Reader {
             remaining = index_keys::after_saga(remaining, &tenant, &saga);
         }
         Ok(page)
+    }
+
+    /// Returns instances in the order of their last changes, also those that have changed since the last flush. `None`
+    /// while the index is built after an upgrade.
+    pub fn changed_since(
+        &self,
+        query: &ChangeQuery<'_>,
+    ) -> Result<Option<Vec<(InstanceKey, Instance)>>, Error> {
+        if !self.is_ready(&Index::Instances)? {
+            return Ok(None);
+        }
+        let ChangeQuery { tenant, saga, has_ended, after: (at, correlation), limit } = *query;
+        let key =
+            InstanceKey { tenant: tenant.clone(), saga: saga.clone(), correlation: correlation.clone() };
+        let classes: &[_] =
+            if has_ended { &[StatusClass::Ended] } else { &[StatusClass::Live, StatusClass::Stuck] };
+        let rows = self.keys().instances(tenant, Some(saga), "");
+        let mut found = Vec::new();
+        for class in classes {
+            let after = index_keys::changed(&key, *class, at);
+            let range = index_keys::changed_range(tenant, saga, *class, None).after(&after);
+            let page = self.candidates(&range, &rows, (limit, usize::MAX), &by_change(*class))?;
+            found.extend(page.found.into_iter().map(|(_, key, instance)| (key, instance)));
+        }
+        found.sort_by(|(a, x), (b, y)| (x.updated_at, &a.correlation).cmp(&(y.updated_at, &b.correlation)));
+        found.truncate(limit);
+        Ok(Some(found))
     }
 
     /// Returns the instances of a saga in a class that have not changed for the longest time.
@@ -261,10 +303,13 @@ pub(crate) fn by_variable(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::{Duration, Instant};
 
+    use orlog_model::{Commit, Status};
+
     use super::*;
-    use crate::samples::{apply, at, key, small, transition};
+    use crate::samples::{apply, at, instance, key, small, transition};
 
     fn state_size(state: &[u8], names: &[&str]) -> Vec<Option<IndexedValue>> {
         let text = String::from_utf8(state.to_vec()).unwrap();
@@ -285,5 +330,38 @@ mod tests {
             assert!(Instant::now() < deadline, "the index is not built");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn changes_are_read_in_order_from_memory_and_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
+        let mut put = |id: &str, millis: i64, status: Status, flush: bool| {
+            let snapshot = Instance { updated_at: at(millis), ..instance(1, status) };
+            let commit =
+                Commit { instance: Some(Arc::new(snapshot)), ..Commit::empty(key("acme", id), at(millis)) };
+            writer.commit(&[orlog_model::Change::Apply(Box::new(commit))], at(millis)).unwrap();
+            if flush {
+                writer.flush().unwrap();
+            }
+        };
+        put("c", 1, Status::Completed, false);
+        put("b", 2, Status::Failed, true);
+        put("d", 3, Status::Running, false);
+        put("e", 4, Status::Stuck, true);
+        put("a", 5, Status::Cancelled, false);
+        let read = |has_ended, after: (i64, &str), limit| {
+            let InstanceKey { tenant, saga, correlation } = key("acme", after.1);
+            let after = (at(after.0), &correlation);
+            let query = ChangeQuery { tenant: &tenant, saga: &saga, has_ended, after, limit };
+            let found = reader.changed_since(&query).unwrap().expect("the index is ready");
+            found.into_iter().map(|(key, _)| key.correlation.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(read(true, (0, "z"), 9), ["c", "b", "a"]);
+        assert_eq!(read(true, (0, "z"), 2), ["c", "b"]);
+        assert_eq!(read(true, (2, "b"), 9), ["a"]);
+        assert_eq!(read(true, (2, "a"), 9), ["b", "a"], "the same time, a later id");
+        assert_eq!(read(false, (0, "z"), 9), ["d", "e"]);
+        assert_eq!(read(false, (3, "d"), 1), ["e"]);
     }
 }

@@ -25,6 +25,7 @@ fn record(version: u64) -> HistoryEntry {
         origin: orlog_model::InputOrigin::default(),
         payloads: orlog_model::RecordedPayloads::default(),
         failure: None,
+        input: None,
     }
 }
 

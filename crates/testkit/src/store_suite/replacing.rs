@@ -73,5 +73,6 @@ fn record(version: u64) -> HistoryEntry {
         origin: orlog_model::InputOrigin::default(),
         payloads: orlog_model::RecordedPayloads::default(),
         failure: None,
+        input: None,
     }
 }

@@ -1,0 +1,52 @@
+// Shadows: candidates of definitions that are compared with live instances.
+
+import { h } from '../dom.js';
+import * as api from '../api.js';
+import * as format from '../format.js';
+import * as router from '../router.js';
+import { pager, section, statusMark, table, time, turnPage } from '../components.js';
+
+const INTERVAL_MS = 3000;
+const PAGE_SIZE = 100;
+/** Badge of each status of a shadow. */
+const STATUS_BADGES = { ending: 'compensating', stopped: 'cancelled', promoted: 'completed', superseded: 'cancelled' };
+
+export function open(page) {
+  page.title('Shadows');
+  const state = { cursors: [''], nextCursor: null };
+  const refresh = page.poll(async (signal) => {
+    const { items, nextCursor } = await api.page('/v1/shadows', {}, state.cursors.at(-1), PAGE_SIZE, signal);
+    state.nextCursor = nextCursor;
+    page.render(list(items), pager(state, changePage));
+  }, INTERVAL_MS);
+
+  function changePage(forward) {
+    turnPage(state, forward);
+    refresh();
+  }
+}
+
+function list(items) {
+  const columns = [
+    { title: 'Saga', head: true, render: ({ saga }) => h('a', { href: router.to(['shadows', saga]) }, saga) },
+    { title: 'Version', render: versions },
+    { title: 'Status', render: statusBadge },
+    { title: 'Sample', render: ({ sample }) => sample },
+    { title: 'Compared', number: true, render: ({ compared }) => format.number(compared) },
+    { title: 'Different', number: true, render: ({ different }) => h('span', { class: different ? 'error-text' : null }, format.number(different)) },
+    { title: 'Skipped', number: true, render: (shadow) => format.number(skipped(shadow)) },
+    { title: 'Until', render: ({ until }) => time(until) },
+  ];
+  return section('All shadows', {}, table({
+    caption: 'Shadows, by saga', columns, rows: items, key: ({ saga }) => saga,
+    empty: ['No shadows. To compare a new version of a definition with live instances, run ', h('code', {}, 'orlog shadow start'), '.'],
+  }));
+}
+
+export const statusBadge = ({ status }) => statusMark(status, STATUS_BADGES[status] ?? status);
+
+/** Versions of the live definition and of the candidate. */
+export const versions = ({ live, candidate }) => `${live.version} → ${candidate.version}`;
+
+/** Number of instances that were not compared. */
+export const skipped = (shadow) => Object.values(shadow.skipped).reduce((sum, count) => sum + count, 0);
