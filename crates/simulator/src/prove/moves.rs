@@ -123,7 +123,7 @@ impl Moves<'_> {
         let compensation = step.and_then(|step| step.compensate.as_ref());
         let compensation =
             compensation.filter(|compensation| matches!(compensation.action, Action::Command(_)));
-        let Some(max) = compensation.and_then(|compensation| compensation.retry?.max_attempts) else {
+        let Some(max) = compensation.and_then(|compensation| compensation.retry.as_ref()?.max_attempts) else {
             return false;
         };
         let attempts = step_states.attempts(unit);
@@ -164,7 +164,7 @@ impl Moves<'_> {
         };
         let kinds = ends.flat_map(|on| &on.event).filter(awaited).filter(|_| self.definition.keep_active);
         for kind in kinds {
-            moves.extend(self.payloads.of_event(kind).iter().map(|data| event(kind, data.clone())));
+            moves.extend(self.payloads.of_event(kind).iter().flat_map(|data| self.deliveries(kind, data)));
         }
     }
 
