@@ -69,6 +69,8 @@ struct MailboxState {
     closed: bool,
     /// The store may have spilled inputs of the instance: inputs from streams follow them.
     spilled: bool,
+    /// The actor has buffered inputs to apply.
+    unbuffers: bool,
     /// Actor crashes since the last completed input.
     crashes: u32,
     idle_since: Option<Instant>,
@@ -102,7 +104,7 @@ pub(crate) enum IdleState {
 impl MailboxState {
     /// Returns true if an input is queued or spilled, or a commit is not durable.
     fn is_busy(&self) -> bool {
-        !self.queue.is_empty() || self.pending > 0 || self.spilled
+        !self.queue.is_empty() || self.pending > 0 || self.spilled || self.unbuffers
     }
 }
 
@@ -270,6 +272,11 @@ impl Mailbox {
     /// Returns true if the store may have spilled inputs of the instance.
     pub(crate) fn is_spilled(&self) -> bool {
         self.lock().spilled
+    }
+
+    /// Sets whether the actor has buffered inputs to apply.
+    pub(crate) fn set_unbuffers(&self, unbuffers: bool) {
+        self.lock().unbuffers = unbuffers;
     }
 
     /// Sets whether the store may have spilled inputs of the instance.

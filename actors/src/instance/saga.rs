@@ -145,9 +145,12 @@ impl State {
             return Ok(true);
         }
         let mut waited = self.has_buffered();
+        // Before the commit of this input: the mailbox must not close until the buffered inputs are applied.
+        self.mailbox.set_unbuffers(self.unbuffers || waited);
         match self.subject().decide(&input, attempts) {
             Decision::Commit(mut commit) => {
                 waited |= commit.buffer.is_some();
+                self.mailbox.set_unbuffers(self.unbuffers || waited);
                 let decided = self.follow(&mut commit, &input, started);
                 self.finish_with(commit, decided, None);
             }
@@ -172,6 +175,7 @@ impl State {
             }
         }
         self.unbuffers |= waited && self.instance.is_some() && !self.has_buffered();
+        self.mailbox.set_unbuffers(self.unbuffers);
         Ok(true)
     }
 

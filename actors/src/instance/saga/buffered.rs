@@ -22,6 +22,7 @@ impl State {
             let page = self.own.reader.buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
             let Some((last, _)) = page.last() else {
                 self.unbuffers = false;
+                self.mailbox.set_unbuffers(false);
                 return Ok(());
             };
             log_instance!(
@@ -37,6 +38,7 @@ impl State {
                 // A crashed program pauses its instance: the other inputs stay buffered.
                 if self.has_buffered() {
                     self.unbuffers = false;
+                self.mailbox.set_unbuffers(false);
                     return Ok(());
                 }
             }

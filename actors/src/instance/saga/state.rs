@@ -136,6 +136,7 @@ impl State {
         }
         self.loaded = true;
         self.unbuffers = self.instance.is_some() && !self.is_paused();
+        self.mailbox.set_unbuffers(self.unbuffers);
         Ok(())
     }
 
