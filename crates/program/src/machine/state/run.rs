@@ -179,12 +179,17 @@ impl RunState {
 
     /// Returns the entry of a step in a past round.
     pub(super) fn past_entry_mut(&mut self, step: usize, round: usize) -> Option<&mut StepEntry> {
+        let past = self.past_round_mut(step, round)?;
+        let entry = past.entry(index(step))?;
+        Some(&mut past.entries[entry].1)
+    }
+
+    /// Returns a past round that contains a step.
+    pub(super) fn past_round_mut(&mut self, step: usize, round: usize) -> Option<&mut PastRound> {
         let (step, round) = (index(step), u16::try_from(round).ok()?);
         self.loops.iter_mut().find_map(|state| {
             let found = state.past.binary_search_by_key(&round, |past| past.round).ok()?;
-            let past = &mut state.past[found];
-            let entry = past.entry(step)?;
-            Some(&mut past.entries[entry].1)
+            Some(&mut state.past[found]).filter(|past| past.entry(step).is_some())
         })
     }
 }
