@@ -26,7 +26,7 @@ use super::board_state::{BoardJob, BoardState, PostOptions};
 use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
 use crate::job_logs::{JobLogs, LogLine};
-use crate::provider::{AttemptStart, ProviderError, RemoteResult};
+use crate::provider::{AttemptStart, RemoteResult};
 
 /// Public view of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,9 +77,7 @@ impl JobBoard {
         let result = result.await;
         // The sender of the result removed the job.
         posted.position = None;
-        result.unwrap_or_else(|_| {
-            Err(ProviderError::unavailable("board_closed", "its upstream was removed")).into()
-        })
+        result.expect("a job leaves the board with a result while its posting task waits")
     }
 
     /// Claims up to `limit` jobs as soon as one is available, oldest first within turns of the priorities; returns none
@@ -213,8 +211,7 @@ impl JobBoard {
 
     /// Removes all jobs; the posting tasks continue with another executor.
     pub(crate) fn close(&self) {
-        let jobs = self.lock().take_all();
-        drop(jobs);
+        self.lock().close();
     }
 
     fn lock(&self) -> MutexGuard<'_, BoardState> {
@@ -278,7 +275,7 @@ mod tests {
 
     use super::*;
     use crate::job_logs::MAX_LINES_PER_JOB;
-    use crate::provider::{Reply, TransientCause};
+    use crate::provider::{ProviderError, Reply, TransientCause};
     use crate::receipt::ReceiptWatch;
     use crate::worker::ResultAck;
 
@@ -481,6 +478,27 @@ mod tests {
         assert!(job.await.is_err());
         assert_eq!(heartbeat(&board, &clock, &claimed), Err(ClaimLost));
         assert_eq!(complete(&board, claimed.item.id, claimed.claim, Reply::default()), Err(ClaimLost));
+    }
+
+    #[tokio::test]
+    async fn claimed_job_of_a_closed_board_is_in_doubt() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let post = |number| {
+            let (board, item) = (Arc::clone(&board), item(&name(), number));
+            tokio::spawn(async move { board.post(&item, false, &AttemptStart::default()).await })
+        };
+        let claimed = post(1);
+        claim(&board, &clock).await;
+        let waiting = post(2);
+        while board.list(&*clock, &acme()).len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        board.close();
+        for (job, in_doubt) in [(claimed, true), (waiting, false)] {
+            let ended = job.await.unwrap();
+            assert!(ended.result.is_err());
+            assert_eq!(ended.in_doubt, in_doubt);
+        }
     }
 
     #[tokio::test]
