@@ -1,7 +1,9 @@
 //! Attempts that workers execute: the timeout counts from the claim.
 
+use orlog_effect::config::{UpstreamConfig, UpstreamSite};
 use orlog_effect::worker::{
-    ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports, WorkerProvider,
+    ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports, WorkerConfig,
+    WorkerProvider,
 };
 use orlog_effect::{Policy, Reply, Upstream};
 use orlog_model::TenantId;
@@ -16,17 +18,17 @@ struct Stage {
 
 impl Stage {
     fn new(policy: Policy) -> Self {
-        Self::with_board(policy, JobBoard::default())
+        Self::with_probes(policy, false)
     }
 
     /// Workers determine the outcome of jobs in doubt.
     fn probed(policy: Policy) -> Self {
-        Self::with_board(policy, JobBoard::new(true))
+        Self::with_probes(policy, true)
     }
 
-    fn with_board(policy: Policy, board: JobBoard) -> Self {
-        let (clock, board) = (SimClock::new(START), Arc::new(board));
-        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board)));
+    fn with_probes(policy: Policy, probes: bool) -> Self {
+        let (clock, board) = (SimClock::new(START), Arc::new(JobBoard::default()));
+        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board), probes));
         let upstream = Upstream::effects("media", vec![name()], provider, policy);
         let executor = EffectExecutor::new(upstream, Arc::clone(&clock) as Arc<dyn Clock>);
         Self { clock, board, executor }
@@ -135,4 +137,34 @@ async fn job_in_doubt_without_attempts_left_times_out() {
     let done = stage.execute(item(&name(), 1));
     stage.report_retry_in_doubt().await;
     assert_eq!(failure(&done.await.expect("it ends")).0, "timed out");
+}
+
+#[tokio::test]
+async fn jobs_in_doubt_follow_the_setting_of_the_active_catalog() {
+    let media = |probes: &str| {
+        let config: WorkerConfig =
+            toml::from_str(&format!("effects = ['payments.charge']\n{probes}")).expect("valid");
+        config.upstream(UpstreamSite::new("media")).expect("valid")
+    };
+    let clock = SimClock::new(START);
+    let time = Arc::clone(&clock) as Arc<dyn Clock>;
+    let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
+    let catalog = Catalog::new(vec![media("probes = true")], &time, &observer).expect("valid");
+    let next = catalog.rebuild(vec![media("")]).expect("valid");
+    for (number, activated) in [(1, false), (2, true)] {
+        if activated {
+            catalog.replace_with(&next);
+        }
+        let (board, _, executor) = catalog.job_boards().remove(0);
+        let stage = Stage { clock: Arc::clone(&clock), board, executor };
+        let job = stage.execute(item(&name(), number));
+        let stopped = stage.claim(false).await;
+        clock.advance_to(stopped.expires_at);
+        let claimed = stage.claim_within(Duration::ZERO, false).await;
+        assert_eq!(claimed.len(), usize::from(activated), "only an active catalog applies");
+        let claimed = if activated { claimed } else { vec![stage.claim(true).await] };
+        assert!(claimed[0].in_doubt);
+        stage.report(&claimed[0], Ok(Reply::default()));
+        assert_eq!(failure(&job.await.expect("it ends")).0, "succeeded");
+    }
 }

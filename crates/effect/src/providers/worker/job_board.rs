@@ -14,7 +14,6 @@
 //!
 //! Every call locks the board once, also for many jobs, and takes time for the jobs that it concerns only.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,32 +45,18 @@ pub struct JobView {
 pub struct JobBoard {
     state: Mutex<BoardState>,
     lines: Arc<JobLogs>,
-    /// Whether workers determine the outcome of earlier attempts of a job in doubt.
-    is_probed: AtomicBool,
 }
 
 impl JobBoard {
-    /// Creates a board. `is_probed`: workers determine the outcome of earlier attempts of a job in doubt.
-    #[must_use]
-    pub fn new(is_probed: bool) -> Self {
-        Self { is_probed: AtomicBool::new(is_probed), ..Self::default() }
-    }
-
-    /// Returns whether workers determine the outcome of earlier attempts of a job in doubt.
-    pub(crate) fn is_probed(&self) -> bool {
-        self.is_probed.load(Ordering::Relaxed)
-    }
-
-    /// Takes the setting of another board, for the jobs that are posted from now on.
-    pub(crate) fn configure_as(&self, other: &Self) {
-        self.is_probed.store(other.is_probed(), Ordering::Relaxed);
-    }
-
     /// Posts a job and waits for its result. A job is abandoned when the future is dropped. `start`
     /// receives each claim.
-    pub(super) async fn post(&self, item: &WorkItem, in_doubt: bool, start: &AttemptStart) -> RemoteResult {
+    pub(super) async fn post(
+        &self,
+        item: &WorkItem,
+        options: PostOptions,
+        start: &AttemptStart,
+    ) -> RemoteResult {
         let (reply, result) = oneshot::channel();
-        let options = PostOptions { in_doubt, probes: self.is_probed() };
         let position = self.lock().post(Arc::new(item.clone()), options, start.clone(), reply);
         let mut posted = PostedJob { board: self, job: item.id, position: Some(position) };
         let result = result.await;
@@ -279,6 +264,8 @@ mod tests {
     use crate::receipt::ReceiptWatch;
     use crate::worker::ResultAck;
 
+    const NEW: PostOptions = PostOptions { in_doubt: false, probes: false };
+
     fn name() -> EffectName {
         EffectName::new("media.cut").unwrap()
     }
@@ -294,7 +281,7 @@ mod tests {
 
     fn posted(board: &Arc<JobBoard>, number: u128) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
         let (board, item) = (Arc::clone(board), item(&name(), number));
-        tokio::spawn(async move { board.post(&item, false, &AttemptStart::default()).await.result })
+        tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await.result })
     }
 
     async fn claim(board: &JobBoard, clock: &SimClock) -> ClaimedJob {
@@ -417,10 +404,11 @@ mod tests {
     /// Requirements: R10.
     #[tokio::test]
     async fn job_in_doubt_requires_a_worker_that_probes() {
-        let (board, clock) = (Arc::new(JobBoard::new(true)), SimClock::new(START));
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let poster = Arc::clone(&board);
+        let options = PostOptions { probes: true, ..NEW };
         let job = tokio::spawn(async move {
-            poster.post(&item(&name(), 1), false, &AttemptStart::default()).await.result
+            poster.post(&item(&name(), 1), options, &AttemptStart::default()).await.result
         });
         let silent = claim(&board, &clock).await;
         assert!(!silent.in_doubt);
@@ -444,7 +432,7 @@ mod tests {
         let poster_board = Arc::clone(&board);
         let job =
             tokio::spawn(
-                async move { poster_board.post(&item, false, &AttemptStart::default()).await.result },
+                async move { poster_board.post(&item, NEW, &AttemptStart::default()).await.result },
             );
         let expired = claim(&board, &clock).await;
         clock.advance_to(expired.expires_at);
@@ -485,7 +473,7 @@ mod tests {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let post = |number| {
             let (board, item) = (Arc::clone(&board), item(&name(), number));
-            tokio::spawn(async move { board.post(&item, false, &AttemptStart::default()).await })
+            tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await })
         };
         let claimed = post(1);
         claim(&board, &clock).await;
@@ -609,7 +597,7 @@ mod tests {
         let _backlog = post_all(&board, &clock, 1..=60).await;
         let post = |number, priority| {
             let (board, item) = (Arc::clone(&board), WorkItem { priority, ..item(&name(), number) });
-            tokio::spawn(async move { board.post(&item, false, &AttemptStart::default()).await.result })
+            tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await.result })
         };
         let mut tasks: Vec<_> = (101..=120).map(|number| post(number, Priority::High)).collect();
         tasks.extend((201..=205).map(|number| post(number, Priority::Low)));
