@@ -149,7 +149,7 @@ async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) 
         (Instant::now(), ExecutionProgress { in_doubt, ..ExecutionProgress::default() });
     loop {
         let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
-            return ExecutionResult::without_attempt(shared.catalog.unroutable_outcome(item));
+            return shared.catalog.unroutable_result(item, progress);
         };
         match executor.continue_from(item, progress, &()).await {
             Ok(done) => {
