@@ -84,7 +84,7 @@ impl Stage {
         runtime.wait_until_ended(std::slice::from_ref(&self.key)).await;
         let instance = runtime.reader().instance(&self.key).unwrap().unwrap();
         assert_eq!(instance.status, Status::Failed);
-        assert_eq!(instance.last_error.unwrap().failure.code, "effect_unknown");
+        assert_eq!(instance.last_error.unwrap().code, "effect_unknown");
         assert_eq!(self.upstreams.executed_for(&self.key), ["refund"]);
         runtime.stop().await;
     }
