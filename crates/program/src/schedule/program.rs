@@ -152,8 +152,9 @@ fn put(
     }
     let mut requests = Requests::default();
     if state.deleted {
+        // The cursor may be ahead of a clock that was set forward. The ids of the runs prevent a second start.
         (state.deleted, state.paused, state.counts) = (false, false, Counts::default());
-        state.cursor = state.cursor.max(context.now);
+        state.cursor = context.now;
     } else if let Ok(compiled) = compiled(&state.spec) {
         state.finish(&Schedule { name, compiled: &compiled }, &next, &mut requests, context.now);
     } else {

@@ -1,4 +1,5 @@
-//! State of a schedule and its transitions. Each due time is decided once: the cursor only increases.
+//! State of a schedule and its transitions. Each due time is decided once: the cursor only increases, until the schedule
+//! is deleted and created again.
 //!
 //! | input | active | paused | ended or deleted |
 //! |---|---|---|---|

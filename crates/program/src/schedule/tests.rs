@@ -341,6 +341,19 @@ fn deleted_schedule_ends_and_can_be_created_again() {
 }
 
 #[test]
+fn schedule_that_is_created_again_continues_after_a_clock_jump() {
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
+    s.now = Timestamp::parse("2037-01-01T00:30:00Z").unwrap();
+    s.fire();
+    s.end_all();
+    s.started.clear();
+    s.now = Timestamp::parse("2027-01-01T01:30:00Z").unwrap();
+    assert!(s.signal(DELETE, Value::Null) && s.put(&every_hour("skip")));
+    s.run_until("2027-01-01T02:00:00Z");
+    assert_eq!(s.started(), ["02:00:00Z"]);
+}
+
+#[test]
 fn one_date_ends_the_schedule_after_its_run() {
     let mut s =
         Harness::new("2027-01-01T00:30:00Z", &json!({ "saga": "bill", "at": "2027-01-01T04:00:00Z" }));
