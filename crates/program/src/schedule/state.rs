@@ -225,7 +225,7 @@ impl ScheduleState {
             }
             self.decide(own, requests, DueRun { at: due, triggered: false }, now);
             // More than the number that one transition decides, or more than can run.
-            self.counts.missed += open.zip(0..MAX_COUNTED).count() as u64;
+            self.counts.missed += open.zip(1..=MAX_COUNTED).last().map_or(0, |(_, count)| count);
         }
         self.cursor = self.cursor.max(now);
     }
