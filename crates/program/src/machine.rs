@@ -153,6 +153,7 @@ fn start_instance(
     let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
     restart::init_run(&mut run, &event.data)?;
     run.begins_run = true;
+    run.state.run.begin_first(context.version);
     run.add_note("started");
     finish(run)
 }

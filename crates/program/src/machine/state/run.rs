@@ -18,6 +18,15 @@ pub(in crate::machine) struct RunState {
     first_version: u64,
     /// First version of an earlier run whose history entry is not deleted yet.
     forget_from: u64,
+    /// Version with which a start request began the first of these runs in an ended instance; 0 if the instance began with
+    /// it. It is the last field, because values have no names.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    start_version: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(version: &u64) -> bool {
+    *version == 0
 }
 
 impl RunState {
@@ -118,11 +127,22 @@ impl RunState {
         self.previous_runs.saturating_add(1)
     }
 
+    /// Begins the first run of a start request, with this version.
+    pub(in crate::machine) fn begin_first(&mut self, version: u64) {
+        self.start_version = if version > 1 { version } else { 0 };
+    }
+
+    /// Returns the version with which a start request began these runs in an ended instance.
+    pub(in crate::machine) fn start_version(&self) -> Option<u64> {
+        Some(self.start_version).filter(|version| *version > 0)
+    }
+
     /// Sets the number of a run that follows the one of another state.
     pub(in crate::machine) fn begin_run(&mut self, old: &Self, version: u64) {
         self.previous_runs = old.run_number();
         self.first_version = version;
         self.forget_from = old.forget_from.max(1);
+        self.start_version = old.start_version;
     }
 
     /// Returns the version of the next history entry of earlier runs to delete: one for each transition, so that
