@@ -49,7 +49,11 @@ impl ReplayNode {
     }
 
     async fn happens(&self, kind: &str, parcel: &str) {
-        let mut event = event(&format!("{kind}-{parcel}"), kind, &json!({ "parcelId": parcel }));
+        self.happens_as(&format!("{kind}-{parcel}"), kind, parcel).await;
+    }
+
+    async fn happens_as(&self, id: &str, kind: &str, parcel: &str) {
+        let mut event = event(id, kind, &json!({ "parcelId": parcel }));
         event["correlationid"] = json!(parcel);
         let response = self.node.ask(Method::POST, "", "/v1/events", event.to_string()).await;
         assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
@@ -370,4 +374,39 @@ async fn replay_raises_the_state_version() {
     let stale = json!({ "expected_version": before["version"] });
     depot.node.post(&format!("{path}/pause"), &stale).await.problem("OR0012");
     depot.node.post(&format!("{path}/pause"), &json!({ "expected_version": after["version"] })).await.ok();
+}
+
+/// Saga with a run for each mark.
+const RUNS: &str = r"
+saga: parcel
+version: 1
+start: ParcelPosted
+correlate: parcelId
+vars: { parcelId: =event.parcelId }
+steps:
+  - { id: reserve, do: { event: Reserved } }
+  - { id: deliver, do: { event: Delivered } }
+  - { id: again, do: { restart_as_new: ParcelPosted, data: { parcelId: =vars.parcelId } } }
+";
+
+/// A signal of the API, which is not on the bus, was applied in a run whose history is deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn replay_skips_an_instance_whose_earlier_runs_are_deleted() {
+    let depot = ReplayNode { node: Node::start_with(|config| config.results.publish = true).await };
+    depot.deploy(RUNS).await;
+    let path = "/v1/sagas/parcel/p-1";
+    depot.happens("ParcelPosted", "p-1").await;
+    depot.parcel("p-1", |it| it["version"] == 1).await;
+    depot.node.post(&format!("{path}/signal"), &json!({ "type": "Reserved", "data": {} })).await.ok();
+    depot.happens_as("d-1", "Delivered", "p-1").await;
+    depot.parcel("p-1", |it| it["state"]["run"] == 2).await;
+    depot.happens_as("r-2", "Reserved", "p-1").await;
+    depot.happens_as("d-2", "Delivered", "p-1").await;
+    let before = depot.parcel("p-1", |it| it["state"]["run"] == 3).await;
+    assert_eq!(before["history"]["items"][0]["version"], 4, "the entries of the first run are deleted");
+    let done = depot.replay("suppress", json!({})).await;
+    assert_eq!(done["counts"]["skipped"], 1, "{done}");
+    let reason = done["items"][0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("its history begins at version 4"), "{reason}");
+    assert_eq!(depot.parcel("p-1", |_| true).await["version"], before["version"]);
 }
