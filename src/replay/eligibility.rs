@@ -67,7 +67,7 @@ impl ReplayCandidate<'_> {
         self.missing_executor(old, new)
     }
 
-    /// Finds an applied input that the bus does not store, or may not store.
+    /// Finds an applied input that the bus does not store, or may not store, or that the replay would not apply.
     fn unrecorded(&self, rebuilt: &RebuiltInstance) -> Option<String> {
         let [first, ..] = self.history else { return Some("it has no history".to_owned()) };
         // A replay can raise the version of the only entry.
@@ -78,9 +78,16 @@ impl ReplayCandidate<'_> {
                 "its history begins at version {version}; a replay would begin with a run before it"
             ));
         }
-        let HistoryEntry { input_label: label, at, .. } =
-            self.history.iter().find(|record| !self.is_on_the_bus(record))?;
-        Some(format!("{label} at {at} was not on the bus; a replay would revert it"))
+        if let Some(HistoryEntry { input_label: label, at, .. }) =
+            self.history.iter().find(|record| !self.is_on_the_bus(record))
+        {
+            return Some(format!("{label} at {at} was not on the bus; a replay would revert it"));
+        }
+        // The conditions of a signal concern the versions and the waits of the instance before an earlier replay.
+        self.history.iter().find_map(|HistoryEntry { input_id, input_label: label, at, .. }| {
+            let (_, reason) = rebuilt.rejected.iter().find(|(id, _)| id == input_id)?;
+            Some(format!("the replay would reject {label} of {at}: {reason}"))
+        })
     }
 
     /// Finds work without a result that has no outbox item and is not dispatched.
