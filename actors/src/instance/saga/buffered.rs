@@ -38,7 +38,7 @@ impl State {
                 // A crashed program pauses its instance: the other inputs stay buffered.
                 if self.has_buffered() {
                     self.unbuffers = false;
-                self.mailbox.set_unbuffers(false);
+                    self.mailbox.set_unbuffers(false);
                     return Ok(());
                 }
             }
