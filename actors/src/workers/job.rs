@@ -104,12 +104,7 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
 }
 
 /// Returns a job to the queue without an attempt, with the number of its deliveries to this process that made none.
-async fn give_back(
-    shared: &WorkerPoolState,
-    job: &Job,
-    (id, unattempted): (Uuid, u64),
-    after: Duration,
-) {
+async fn give_back(shared: &WorkerPoolState, job: &Job, (id, unattempted): (Uuid, u64), after: Duration) {
     shared.returned.add(id, job.sequence, unattempted);
     job.ack.nak_with_delay(after).await;
 }
