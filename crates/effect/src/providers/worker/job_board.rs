@@ -431,9 +431,7 @@ mod tests {
         }
         let poster_board = Arc::clone(&board);
         let job =
-            tokio::spawn(
-                async move { poster_board.post(&item, NEW, &AttemptStart::default()).await.result },
-            );
+            tokio::spawn(async move { poster_board.post(&item, NEW, &AttemptStart::default()).await.result });
         let expired = claim(&board, &clock).await;
         clock.advance_to(expired.expires_at);
         assert_eq!(now_or_none(&board, &clock, "acme"), 0);
