@@ -294,12 +294,17 @@ fn specification_that_arrives_before_a_late_timer_loses_no_due_time() {
     assert!(s.put(&spec(3)));
     s.run_until("2027-01-01T04:30:00Z");
     assert!(s.signal(RESUME, Value::Null));
-    assert_eq!((s.started().len(), s.state().counts.missed), (3, 0), "the time of the pause is not caught up");
+    assert_eq!(
+        (s.started().len(), s.state().counts.missed),
+        (3, 0),
+        "the time of the pause is not caught up"
+    );
 }
 
 #[test]
 fn start_that_jitter_delays_survives_a_change_and_a_pause() {
-    let spec = |every: &str, data| json!({ "saga": "bill", "every": every, "jitter": "50m", "data": { "v": data } });
+    let spec =
+        |every: &str, data| json!({ "saga": "bill", "every": every, "jitter": "50m", "data": { "v": data } });
     let mut s = Harness::new("2027-01-01T00:00:00Z", &spec("1h", 1));
     let (due, fires) = (Timestamp::parse("2027-01-01T01:00:00Z").unwrap(), s.timer.unwrap());
     s.now = due.saturating_add(std::time::Duration::from_secs(1));
@@ -316,7 +321,8 @@ fn start_that_jitter_delays_survives_a_change_and_a_pause() {
 
 #[test]
 fn start_time_within_a_pause_is_ignored() {
-    let mut s = Harness::new("2027-01-01T00:00:00Z", &json!({ "saga": "bill", "every": "1h", "jitter": "50m" }));
+    let mut s =
+        Harness::new("2027-01-01T00:00:00Z", &json!({ "saga": "bill", "every": "1h", "jitter": "50m" }));
     let fires = s.timer.unwrap();
     assert!(s.signal(PAUSE, Value::Null));
     s.now = fires;
