@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use orlog_engine::Decision;
 use orlog_model::{
-    AttemptLog, Commit, DeadLetter, DedupeKey, EventId, HistoryEntry, Input, Instance, InstanceKey, TaskUpdate,
-    Timestamp, Work, WorkItem, WorkOutcome, WorkResult,
+    AttemptLog, Commit, DeadLetter, DedupeKey, EventId, HistoryEntry, Input, Instance, InstanceKey,
+    TaskUpdate, Timestamp, Work, WorkItem, WorkOutcome, WorkResult,
 };
 use orlog_program::Program;
 use uuid::Uuid;
