@@ -28,7 +28,8 @@ impl App {
         let webhooks = Webhooks::new(&config).map_err(|error| {
             DefinitionErrors(vec![Diagnostic::of_file("the configuration", format!("{error:#}"))])
         })?;
-        let (upstreams, active, source) = (config.upstreams(), Arc::clone(&self.webhooks), Arc::clone(source));
+        let (upstreams, active, source) =
+            (config.upstreams(), Arc::clone(&self.webhooks), Arc::clone(source));
         let activate = move || {
             active.replace(webhooks);
             source.applied(config);
