@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use orlog_effect::{Catalog, EffectObserver, FunctionProvider, NoopObserver, Policy, ProviderError, Upstream};
+use orlog_effect::{
+    Catalog, EffectObserver, FunctionProvider, NoopObserver, Policy, ProviderError, Upstream,
+};
 use orlog_model::{Clock, Event, EventId, EventType, InstanceKey, SagaName, Status, Timestamp};
 use orlog_program::compile_yaml;
 use orlog_testkit::SimClock;
@@ -59,8 +61,9 @@ impl Stage {
 
     /// Starts the saga and waits for its first attempt.
     async fn charge(&self) -> TestRuntime {
-        let runtime =
-            TestRuntimeConfig { more_upstreams: vec![self.legacy()], ..self.config() }.start(&self.upstreams).await;
+        let runtime = TestRuntimeConfig { more_upstreams: vec![self.legacy()], ..self.config() }
+            .start(&self.upstreams)
+            .await;
         let event = Event {
             id: EventId::new("e-1").unwrap(),
             tenant: tenant(),
