@@ -123,8 +123,8 @@ pub struct App {
     /// The pages of the built-in sagas.
     pub(crate) pages: BuiltInPages,
     /// The received webhooks.
-    pub(crate) webhooks: Webhooks,
-    config_source: Option<ConfigSource>,
+    pub(crate) webhooks: Arc<Webhooks>,
+    config_source: Option<Arc<ConfigSource>>,
     /// The audit log.
     pub audit: Arc<AuditTrail>,
     /// The telemetry export.
@@ -144,8 +144,8 @@ struct Observed {
     counted: Arc<AttemptMetrics>,
     authenticator: Authenticator,
     pages: BuiltInPages,
-    webhooks: Webhooks,
-    config_source: Option<ConfigSource>,
+    webhooks: Arc<Webhooks>,
+    config_source: Option<Arc<ConfigSource>>,
     telemetry: TelemetryHandle,
 }
 
@@ -177,7 +177,7 @@ impl App {
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&overrides.telemetry, overrides.effect_observer);
         let authenticator = Box::pin(Authenticator::new(&config, overrides.session)).await?;
-        let webhooks = Webhooks::new(&config)?;
+        let webhooks = Arc::new(Webhooks::new(&config)?);
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         let backup_dir = claim_dir(&config)?;
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
@@ -231,7 +231,7 @@ impl App {
             authenticator,
             pages,
             webhooks,
-            config_source: overrides.config_source,
+            config_source: overrides.config_source.map(Arc::new),
             telemetry,
         };
         Box::pin(Self::join(parts, own, state)).await

@@ -27,7 +27,7 @@ use crate::supervision::{RestartTracker, TaskActor, exit_of};
 use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
 use crate::telemetry::tracer::Tracer;
 use group::{WorkerGroup, fetch_jobs};
-use shared::WorkerPoolState;
+use shared::{ReturnedDeliveries, WorkerPoolState};
 
 pub use shared::WorkerPoolConfig;
 
@@ -80,6 +80,7 @@ impl WorkerPool {
             config,
             jobs: AtomicUsize::new(0),
             in_flight: DashSet::new(),
+            returned: ReturnedDeliveries::default(),
             draining: watch::Sender::new(false),
         });
         let started = Actor::spawn(None, WorkerSupervisorActor, Arc::clone(&shared)).await;

@@ -1,17 +1,20 @@
 //! Reload of a running node.
 
+use std::sync::Arc;
+
 use orlog_program::Diagnostic;
 
 use super::App;
 use crate::config::NextConfig;
 use crate::definitions::change::DeployError;
-use crate::definitions::deploy::DeployPolicy;
+use crate::definitions::deploy::{DeployPolicy, ReloadedConfig};
 use crate::definitions::{DefinitionErrors, DeploymentPlan};
 use crate::webhooks::Webhooks;
 
 impl App {
     /// Reads changed certificates and the configuration, then deploys the definitions directory
-    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates change.
+    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates change. Upstreams and webhooks
+    /// change together, also if the caller disconnects.
     ///
     /// # Errors
     /// See [`DeployError`].
@@ -20,16 +23,70 @@ impl App {
         let Some(source) = &self.config_source else {
             return self.services.deployments.reload(by, policy, None).await;
         };
-        let _alone = source.lock().await;
+        let alone = source.lock().await;
         let NextConfig { config, requires_restart } = source.read().map_err(DefinitionErrors)?;
         let webhooks = Webhooks::new(&config).map_err(|error| {
             DefinitionErrors(vec![Diagnostic::of_file("the configuration", format!("{error:#}"))])
         })?;
-        let mut plan = self.services.deployments.reload(by, policy, Some(config.upstreams())).await?;
-        self.webhooks.replace(webhooks);
-        source.applied(config);
+        let (upstreams, active, source) =
+            (config.upstreams(), Arc::clone(&self.webhooks), Arc::clone(source));
+        let activate = move || {
+            active.replace(webhooks);
+            source.applied(config);
+            drop(alone);
+        };
+        let next = ReloadedConfig { upstreams, activate: Box::new(activate) };
+        let mut plan = self.services.deployments.reload(by, policy, Some(next)).await?;
         let warning = |key| format!("{key} has changed in the configuration; restart the node to apply it");
         plan.warnings.extend(requires_restart.into_iter().map(warning));
         Ok(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use orlog_testkit::wait::WAIT_TIMEOUT;
+
+    use super::super::AppOverrides;
+    use super::*;
+    use crate::config::{Config, ConfigSource, Layers};
+
+    fn config(dir: &tempfile::TempDir, text: &str) -> Config {
+        let path = dir.path().join("orlog.toml");
+        let data_dir = dir.path().join("data");
+        std::fs::write(&path, format!("data_dir = {data_dir:?}\n{text}")).unwrap();
+        Layers::none().file(&path).unwrap().load().unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn reload_completes_if_the_caller_disconnects() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("secret"), "a shared secret").unwrap();
+        let next = format!(
+            "[webhooks.shop]\nscheme = \"token\"\nsecrets = [\"file:{}\"]\nsignature = {{ header = \"x-shop-token\" }}\n\
+             id = \"= body.id\"\ntype = \"OrderPlaced\"\n[upstreams.pay]\nbase_url = \"http://127.0.0.1:9\"\n\
+             [upstreams.pay.effects.\"pay.charge\"]\npath = \"/charges\"\n",
+            dir.path().join("secret").display()
+        );
+        let (before, next) = (config(&dir, ""), config(&dir, &next));
+        let source = ConfigSource::new(Arc::new(move || Ok(next.clone())), before.clone());
+        let overrides = AppOverrides { config_source: Some(source), ..AppOverrides::default() };
+        let app = App::start_with(before, overrides).await.unwrap();
+        let source = app.config_source.as_ref().unwrap();
+        let deploying = app.locks.deploying.lock().await;
+        let mut reload = Box::pin(app.reload("ann".to_owned(), DeployPolicy::default()));
+        // The lock of the source is taken in the poll that starts the deployment.
+        while source.lock().now_or_never().is_some() {
+            assert!(futures::poll!(reload.as_mut()).is_pending(), "the deployment waits");
+            tokio::task::yield_now().await;
+        }
+        drop(reload);
+        drop(deploying);
+        drop(tokio::time::timeout(WAIT_TIMEOUT, source.lock()).await.expect("the reload ends"));
+        let upstreams = app.catalog.executors();
+        assert!(upstreams.iter().any(|executor| executor.upstream().name == "pay"));
+        assert!(format!("{:?}", app.webhooks).contains("shop"), "the webhooks change with the upstreams");
+        app.stop().await.unwrap();
     }
 }

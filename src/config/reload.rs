@@ -18,7 +18,7 @@ pub(crate) type ReadConfig = Arc<dyn Fn() -> Result<Config, Vec<Error>> + Send +
 pub struct ConfigSource {
     read: ReadConfig,
     applied: Mutex<Config>,
-    reloading: tokio::sync::Mutex<()>,
+    reloading: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Configuration that was read again.
@@ -31,12 +31,12 @@ pub(crate) struct NextConfig {
 impl ConfigSource {
     /// Creates the source of a node that starts with this configuration.
     pub(crate) fn new(read: ReadConfig, initial: Config) -> Self {
-        Self { read, applied: Mutex::new(initial), reloading: tokio::sync::Mutex::default() }
+        Self { read, applied: Mutex::new(initial), reloading: Arc::default() }
     }
 
     /// Waits for the reload in progress: an earlier reading must not replace a later one.
-    pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.reloading.lock().await
+    pub(crate) async fn lock(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.reloading).lock_owned().await
     }
 
     /// Reads the configuration.

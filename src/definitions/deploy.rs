@@ -39,11 +39,19 @@ pub struct DeployRequest {
     pub policy: DeployPolicy,
 }
 
+/// Configuration that was read again.
+pub struct ReloadedConfig {
+    /// Configured upstreams.
+    pub(crate) upstreams: EffectsConfig,
+    /// Activates the rest of the configuration, together with the upstreams.
+    pub(crate) activate: Box<dyn FnOnce() + Send>,
+}
+
 enum DeployOrigin {
-    /// The directories of definitions and upstreams, or the one that exists, and the configured upstreams if they
-    /// were read again.
+    /// The directories of definitions and upstreams, or the one that exists, and the configuration if it was read
+    /// again.
     Dirs {
-        configured: Option<Box<EffectsConfig>>,
+        config: Option<ReloadedConfig>,
     },
     Files {
         files: Vec<SourceFile>,
@@ -54,7 +62,14 @@ enum DeployOrigin {
 impl DeployOrigin {
     fn configured(&self) -> Option<&EffectsConfig> {
         match self {
-            Self::Dirs { configured } => configured.as_deref(),
+            Self::Dirs { config } => config.as_ref().map(|config| &config.upstreams),
+            Self::Files { .. } => None,
+        }
+    }
+
+    fn into_config(self) -> Option<ReloadedConfig> {
+        match self {
+            Self::Dirs { config } => config,
             Self::Files { .. } => None,
         }
     }
@@ -75,8 +90,8 @@ struct PreparedDeployment {
     deployment: Option<Deployment>,
     /// Catalog of the current upstream files.
     upstreams: Option<Arc<Catalog>>,
-    /// Configured upstreams of the catalog, if they were read again.
-    configured: Option<EffectsConfig>,
+    /// Configuration of the catalog, if it was read again.
+    config: Option<ReloadedConfig>,
 }
 
 /// Deploys definitions and reloads upstreams.
@@ -104,8 +119,8 @@ impl Deployments {
         self.deploy_whole(DeployOrigin::Files { files, keep_others }, by, policy, dry_run).await
     }
 
-    /// Deploys the definitions directory and activates the upstreams of their files and the configured ones (`None`:
-    /// as before), atomically. Without a definitions directory the active definitions stay.
+    /// Deploys the definitions directory and activates the upstreams of their files and the configuration (`None`: as
+    /// before), atomically, even if the caller disconnects. Without a definitions directory the active definitions stay.
     ///
     /// # Errors
     /// See [`DeployError`].
@@ -113,10 +128,9 @@ impl Deployments {
         self: &Arc<Self>,
         by: String,
         policy: DeployPolicy,
-        configured: Option<EffectsConfig>,
+        config: Option<ReloadedConfig>,
     ) -> Result<DeploymentPlan, DeployError> {
-        self.deploy_whole(DeployOrigin::Dirs { configured: configured.map(Box::new) }, by, policy, false)
-            .await
+        self.deploy_whole(DeployOrigin::Dirs { config }, by, policy, false).await
     }
 
     async fn deploy_whole(
@@ -157,8 +171,8 @@ impl Deployments {
             plan.schedules = ScheduleChange::of(self.definitions.deployment().as_deref(), next.schedules());
             plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
             let definitions = next.into_definitions();
-            let configured = origin.configured().cloned();
-            Ok(PreparedDeployment { plan, definitions, deployment, upstreams, configured })
+            let config = origin.into_config();
+            Ok(PreparedDeployment { plan, definitions, deployment, upstreams, config })
         };
         tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::ShuttingDown))
     }
@@ -196,13 +210,13 @@ impl Deployments {
                 ([self.definitions.others(files), files.clone()].concat(), None)
             }
             DeployOrigin::Files { files, keep_others: false } => (files.clone(), None),
-            DeployOrigin::Dirs { configured } => match self.definitions.dir() {
+            DeployOrigin::Dirs { config } => match self.definitions.dir() {
                 Some(dir) => {
                     let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
                     let digest = definitions::digest(&files);
                     (files, Some(digest))
                 }
-                None if self.upstreams.has_dir() || configured.is_some() => {
+                None if self.upstreams.has_dir() || config.is_some() => {
                     let current = self.definitions.validate_active(catalog).map_err(DefinitionErrors)?;
                     return Ok(TargetDefinitions::Active(current));
                 }
@@ -248,7 +262,7 @@ impl Deployments {
     /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow before
     /// an instance can start that needs a new one.
     async fn carry_out(&self, prepared: PreparedDeployment) -> Result<DeploymentPlan, DeployError> {
-        let PreparedDeployment { mut plan, definitions, deployment, upstreams, configured } = prepared;
+        let PreparedDeployment { mut plan, definitions, deployment, upstreams, config } = prepared;
         plan.dry_run = false;
         // A shard that this pod takes over meanwhile adopts the definitions before or after all of this.
         let _adopting = self.locks.activating.lock().await;
@@ -268,8 +282,9 @@ impl Deployments {
             }
             self.catalog.refresh();
         }
-        if let Some(configured) = configured {
-            self.upstreams.replace_configured(configured);
+        if let Some(ReloadedConfig { upstreams, activate }) = config {
+            self.upstreams.replace_configured(upstreams);
+            activate();
         }
         let Some(deployment) = deployment else { return Ok(plan) };
         self.programs.replace(DefinitionSet::programs(

@@ -28,7 +28,7 @@ impl ReplayCandidate<'_> {
             return ReplayResult::Skipped("no start event since then".to_owned());
         };
         let Some(old) = self.old else {
-            return match self.unrecorded() {
+            return match self.unrecorded(rebuilt) {
                 Some(reason) if self.is_unreadable => ReplayResult::Skipped(reason),
                 _ if self.is_unreadable => ReplayResult::Replaced,
                 _ => ReplayResult::Created,
@@ -37,20 +37,20 @@ impl ReplayCandidate<'_> {
         if is_same(old, new) {
             return ReplayResult::Unchanged;
         }
-        match self.obstacle(old, new) {
+        match self.obstacle(old, (new, rebuilt)) {
             Some(reason) => ReplayResult::Skipped(reason),
             None => ReplayResult::Replaced,
         }
     }
 
-    fn obstacle(&self, old: &Instance, new: &Instance) -> Option<String> {
+    fn obstacle(&self, old: &Instance, (new, rebuilt): (&Instance, &RebuiltInstance)) -> Option<String> {
         if old.created_at < self.order.from {
             return Some(format!("it started earlier, at {}", old.created_at));
         }
         if old.paused {
             return Some("it is paused; resume it first".to_owned());
         }
-        if let Some(reason) = self.unrecorded() {
+        if let Some(reason) = self.unrecorded(rebuilt) {
             return Some(reason);
         }
         if self.work == ReplayWorkMode::Emit
@@ -67,11 +67,27 @@ impl ReplayCandidate<'_> {
         self.missing_executor(old, new)
     }
 
-    /// Finds an applied input that the bus does not store.
-    fn unrecorded(&self) -> Option<String> {
-        let HistoryEntry { input_label: label, at, .. } =
-            self.history.iter().find(|record| !self.is_on_the_bus(record))?;
-        Some(format!("{label} at {at} was not on the bus; a replay would revert it"))
+    /// Finds an applied input that the bus does not store, or may not store, or that the replay would not apply.
+    fn unrecorded(&self, rebuilt: &RebuiltInstance) -> Option<String> {
+        let [first, ..] = self.history else { return Some("it has no history".to_owned()) };
+        // A replay can raise the version of the only entry.
+        let begins_here = || rebuilt.history.first().is_some_and(|new| new.input_id == first.input_id);
+        if first.version > 1 && !begins_here() {
+            let version = first.version;
+            return Some(format!(
+                "its history begins at version {version}; a replay would begin with a run before it"
+            ));
+        }
+        if let Some(HistoryEntry { input_label: label, at, .. }) =
+            self.history.iter().find(|record| !self.is_on_the_bus(record))
+        {
+            return Some(format!("{label} at {at} was not on the bus; a replay would revert it"));
+        }
+        // The conditions of a signal concern the versions and the waits of the instance before an earlier replay.
+        self.history.iter().find_map(|HistoryEntry { input_id, input_label: label, at, .. }| {
+            let (_, reason) = rebuilt.rejected.iter().find(|(id, _)| id == input_id)?;
+            Some(format!("the replay would reject {label} of {at}: {reason}"))
+        })
     }
 
     /// Finds work without a result that has no outbox item and is not dispatched.

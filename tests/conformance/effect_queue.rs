@@ -2,4 +2,5 @@
 
 mod contract;
 mod fixture;
+mod returned_jobs;
 mod workers;

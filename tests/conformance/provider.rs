@@ -253,11 +253,11 @@ mod worker {
     }
 
     fn fixture(probes: bool) -> std::future::Ready<ProviderFixture> {
-        let (script, job_board) = (Arc::new(UpstreamScript::default()), Arc::new(JobBoard::new(probes)));
+        let (script, job_board) = (Arc::new(UpstreamScript::default()), Arc::new(JobBoard::default()));
         let effect = EffectName::new("payments.charge").expect("valid");
         tokio::spawn(work(Arc::clone(&job_board), Arc::clone(&script), effect.clone(), probes));
         std::future::ready(ProviderFixture {
-            provider: Arc::new(WorkerProvider::new(job_board)),
+            provider: Arc::new(WorkerProvider::new(job_board, probes)),
             effect,
             script,
         })

@@ -21,6 +21,7 @@ mod passivation;
 mod priorities;
 mod program_crash;
 mod relay;
+mod removed_upstream;
 mod results;
 mod simulation;
 mod stable_keys;

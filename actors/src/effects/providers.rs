@@ -20,7 +20,7 @@ use compact_str::CompactString;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use futures::FutureExt as _;
-use orlog_effect::{Catalog, CatalogChange, EffectExecutor, ExecutionResult};
+use orlog_effect::{Catalog, CatalogChange, EffectExecutor};
 use orlog_model::{Confirmation, Destination, Work, WorkKind, WorkOutcome};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
@@ -104,9 +104,10 @@ impl ProviderRegistry {
             self.publisher.push(dispatches)
         } else {
             let Some(executor) = self.catalog.executor_for(destination) else {
-                return dispatches.into_iter().for_each(|dispatch| {
-                    let outcome = self.catalog.unroutable_outcome(&dispatch.work.item);
-                    dispatch.complete(ExecutionResult::without_attempt(outcome), false);
+                return dispatches.into_iter().for_each(|mut dispatch| {
+                    let progress = std::mem::take(&mut dispatch.progress);
+                    let result = self.catalog.unroutable_result(&dispatch.work.item, progress);
+                    dispatch.complete(result, false);
                 });
             };
             let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);

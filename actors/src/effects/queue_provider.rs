@@ -231,7 +231,7 @@ impl RemoteProvider for QueueProvider {
         match self.await_result(item).await {
             Ok(mut result) => {
                 let (trace, attempt_log) = (result.trace.take(), result.attempt_log.take());
-                RemoteResult { result: to_reply(result), trace, receipt: None, attempt_log }
+                RemoteResult { trace, attempt_log, ..to_reply(result).into() }
             }
             Err(error) => Err(error).into(),
         }

@@ -1,8 +1,8 @@
 //! Execution of one job, from the queue to the published result.
 //!
 //! First, the worker looks up the result: a command may be delivered twice, or another worker may have
-//! executed it without being able to acknowledge it. A redelivered job counts as in doubt. A job is
-//! acknowledged only after its result is stored.
+//! executed it without being able to acknowledge it. A redelivered job counts as in doubt, unless this process returned
+//! all earlier deliveries without an attempt. A job is acknowledged only after its result is stored.
 
 use std::time::{Duration, Instant};
 
@@ -66,18 +66,20 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
         return bury(shared, job, "the command contains no effect").await;
     }
     let Some(_guard) = JobGuard::take(shared, item.id) else {
-        return job.ack.nak_with_delay(SHORT_NAK_DELAY).await;
+        return give_back(shared, job, (item.id, 1), SHORT_NAK_DELAY).await;
     };
-    let in_doubt = job.deliveries > 1 || dispatch_count > 1;
+    let returned = shared.returned.take(item.id, job.sequence);
+    let in_doubt = job.deliveries > returned + 1 || dispatch_count > 1;
+    let unattempted = (item.id, returned + 1);
     if is_decided(shared, &item, in_doubt).await {
         return job.ack.ack().await;
     }
     let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
         // Another worker may have an executor for this tenant.
-        return job.ack.nak_with_delay(NAK_DELAY).await;
+        return give_back(shared, job, unattempted, NAK_DELAY).await;
     };
     if let Some(after) = is_for_later(shared, &executor, &item) {
-        return job.ack.nak_with_delay(after).await;
+        return give_back(shared, job, unattempted, after).await;
     }
     let above = follow(shared, &mut item).map(|parent| (parent, Instant::now()));
     let mut done = execute(shared, &mut item, in_doubt).await;
@@ -99,6 +101,12 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
         receipt.stored();
     }
     job.ack.ack().await;
+}
+
+/// Returns a job to the queue without an attempt, with the number of its deliveries to this process that made none.
+async fn give_back(shared: &WorkerPoolState, job: &Job, (id, unattempted): (Uuid, u64), after: Duration) {
+    shared.returned.add(id, job.sequence, unattempted);
+    job.ack.nak_with_delay(after).await;
 }
 
 /// Starts a span for the job; returns the parent span if the job is traced.
@@ -149,7 +157,7 @@ async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) 
         (Instant::now(), ExecutionProgress { in_doubt, ..ExecutionProgress::default() });
     loop {
         let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
-            return ExecutionResult::without_attempt(shared.catalog.unroutable_outcome(item));
+            return shared.catalog.unroutable_result(item, progress);
         };
         match executor.continue_from(item, progress, &()).await {
             Ok(done) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use dashmap::DashSet;
+use dashmap::{DashMap, DashSet};
 use orlog_bus::effect_queue::EffectQueue;
 use orlog_effect::Catalog;
 use orlog_model::{Clock, TenantId};
@@ -15,6 +15,9 @@ use uuid::Uuid;
 use crate::supervision::RestartIntensity;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::tracer::Tracer;
+
+/// Maximum number of jobs whose returned deliveries are counted.
+const MAX_RETURNED: usize = 65_536;
 
 /// Configuration of a worker pool.
 #[derive(Clone, Debug)]
@@ -42,8 +45,30 @@ pub(crate) struct WorkerPoolState {
     pub(crate) jobs: AtomicUsize,
     /// Commands in flight: a duplicate is not executed concurrently.
     pub(crate) in_flight: DashSet<Uuid>,
+    /// Deliveries that this process returned to the queue without an attempt.
+    pub(crate) returned: ReturnedDeliveries,
     /// No more jobs are requested.
     pub(crate) draining: watch::Sender<bool>,
+}
+
+/// Number of deliveries by job that were returned to the queue without an attempt. It is in memory, and bounded: a job that
+/// is missing counts as possibly attempted.
+#[derive(Default)]
+pub(crate) struct ReturnedDeliveries(DashMap<(Uuid, u64), u64>);
+
+impl ReturnedDeliveries {
+    /// Adds to the number of a job. A repeated dispatch of a command has another sequence.
+    pub(crate) fn add(&self, id: Uuid, sequence: u64, count: u64) {
+        if self.0.len() >= MAX_RETURNED {
+            self.0.clear();
+        }
+        *self.0.entry((id, sequence)).or_default() += count;
+    }
+
+    /// Removes a job and returns its number.
+    pub(crate) fn take(&self, id: Uuid, sequence: u64) -> u64 {
+        self.0.remove(&(id, sequence)).map_or(0, |(_, count)| count)
+    }
 }
 
 impl WorkerPoolState {

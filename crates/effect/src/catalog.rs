@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{
-    Clock, Destination, EffectName, Failure, InstanceKey, TenantId, WorkItem, WorkKind, WorkOutcome,
+    Clock, Destination, EffectName, Failure, IN_DOUBT, InDoubtPolicy, InstanceKey, TenantId, WorkItem,
+    WorkKind, WorkOutcome,
 };
 use serde_json::Value;
 
-use crate::effect_execution::ExecutionResult;
+use crate::effect_execution::{ExecutionProgress, ExecutionResult};
 use crate::executor::EffectExecutor;
 use crate::job_logs::JobLog;
 use crate::observer::EffectObserver;
@@ -161,7 +162,7 @@ impl Catalog {
     pub async fn execute(&self, item: &WorkItem) -> ExecutionResult {
         match self.executor_for(&item.destination()) {
             Some(executor) => executor.execute(item).await,
-            None => ExecutionResult::without_attempt(self.unroutable_outcome(item)),
+            None => self.unroutable_result(item, ExecutionProgress::default()),
         }
     }
 
@@ -210,10 +211,30 @@ impl Catalog {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the outcome of work without an executor: it fails at once with the code `effect_unknown` or
-    /// `no_gateway`.
+    /// Returns the result of work without an executor: it ends at once with the code `effect_unknown` or `no_gateway`.
+    /// It failed, or timed out if an attempt under an earlier executor is in doubt. If the definition does not allow a
+    /// retry, the code is then `in_doubt`.
     #[must_use]
-    pub fn unroutable_outcome(&self, item: &WorkItem) -> WorkOutcome {
+    pub fn unroutable_result(&self, item: &WorkItem, progress: ExecutionProgress) -> ExecutionResult {
+        let mut failure = self.unroutable(item);
+        let outcome = if progress.in_doubt {
+            let policy = item.work.effect().and_then(|effect| effect.in_doubt);
+            if matches!(policy, Some(InDoubtPolicy::Fail | InDoubtPolicy::Ask)) {
+                IN_DOUBT.clone_into(&mut failure.code);
+            }
+            failure.message = format!(
+                "unknown whether an earlier attempt executed it under the key {}; not retried: {}",
+                item.id, failure.message
+            );
+            WorkOutcome::TimedOut { failure }
+        } else {
+            WorkOutcome::Failed { event: None, failure, payload: Value::Null }
+        };
+        let ExecutionProgress { attempts, attempt_log, .. } = progress;
+        ExecutionResult { attempts, attempt_log, ..ExecutionResult::without_attempt(outcome) }
+    }
+
+    fn unroutable(&self, item: &WorkItem) -> Failure {
         let (code, message) = match item.work.kind() {
             WorkKind::Effect => ("effect_unknown", self.unknown(&item.work.label())),
             WorkKind::Command => {
@@ -223,11 +244,7 @@ impl Catalog {
                 ("not_an_effect", "facts and sagas are published, not executed".to_owned())
             }
         };
-        WorkOutcome::Failed {
-            event: None,
-            failure: Failure { code: code.to_owned(), message },
-            payload: Value::Null,
-        }
+        Failure { code: code.to_owned(), message }
     }
 
     fn unknown(&self, name: &str) -> String {

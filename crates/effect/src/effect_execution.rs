@@ -136,14 +136,16 @@ impl EffectExecution {
         WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
     }
 
-    /// Keeps the receipt of an attempt, and returns its result and the span of the process that executed it; `None`:
+    /// Keeps the receipt and the doubt of an attempt, and returns its result and the span of the process that executed it; `None`:
     /// the attempt has no result.
     pub(crate) fn receive(
         &mut self,
         remote: Option<RemoteResult>,
     ) -> (Option<Result<Reply, ProviderError>>, Option<TraceParent>) {
         self.is_recorded = false;
-        let Some(RemoteResult { result, trace, receipt, attempt_log }) = remote else { return (None, None) };
+        let Some(remote) = remote else { return (None, None) };
+        let RemoteResult { result, trace, receipt, attempt_log, in_doubt } = remote;
+        self.in_doubt |= in_doubt;
         (self.receipt, self.is_recorded) = (receipt, attempt_log.is_some());
         if let Some(theirs) = attempt_log {
             self.attempt_log.get_or_insert_default().extend(*theirs);

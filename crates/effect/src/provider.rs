@@ -122,11 +122,13 @@ pub struct RemoteResult {
     pub receipt: Option<ResultReceipt>,
     /// Attempts of the other process, if its first one did not succeed.
     pub attempt_log: Option<Box<AttemptLog>>,
+    /// Whether the other process may have executed the attempt before, without a result.
+    pub in_doubt: bool,
 }
 
 impl From<Result<Reply, ProviderError>> for RemoteResult {
     fn from(result: Result<Reply, ProviderError>) -> Self {
-        Self { result, trace: None, receipt: None, attempt_log: None }
+        Self { result, trace: None, receipt: None, attempt_log: None, in_doubt: false }
     }
 }
 

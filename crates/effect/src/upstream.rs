@@ -9,7 +9,7 @@ use crate::job_logs::JobLogs;
 use crate::limits::breaker::BreakerState;
 use crate::policy::Policy;
 use crate::provider::Provider;
-use crate::worker::{ClaimOptions, JobBoard};
+use crate::worker::{ClaimOptions, JobBoard, WorkerProvider};
 
 /// External system with one breaker, one set of limits and one policy.
 #[derive(Clone)]
@@ -111,11 +111,10 @@ impl Upstream {
 
     /// Inherits the job board of the upstream that it replaces: workers continue their jobs.
     pub(crate) fn inherit_job_board(mut self, other: &Self) -> Self {
-        if let (Some((own, terms)), Some((board, _))) = (&self.board, &other.board) {
-            board.configure_as(own);
-            self.board = Some((Arc::clone(board), *terms));
+        if let (Some((own, terms)), Some((board, _))) = (&mut self.board, &other.board) {
+            own.clone_from(board);
             self.job_logs.clone_from(&other.job_logs);
-            self.provider = Arc::clone(&other.provider);
+            self.provider = Arc::new(WorkerProvider::new(Arc::clone(board), terms.probes));
         }
         self
     }

@@ -1,6 +1,8 @@
 //! Origins of waits: what distinguishes a wait from an earlier one for the same condition.
 
-use orlog_model::{ControlAction, ControlRequest, DedupeKey, EventType, Input, Instance, Wait, WaitKind};
+use orlog_model::{
+    ControlAction, ControlRequest, DedupeKey, EventType, Input, Instance, Timestamp, Wait, WaitKind,
+};
 
 /// Sets the origins of the waits of an instance after a transition. `before` is the instance before it, in the same run.
 ///
@@ -20,15 +22,27 @@ pub(crate) fn set_origins(
         };
         let lasts = !is_new && !ends(input, wait, before);
         let earlier = before.waits.iter().find(|earlier| lasts && earlier.is_like(wait));
-        wait.origin = earlier.map_or_else(|| hash(identity, wait), |earlier| earlier.origin);
+        wait.origin = earlier.map_or_else(|| hash(input, identity, wait), |earlier| earlier.origin);
     }
     instance.waits = waits;
 }
 
 /// Returns the origin of a wait that begins with an input. It is not 0.
-fn hash(identity: DedupeKey, wait: &Wait) -> u32 {
-    let low = identity.hash_with(wait.name.as_str().as_bytes()) & u64::from(u32::MAX);
+///
+/// Work that may have been executed is requested again under its id, and its results have one identity.
+fn hash(input: &Input, identity: DedupeKey, wait: &Wait) -> u32 {
+    let request = requested_at(input).map_or(0, |time| identity.hash_with(&time.as_millis().to_le_bytes()));
+    let low = (identity.hash_with(wait.name.as_str().as_bytes()) ^ request) & u64::from(u32::MAX);
     u32::try_from(low).unwrap_or_default().max(1)
+}
+
+/// Returns the time at which the work of a result was requested.
+fn requested_at(input: &Input) -> Option<Timestamp> {
+    match input {
+        Input::WorkResult(result) => Some(result.requested_at),
+        Input::Early(early) => requested_at(&early.input),
+        Input::Event(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => None,
+    }
 }
 
 /// Returns whether an applied input ended the wait of this kind and name.

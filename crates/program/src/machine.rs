@@ -160,6 +160,7 @@ fn start_instance(
     if !saga.only_starts(&event.kind) {
         run.state.run.events.started_by = collect::event_key(event);
     }
+    run.state.run.begin_first(context.version);
     run.add_note("started");
     finish(run)
 }

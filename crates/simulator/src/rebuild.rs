@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use orlog_engine::Decision;
 use orlog_model::{
-    AttemptLog, Commit, DeadLetter, DedupeKey, HistoryEntry, Input, Instance, InstanceKey, TaskUpdate,
-    Timestamp, Work, WorkItem, WorkOutcome, WorkResult,
+    AttemptLog, Commit, DeadLetter, DedupeKey, EventId, HistoryEntry, Input, Instance, InstanceKey,
+    TaskUpdate, Timestamp, Work, WorkItem, WorkOutcome, WorkResult,
 };
 use orlog_program::Program;
 use uuid::Uuid;
@@ -68,6 +68,8 @@ pub struct RebuiltInstance {
     pub work: Vec<WorkItem>,
     /// Inputs that could not be applied.
     pub dead_letters: Vec<DeadLetter>,
+    /// Ids of the requests that were rejected, with the reason.
+    pub rejected: Vec<(EventId, String)>,
 }
 
 /// Rebuilds an instance.
@@ -184,8 +186,13 @@ impl RebuildObserver<'_> {
 
 impl DecisionObserver for RebuildObserver<'_> {
     fn on_decision(&mut self, seen: &ObservedDecision<'_>) {
-        if let (true, Decision::Commit(commit)) = (seen.context.key == self.key, seen.decision) {
-            self.note(commit);
+        if seen.context.key != self.key {
+            return;
+        }
+        match seen.decision {
+            Decision::Commit(commit) => self.note(commit),
+            Decision::Reject(reason) => self.seen.rejected.push((seen.input.id(), reason.to_string())),
+            Decision::Ignore { .. } => {}
         }
     }
 }

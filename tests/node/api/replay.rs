@@ -1,7 +1,10 @@
 //! Replay: instances are rebuilt from their events.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
+use orlog_bus::Message;
 use serde_json::{Value, json};
 
 use crate::api::node::{Node, event};
@@ -49,10 +52,27 @@ impl ReplayNode {
     }
 
     async fn happens(&self, kind: &str, parcel: &str) {
-        let mut event = event(&format!("{kind}-{parcel}"), kind, &json!({ "parcelId": parcel }));
+        self.happens_as(&format!("{kind}-{parcel}"), kind, parcel).await;
+    }
+
+    async fn happens_as(&self, id: &str, kind: &str, parcel: &str) {
+        let mut event = event(id, kind, &json!({ "parcelId": parcel }));
         event["correlationid"] = json!(parcel);
         let response = self.node.ask(Method::POST, "", "/v1/events", event.to_string()).await;
         assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
+    }
+
+    /// Publishes a signal for an instance of this version on the bus.
+    async fn mark(&self, id: &str, expected_version: u64) {
+        let body = json!({ "specversion": "1.0", "id": id, "type": "Marked", "source": "urn:desk", "data": {},
+            "orlogexpectedversion": expected_version });
+        let message = Message {
+            subject: "workflow.marks.t-1".to_owned(),
+            id: Some(id.to_owned()),
+            headers: vec![("content-type".into(), "application/cloudevents+json".into())],
+            payload: body.to_string().into(),
+        };
+        self.node.app.bus.publish(vec![Arc::new(message)]).await.unwrap();
     }
 
     async fn parcel(&self, parcel: &str, fits: impl Fn(&Value) -> bool) -> Value {
@@ -370,4 +390,68 @@ async fn replay_raises_the_state_version() {
     let stale = json!({ "expected_version": before["version"] });
     depot.node.post(&format!("{path}/pause"), &stale).await.problem("OR0012");
     depot.node.post(&format!("{path}/pause"), &json!({ "expected_version": after["version"] })).await.ok();
+}
+
+/// The version of an instance that was replayed is higher than the number of its transitions.
+#[tokio::test(flavor = "multi_thread")]
+async fn replay_skips_an_instance_whose_conditional_signal_it_would_reject() {
+    let depot = ReplayNode { node: Node::start_with(|config| config.results.publish = true).await };
+    let path = "/v1/sagas/marks/t-1";
+    let order = json!({ "saga": "marks", "from": START, "work": "suppress", "user": "ann" });
+    let version = |number: u32| {
+        let handler = format!("marks + {number}");
+        MARKS.replace("version: 1", &format!("version: {number}")).replace("marks + 1", &handler)
+    };
+    depot.deploy(&version(1)).await;
+    depot.happens("MarksOpened", "t-1").await;
+    depot.mark("m-1", 1).await;
+    depot.node.until("", path, |saga| saga["state"]["vars"]["marks"] == 1).await;
+    depot.deploy(&version(2)).await;
+    let done = depot.node.post("/v1/replays", &order).await.ok();
+    assert_eq!(done["counts"]["replaced"], 1, "{done}");
+    let replayed = depot.node.until("", path, |saga| saga["state"]["vars"]["marks"] == 2).await;
+    assert_eq!(replayed["version"], 3);
+    depot.mark("m-2", 3).await;
+    depot.node.until("", path, |saga| saga["state"]["vars"]["marks"] == 4).await;
+    depot.deploy(&version(3)).await;
+    let done = depot.node.post("/v1/replays", &order).await.ok();
+    assert_eq!(done["counts"]["skipped"], 1, "{done}");
+    let reason = done["items"][0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("the replay would reject Marked"), "{reason}");
+    assert_eq!(depot.node.get(path).await.ok()["state"]["vars"]["marks"], 4);
+}
+
+/// Saga with a run for each mark.
+const RUNS: &str = r"
+saga: parcel
+version: 1
+start: ParcelPosted
+correlate: parcelId
+vars: { parcelId: =event.parcelId }
+steps:
+  - { id: reserve, do: { event: Reserved } }
+  - { id: deliver, do: { event: Delivered } }
+  - { id: again, do: { restart_as_new: ParcelPosted, data: { parcelId: =vars.parcelId } } }
+";
+
+/// A signal of the API, which is not on the bus, was applied in a run whose history is deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn replay_skips_an_instance_whose_earlier_runs_are_deleted() {
+    let depot = ReplayNode { node: Node::start_with(|config| config.results.publish = true).await };
+    depot.deploy(RUNS).await;
+    let path = "/v1/sagas/parcel/p-1";
+    depot.happens("ParcelPosted", "p-1").await;
+    depot.parcel("p-1", |it| it["version"] == 1).await;
+    depot.node.post(&format!("{path}/signal"), &json!({ "type": "Reserved", "data": {} })).await.ok();
+    depot.happens_as("d-1", "Delivered", "p-1").await;
+    depot.parcel("p-1", |it| it["state"]["run"] == 2).await;
+    depot.happens_as("r-2", "Reserved", "p-1").await;
+    depot.happens_as("d-2", "Delivered", "p-1").await;
+    let before = depot.parcel("p-1", |it| it["state"]["run"] == 3).await;
+    assert_eq!(before["history"]["items"][0]["version"], 4, "the entries of the first run are deleted");
+    let done = depot.replay("suppress", json!({})).await;
+    assert_eq!(done["counts"]["skipped"], 1, "{done}");
+    let reason = done["items"][0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("its history begins at version 4"), "{reason}");
+    assert_eq!(depot.parcel("p-1", |_| true).await["version"], before["version"]);
 }

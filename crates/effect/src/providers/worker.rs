@@ -61,6 +61,7 @@ impl UpstreamConfig for WorkerConfig {
             claim_ttl: usual.claim_ttl,
             heartbeat_interval: self.heartbeat_interval.unwrap_or(usual.heartbeat_interval),
             max_batch: self.max_batch.map_or(usual.max_batch, NonZeroUsize::get),
+            probes: self.probes,
         };
         if terms.heartbeat_interval >= terms.claim_ttl {
             let reason = format!(
@@ -69,10 +70,10 @@ impl UpstreamConfig for WorkerConfig {
             );
             return Err(Error::upstream(site.name, reason));
         }
+        let board = Arc::<JobBoard>::default();
         let (effects, policy) = (self.effects.iter().cloned(), self.policy(Policy::worker()));
-        let board = Arc::new(JobBoard::new(self.probes).with_policy(policy.in_doubt));
-        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board)));
-        let upstream = Upstream::effects(site.name, effects.collect(), provider, policy);
+        let provider = WorkerProvider::new(Arc::clone(&board), self.probes, policy.in_doubt);
+        let upstream = Upstream::effects(site.name, effects.collect(), Arc::new(provider), policy);
         let job_logs = Some(board.job_logs());
         Ok(Upstream { job_logs, board: Some((board, terms)), ..self.finish(upstream) })
     }

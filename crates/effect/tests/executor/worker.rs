@@ -1,7 +1,9 @@
 //! Attempts that workers execute: the timeout counts from the claim.
 
+use orlog_effect::config::{UpstreamConfig, UpstreamSite};
 use orlog_effect::worker::{
-    ClaimOptions, ClaimRequest, JobBoard, JobReport, ReportContent, Reports, WorkerProvider,
+    ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports, WorkerConfig,
+    WorkerProvider,
 };
 use orlog_effect::{Policy, Reply, Upstream};
 use orlog_model::TenantId;
@@ -16,8 +18,17 @@ struct Stage {
 
 impl Stage {
     fn new(policy: Policy) -> Self {
+        Self::with_probes(policy, false)
+    }
+
+    /// Workers determine the outcome of jobs in doubt.
+    fn probed(policy: Policy) -> Self {
+        Self::with_probes(policy, true)
+    }
+
+    fn with_probes(policy: Policy, probes: bool) -> Self {
         let (clock, board) = (SimClock::new(START), Arc::new(JobBoard::default()));
-        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board)));
+        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board), probes));
         let upstream = Upstream::effects("media", vec![name()], provider, policy);
         let executor = EffectExecutor::new(upstream, Arc::clone(&clock) as Arc<dyn Clock>);
         Self { clock, board, executor }
@@ -28,16 +39,37 @@ impl Stage {
         tokio::spawn(async move { executor.execute(&item).await })
     }
 
-    /// Claims the only job and returns its ids.
-    async fn claim(&self) -> JobReport {
-        let tenant = TenantId::new("acme").expect("valid");
-        let request = ClaimRequest { tenant, effects: vec![name()], worker: "w".to_owned(), probes: false };
-        let wait = Duration::from_hours(1);
-        let claimed = self.board.claim(&*self.clock, &request, 1, ClaimOptions::default(), wait).await;
-        let [claimed] = claimed.as_slice() else { panic!("{claimed:?}") };
-        let content = ReportContent::Result(Box::new(Ok(Reply::default()).into()));
-        JobReport { job: claimed.item.id, claim: claimed.claim, content }
+    /// Claims the available jobs; waits for one up to `wait`.
+    async fn claim_within(&self, wait: Duration, probes: bool) -> Vec<ClaimedJob> {
+        let request = ClaimRequest { tenant: acme(), effects: vec![name()], worker: "w".to_owned(), probes };
+        self.board.claim(&*self.clock, &request, 1, ClaimOptions::default(), wait).await
     }
+
+    /// Claims the only job.
+    async fn claim(&self, probes: bool) -> ClaimedJob {
+        self.claim_within(Duration::from_hours(1), probes).await.pop().expect("a job is available")
+    }
+
+    fn report(&self, claimed: &ClaimedJob, result: Result<Reply, ProviderError>) {
+        let content = ReportContent::Result(Box::new(result.into()));
+        let mut reports = Reports::new([JobReport { job: claimed.item.id, claim: claimed.claim, content }]);
+        self.board.report(&*self.clock, &acme(), Duration::from_mins(5), &mut reports);
+        assert!(reports.into_acks().iter().all(Result::is_ok));
+    }
+
+    /// Claims the job as a worker that executes it and stops, then as one that probes and cannot determine the outcome.
+    async fn report_retry_in_doubt(&self) {
+        let stopped = self.claim(false).await;
+        assert!(!stopped.in_doubt);
+        self.clock.advance_to(stopped.expires_at);
+        let probing = self.claim(true).await;
+        assert!(probing.in_doubt);
+        self.report(&probing, Err(ProviderError::unavailable("db", "the database is not available")));
+    }
+}
+
+fn acme() -> TenantId {
+    TenantId::new("acme").expect("valid")
 }
 
 /// Requirements: S4.
@@ -47,21 +79,18 @@ async fn attempt_timeout_counts_from_the_claim() {
         Policy { attempt_timeout: Duration::from_mins(1), max_attempts: Some(1), ..Policy::worker() };
     let stage = Stage::new(policy.clone());
     let done = stage.execute(item(&name(), 1));
-    let tenant = TenantId::new("acme").expect("valid");
     let available =
-        ClaimRequest { tenant: tenant.clone(), effects: vec![name()], worker: "w".to_owned(), probes: false };
+        ClaimRequest { tenant: acme(), effects: vec![name()], worker: "w".to_owned(), probes: false };
     let waiting = stage.board.fetch(&*stage.clock, &available, 1, Duration::from_hours(1)).await;
     assert_eq!(waiting.len(), 1);
     stage.clock.advance(Duration::from_mins(30));
-    let claimed = stage.claim().await;
-    let mut reports = Reports::new([claimed]);
-    stage.board.report(&*stage.clock, &tenant, Duration::from_mins(5), &mut reports);
-    assert!(reports.into_acks().iter().all(Result::is_ok));
+    let claimed = stage.claim(false).await;
+    stage.report(&claimed, Ok(Reply::default()));
     assert_eq!(failure(&done.await.expect("it ends")).0, "succeeded");
 
     let stage = Stage::new(policy);
     let done = stage.execute(item(&name(), 1));
-    stage.claim().await;
+    stage.claim(false).await;
     let due = stage.clock.due_within(Duration::from_mins(1)).await;
     assert_eq!(due, START.saturating_add(Duration::from_mins(1)), "the claim started the timeout");
     stage.clock.advance_to(due);
@@ -94,4 +123,60 @@ async fn claimed_job_that_is_silent_until_its_deadline_is_in_doubt() {
     stage.claim().await;
     stage.clock.advance_to(deadline);
     assert_eq!(failure(&done.await.expect("it ends")).0, "timed out");
+}
+
+/// Requirements: R10.
+#[tokio::test]
+async fn job_in_doubt_stays_in_doubt_after_a_retry_report() {
+    let stage = Stage::probed(Policy { in_doubt: InDoubtPolicy::Fail, ..Policy::worker() });
+    let done = stage.execute(item(&name(), 1));
+    stage.report_retry_in_doubt().await;
+    let due = stage.clock.due_within(Duration::from_mins(1)).await;
+    stage.clock.advance_to(due);
+    while stage.board.list(&*stage.clock, &acme()).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert!(stage.claim_within(Duration::ZERO, false).await.is_empty(), "this worker does not probe");
+    let probing = stage.claim(true).await;
+    assert!(probing.in_doubt);
+    stage.report(&probing, Ok(Reply::default()));
+    assert_eq!(failure(&done.await.expect("it ends")).0, "succeeded");
+}
+
+#[tokio::test]
+async fn job_in_doubt_without_attempts_left_times_out() {
+    let stage = Stage::probed(Policy { max_attempts: Some(1), ..Policy::worker() });
+    let done = stage.execute(item(&name(), 1));
+    stage.report_retry_in_doubt().await;
+    assert_eq!(failure(&done.await.expect("it ends")).0, "timed out");
+}
+
+#[tokio::test]
+async fn jobs_in_doubt_follow_the_setting_of_the_active_catalog() {
+    let media = |probes: &str| {
+        let config: WorkerConfig =
+            toml::from_str(&format!("effects = ['payments.charge']\n{probes}")).expect("valid");
+        config.upstream(UpstreamSite::new("media")).expect("valid")
+    };
+    let clock = SimClock::new(START);
+    let time = Arc::clone(&clock) as Arc<dyn Clock>;
+    let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
+    let catalog = Catalog::new(vec![media("probes = true")], &time, &observer).expect("valid");
+    let next = catalog.rebuild(vec![media("")]).expect("valid");
+    for (number, activated) in [(1, false), (2, true)] {
+        if activated {
+            catalog.replace_with(&next);
+        }
+        let (board, _, executor) = catalog.job_boards().remove(0);
+        let stage = Stage { clock: Arc::clone(&clock), board, executor };
+        let job = stage.execute(item(&name(), number));
+        let stopped = stage.claim(false).await;
+        clock.advance_to(stopped.expires_at);
+        let claimed = stage.claim_within(Duration::ZERO, false).await;
+        assert_eq!(claimed.len(), usize::from(activated), "only an active catalog applies");
+        let claimed = if activated { claimed } else { vec![stage.claim(true).await] };
+        assert!(claimed[0].in_doubt);
+        stage.report(&claimed[0], Ok(Reply::default()));
+        assert_eq!(failure(&job.await.expect("it ends")).0, "succeeded");
+    }
 }

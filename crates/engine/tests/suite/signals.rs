@@ -2,13 +2,17 @@
 
 use orlog_engine::Decision;
 use orlog_model::{
-    ControlAction, ControlRequest, Event, Failure, Input, Status, Timer, TimerFired, Timestamp, Transition,
-    Wait, WaitKind, WaitToken,
+    ControlAction, ControlRequest, Destination, Event, Failure, Input, OutboxKey, PendingWork, Priority,
+    Status, Timer, TimerFired, Timestamp, Transition, Wait, WaitKind, WaitToken, WorkKind, WorkOutcome,
+    WorkResult,
 };
 use orlog_program::{ProgramError, ProgramInput, ProgramOutput};
 use serde_json::json;
+use uuid::Uuid;
 
-use crate::support::{DecisionFixture, ScriptedProgram, applied, at, control, event, id, kind, name, step};
+use crate::support::{
+    DecisionFixture, ScriptedProgram, applied, at, control, event, id, key, kind, name, step,
+};
 
 fn waiting(status: Status, kinds: &[(WaitKind, &str)]) -> ProgramOutput {
     let waits = kinds.iter().map(|(kind, of)| Wait::new(*kind, name(of), None)).collect();
@@ -114,6 +118,45 @@ fn decision_with_the_token_of_an_earlier_stop_is_stale() {
     assert_eq!(fixture.current_instance().status, Status::Stuck);
     assert_ne!(token(&fixture), first);
     assert!(fixture.expect_rejection(&under(first, control(ControlAction::Skip))).contains("has ended"));
+}
+
+/// A compensation that may have been executed keeps its work id when it is requested again.
+///
+/// Requirements: E2.
+#[test]
+fn decision_with_the_token_of_an_earlier_timeout_of_the_same_work_is_stale() {
+    let program = ScriptedProgram::new(|input| {
+        Ok(match input {
+            ProgramInput::WorkResult { .. } => waiting(Status::Stuck, &[(WaitKind::Operator, "pay")]),
+            _ => waiting(Status::Compensating, &[]),
+        })
+    });
+    let mut fixture = DecisionFixture::with_instance(&program);
+    let mut time_out = |requested_at| {
+        let (id, kind) = (Uuid::from_u128(7), WorkKind::Effect);
+        let tag = name("compensate:pay");
+        let open = PendingWork { id, kind, tag, requested_at, survives_end: true, dead_letter: None };
+        fixture.instance.as_mut().unwrap().pending_work.push(open);
+        let destination =
+            Destination { kind, tenant: key().tenant, name: "pay.refund".into(), priority: Priority::Normal };
+        let failure = Failure { code: "lost".to_owned(), message: "no response".to_owned() };
+        fixture.commit(&Input::WorkResult(WorkResult {
+            work_id: id,
+            outbox_key: OutboxKey { destination, sequence: 1 },
+            outcome: WorkOutcome::TimedOut { failure },
+            requested_at,
+            attempts: 1,
+            at: requested_at,
+            facts: Vec::new(),
+            publishes: false,
+            trace: None,
+            attempt_log: None,
+        }));
+        let stopped = token(&fixture);
+        fixture.commit(&under(stopped, control(ControlAction::Retry)));
+        stopped
+    };
+    assert_ne!(time_out(at(2_000)), time_out(at(3_000)));
 }
 
 /// The tokens of another run of the same instance differ, and those of a repeated decision do not.

@@ -122,13 +122,19 @@ fn complete_late(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) {
     );
 }
 
-/// Stores the variables that the step saves from its result.
+/// Stores the variables that the step saves from its result, and the result of a job. Those of a past round of a loop
+/// belong to this round: only its compensation reads them.
 fn save_result(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) -> Result<(), ProgramError> {
     let step = run.step(at);
+    let is_job = matches!(step.action.kind, CompiledActionKind::Job(_));
     for (name, template) in &step.save {
         let value = template.evaluate(&run.bindings(at).event(event));
         let value = value
             .map_err(|error| ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}")))?;
+        if let Some(past) = run.state.past_round_mut(at) {
+            past.vars.insert(name.clone(), value);
+            continue;
+        }
         let stored = run.state.vars.entry(name.as_str()).or_insert(Value::Null);
         let (name, before) = match at.element {
             None => (name.into(), stored.take()),
@@ -139,7 +145,9 @@ fn save_result(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) -> 
         put(stored, at.element, value.clone());
         run.variables.push(VariableChange { name, before, after: value });
     }
-    if matches!(step.action.kind, CompiledActionKind::Job(_)) {
+    if is_job && let Some(past) = run.state.past_round_mut(at) {
+        past.results.insert(step.id.to_string(), event.data.clone());
+    } else if is_job {
         let results = &mut run.state.extra_mut().results;
         put(results.entry(step.id.as_str()).or_insert(Value::Null), at.element, event.data.clone());
     }

@@ -81,6 +81,7 @@ pub(super) fn request_of(
         step: origin.step,
         tag: origin.tag,
         round: origin.round,
+        start_version: run.state.run.start_version(),
         run: run.state.run.run_number(),
         retries: origin.retries,
         options: &action.options,

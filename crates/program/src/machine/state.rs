@@ -270,6 +270,11 @@ impl State {
         &mut elements.expect("indices refer to existing elements").1.entries[element]
     }
 
+    /// Returns the past round of a loop to which a unit belongs; `None` for any other unit.
+    pub(super) fn past_round_mut(&mut self, at: StepIndex) -> Option<&mut PastRound> {
+        self.run.past_round_mut(at.step, at.element?)
+    }
+
     pub(super) fn step_state(&self, step: usize) -> StepState {
         self.steps[step].state
     }

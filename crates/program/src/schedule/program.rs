@@ -116,10 +116,11 @@ fn signal(
             change(state, context.now, context)
         }
         (RESUME, Some(state)) if !state.paused => Ok(ProgramOutput::Ignored("it is not paused".into())),
-        (RESUME, Some(mut state)) => {
-            (state.paused, state.cursor) = (false, state.cursor.max(context.now));
-            change(state, context.now, context)
-        }
+        (RESUME, Some(state)) => transition(state, context, |state, own, _| {
+            state.paused = false;
+            state.pass(own, context.now);
+            true
+        }),
         (TRIGGER, Some(mut state)) => {
             let after_last = Timestamp::from_millis(state.triggered_at.as_millis() + 1);
             state.triggered_at = context.now.max(after_last);
@@ -141,20 +142,29 @@ fn put(
     let PutSchedule { spec, file } = serde_json::from_value(event.data.clone())
         .map_err(|error| ProgramError::SchemaMismatch(format!("{PUT}: {error}")))?;
     let invalid = |error: String| ProgramError::SchemaMismatch(format!("{PUT}: {error}"));
-    compiled(&spec).map_err(invalid)?;
-    super::check_name(context.key.correlation.as_str()).map_err(invalid)?;
-    let Some(state) = state else {
+    let (name, next) = (context.key.correlation.as_str(), compiled(&spec).map_err(invalid)?);
+    super::check_name(name).map_err(invalid)?;
+    let Some(mut state) = state else {
         return change(ScheduleState::new(spec, file, context.now), context.now, context);
     };
     if !state.deleted && state.spec == spec && state.file == file {
         return Ok(ProgramOutput::Ignored("the schedule is unchanged".into()));
     }
-    // Runs in progress continue. The cursor never falls back, so that no due time starts twice.
-    let mut next = ScheduleState { spec, file, cursor: state.cursor.max(context.now), ..state };
-    if next.deleted {
-        (next.deleted, next.paused, next.counts) = (false, false, Counts::default());
+    let mut requests = Requests::default();
+    if state.deleted {
+        // The cursor may be ahead of a clock that was set forward. The ids of the runs prevent a second start.
+        (state.deleted, state.paused, state.counts) = (false, false, Counts::default());
+        state.cursor = context.now;
+    } else if let Ok(compiled) = compiled(&state.spec) {
+        state.finish(&Schedule { name, compiled: &compiled }, &next, &mut requests, context.now);
+    } else {
+        // An earlier release wrote the specification, and this one cannot read it.
+        state.cursor = state.cursor.max(context.now);
     }
-    change(next, context.now, context)
+    // Runs in progress continue.
+    (state.spec, state.file) = (spec, file);
+    state.advance(&Schedule { name, compiled: &next }, &mut requests, context.now);
+    output(&state, requests)
 }
 
 fn timer(state: ScheduleState, context: &Context<'_>) -> Result<ProgramOutput, ProgramError> {

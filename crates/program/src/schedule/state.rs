@@ -1,8 +1,9 @@
-//! State of a schedule and its transitions. Each due time is decided once: the cursor only increases.
+//! State of a schedule and its transitions. Each due time is decided once: the cursor only increases, until the schedule
+//! is deleted and created again.
 //!
 //! | input | active | paused | ended or deleted |
 //! |---|---|---|---|
-//! | put | replace the specification, continue after now | the same; stay paused | start again after now |
+//! | put | decide the due times, replace the specification, continue after now | replace it; stay paused | start again after now |
 //! | timer | decide the due times | not armed | not armed |
 //! | end of a run | record it; start the queued run and the delayed due times | record it | record it |
 //! | trigger | decide a run, now | the same | reject |
@@ -199,6 +200,42 @@ impl ScheduleState {
         if missed > 0 {
             self.counts.missed += missed;
             requests.notes.push(format!("missed {missed}"));
+        }
+    }
+
+    /// Decides the due times up to `now`, because a specification with other due times replaces this one. If jitter
+    /// delays the start of a due time, the next specification starts it, or it is decided now if that does not contain it.
+    pub(super) fn finish(
+        &mut self,
+        own: &Schedule<'_>,
+        next: &Compiled,
+        requests: &mut Requests,
+        now: Timestamp,
+    ) {
+        self.advance(own, requests, now);
+        if self.paused {
+            return;
+        }
+        let mut open = own.compiled.times.after(self.cursor).take_while(|due| *due <= now);
+        if let Some(due) = open.next() {
+            let before = due.saturating_sub(Duration::from_millis(1));
+            if next.times.next_after(before) == Some(due) {
+                self.cursor = before;
+                return;
+            }
+            self.decide(own, requests, DueRun { at: due, triggered: false }, now);
+            // More than the number that one transition decides, or more than can run.
+            self.counts.missed += open.zip(1..=MAX_COUNTED).last().map_or(0, |(_, count)| count);
+        }
+        self.cursor = self.cursor.max(now);
+    }
+
+    /// Passes over the due times whose start time is not after `now`.
+    pub(super) fn pass(&mut self, own: &Schedule<'_>, now: Timestamp) {
+        self.cursor = self.cursor.max(now.saturating_sub(own.compiled.jitter));
+        let due = |cursor| own.compiled.times.next_after(cursor);
+        while let Some(due) = due(self.cursor).filter(|due| fire_time(own.compiled, own.name, *due) <= now) {
+            self.cursor = due;
         }
     }
 

@@ -281,6 +281,57 @@ fn equal_specification_changes_nothing_and_another_one_continues_after_now() {
 }
 
 #[test]
+fn specification_that_arrives_before_a_late_timer_loses_no_due_time() {
+    let spec = |data| json!({ "saga": "bill", "every": "1h", "overlap": "allow", "data": { "v": data } });
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &spec(1));
+    // Down from 00:55 to 02:05.
+    s.now = Timestamp::parse("2027-01-01T02:05:00Z").unwrap();
+    assert!(s.put(&spec(2)));
+    assert_eq!(s.started(), ["01:00:00Z", "02:00:00Z"]);
+    s.run_until("2027-01-01T03:00:00Z");
+    let data: Vec<_> = s.started.iter().map(|(_, data)| data["v"].clone()).collect();
+    assert_eq!((s.started().len(), data), (3, vec![json!(1), json!(1), json!(2)]));
+    assert!(s.signal(PAUSE, Value::Null));
+    assert!(s.put(&spec(3)));
+    s.run_until("2027-01-01T04:30:00Z");
+    assert!(s.signal(RESUME, Value::Null));
+    assert_eq!(
+        (s.started().len(), s.state().counts.missed),
+        (3, 0),
+        "the time of the pause is not caught up"
+    );
+}
+
+#[test]
+fn start_that_jitter_delays_survives_a_change_and_a_pause() {
+    let spec =
+        |every: &str, data| json!({ "saga": "bill", "every": every, "jitter": "50m", "data": { "v": data } });
+    let mut s = Harness::new("2027-01-01T00:00:00Z", &spec("1h", 1));
+    let (due, fires) = (Timestamp::parse("2027-01-01T01:00:00Z").unwrap(), s.timer.unwrap());
+    s.now = due.saturating_add(std::time::Duration::from_secs(1));
+    assert!(s.now < fires);
+    assert!(s.put(&spec("1h", 2)));
+    assert_eq!((s.started().len(), s.timer), (0, Some(fires)), "the delay is the same");
+    assert!(s.signal(PAUSE, Value::Null) && s.signal(RESUME, Value::Null));
+    assert_eq!((s.started().len(), s.timer), (0, Some(fires)), "it starts after the pause");
+    // The next specification does not contain this due time.
+    assert!(s.put(&json!({ "saga": "bill", "at": "2027-01-01T09:00:00Z" })));
+    assert_eq!(s.started(), ["01:00:00Z"]);
+    assert_eq!(s.started[0].1, json!({ "v": 2 }));
+}
+
+#[test]
+fn start_time_within_a_pause_is_ignored() {
+    let mut s =
+        Harness::new("2027-01-01T00:00:00Z", &json!({ "saga": "bill", "every": "1h", "jitter": "50m" }));
+    let fires = s.timer.unwrap();
+    assert!(s.signal(PAUSE, Value::Null));
+    s.now = fires;
+    assert!(s.signal(RESUME, Value::Null));
+    assert!(s.started().is_empty() && s.timer.unwrap() > fires);
+}
+
+#[test]
 fn deleted_schedule_ends_and_can_be_created_again() {
     let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
     s.run_until("2027-01-01T01:30:00Z");
@@ -294,6 +345,19 @@ fn deleted_schedule_ends_and_can_be_created_again() {
     assert_eq!((s.status, s.state().counts.started), (Status::Running, 0));
     s.run_until("2027-01-01T03:00:00Z");
     assert_eq!(s.started(), ["01:00:00Z", "03:00:00Z"]);
+}
+
+#[test]
+fn schedule_that_is_created_again_continues_after_a_clock_jump() {
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
+    s.now = Timestamp::parse("2037-01-01T00:30:00Z").unwrap();
+    s.fire();
+    s.end_all();
+    s.started.clear();
+    s.now = Timestamp::parse("2027-01-01T01:30:00Z").unwrap();
+    assert!(s.signal(DELETE, Value::Null) && s.put(&every_hour("skip")));
+    s.run_until("2027-01-01T02:00:00Z");
+    assert_eq!(s.started(), ["02:00:00Z"]);
 }
 
 #[test]

@@ -89,8 +89,10 @@ impl CompiledChildSaga {
     /// restarted after an operator decision requires another id.
     fn correlation(&self, context: &RequestContext<'_>) -> Result<CorrelationId, EvalError> {
         let (parent, tag) = (&context.key.correlation, context.tag);
-        // A later run of the parent has other children.
-        let tag = if context.run == 1 { tag.to_string() } else { format!("{tag}:run-{}", context.run) };
+        // A later run of the parent has other children. The state of a requested run does not have the number of earlier ones.
+        let start = context.start_version.map_or_else(String::new, |version| format!(":version-{version}"));
+        let run = if context.run == 1 { String::new() } else { format!(":run-{}", context.run) };
+        let tag = format!("{tag}{start}{run}");
         let id = match (&self.correlation, context.retries) {
             (Some(template), _) => CorrelationId::for_path(identifier(
                 "a correlation id",

@@ -200,6 +200,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) step: &'a Name,
     pub(crate) tag: &'a Name,
     pub(crate) round: u64,
+    /// Version with which a start request began the runs of this state in an ended instance.
+    pub(crate) start_version: Option<u64>,
     /// Number of the run of the instance, from 1.
     pub(crate) run: u32,
     /// Attempts after the first.

@@ -470,3 +470,29 @@ fn invalid_loops_are_rejected() {
         assert!(found.contains(expected), "expected {expected}\nfound {found}");
     }
 }
+
+#[test]
+fn late_success_of_a_past_round_changes_only_this_round() {
+    let saga = saga(
+        "steps:
+  - { id: a, after: [], do: { effect: e.a } }
+  - { id: b, after: [], do: { effect: e.b }, save: { bid: =event.bid }, undo: { effect: u.b, data: =vars.bid } }
+  - { id: c, after: [], do: { job: { type: js, script: run } }, undo: { effect: u.c, data: =results.c } }
+  - { id: best, after: { any: [a, b, c] }, do: { effect: e.best }, save: { fits: =event.fits } }
+  - { id: search, do: { repeat: [a, b, c], until: vars.fits, max: 5 } }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "a[0]");
+    answer(&mut run, "best[0]", json!({ "fits": false }));
+    answer(&mut run, "b[1]", json!({ "bid": "bid-1" }));
+    let vars = run.state_view()["vars"].clone();
+    assert_eq!(vars["bid"], "bid-1");
+    answer(&mut run, "b[0]", json!({ "bid": "bid-0" }));
+    assert_eq!(run.compensated(), ["compensate:b[0]"]);
+    assert_eq!(last_payload(&run), "bid-0");
+    ok(&mut run, "compensate:b[0]");
+    answer(&mut run, "c[0]", json!({ "frames": 0 }));
+    assert_eq!(last_payload(&run), json!({ "frames": 0 }));
+    assert_eq!(run.state_view()["vars"], vars, "the current round is unchanged");
+}

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use orlog_model::{Status, Work};
+use orlog_model::{Event, InstanceKey, Status, TenantId, Timestamp, Work, WorkOutcome};
+use orlog_program::{Context, Program, ProgramInput, ProgramOutput};
 use orlog_testkit::definition_suite::{InstanceDriver, succeeded};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{diagnostics, fail, ok, saga, since, start_run, step_state};
 
@@ -144,6 +145,52 @@ fn children_of_a_later_run_are_new_instances() {
     ok(&mut run, "kid");
     let Some(Work::StartChild(start)) = run.work().last() else { panic!("a child saga") };
     assert_eq!(start.correlation.as_str(), "o1:kid:run-2");
+}
+
+/// The engine begins a requested run without the state of the previous one.
+#[test]
+fn children_of_a_requested_run_are_new_instances() {
+    let saga = saga(
+        "steps:
+  - { id: kid, do: { saga: equipment } }
+  - { id: again, do: { restart_as_new: Go } }
+",
+    );
+    let now = Timestamp::from_millis(9);
+    let key = InstanceKey {
+        tenant: TenantId::default(),
+        saga: saga.definition_ref().saga.clone(),
+        correlation: "o1".parse().unwrap(),
+    };
+    let event = Event {
+        id: "e".parse().unwrap(),
+        tenant: key.tenant.clone(),
+        kind: saga.start_event(None).unwrap().clone(),
+        source: "orlog:start".to_owned(),
+        subject: None,
+        time: now,
+        correlation: Some(key.correlation.clone()),
+        causation: None,
+        trace: None,
+        schema_version: 1,
+        data: json!({}),
+        user: None,
+    };
+    let apply = |state: Option<&[u8]>, input: &ProgramInput<'_>, version: u64| {
+        let context = Context { key: &key, version, now, pending_work: &[] };
+        let output = saga.apply(state, input, &context).unwrap();
+        let ProgramOutput::Applied(transition) = output else { panic!("{output:?}") };
+        let Some(Work::StartChild(start)) = transition.work.last() else { panic!("a child saga") };
+        (transition.state, start.correlation.to_string())
+    };
+    let ended = WorkOutcome::succeeded(None, Value::Null);
+    let mut children = Vec::new();
+    for version in [1, 7] {
+        let (state, child) = apply(None, &ProgramInput::Event(&event), version);
+        let result = ProgramInput::WorkResult { tag: "kid", outcome: &ended };
+        children.extend([child, apply(Some(&state), &result, version + 1).1]);
+    }
+    assert_eq!(children, ["o1:kid", "o1:kid:run-2", "o1:kid:version-7", "o1:kid:version-7:run-2"]);
 }
 
 #[test]

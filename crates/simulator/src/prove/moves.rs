@@ -123,7 +123,8 @@ impl Moves<'_> {
         let compensation = step.and_then(|step| step.compensate.as_ref());
         let compensation =
             compensation.filter(|compensation| matches!(compensation.action, Action::Command(_)));
-        let Some(max) = compensation.and_then(|compensation| compensation.retry.as_ref()?.max_attempts) else {
+        let Some(max) = compensation.and_then(|compensation| compensation.retry.as_ref()?.max_attempts)
+        else {
             return false;
         };
         let attempts = step_states.attempts(unit);

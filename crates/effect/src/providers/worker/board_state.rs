@@ -68,7 +68,9 @@ impl BoardState {
         reply: oneshot::Sender<RemoteResult>,
     ) -> u64 {
         let (id, position) = (item.id, self.next_number());
-        self.remove(id);
+        if let Some(earlier) = self.remove(id) {
+            earlier.end();
+        }
         let effect = item.work.effect().expect("only effects are posted").name.clone();
         let job = BoardJob { position, item, effect, claim: None, claims: 0, options, start, reply };
         self.jobs.insert(id, job);
@@ -261,6 +263,8 @@ impl BoardState {
         let (receipt, watch) = ResultReceipt::new();
         result.receipt = Some(receipt);
         let removed = self.remove(job).ok_or(ClaimLost)?;
+        // The worker knows the outcome of its claim, not of the earlier ones.
+        result.in_doubt |= removed.options.in_doubt;
         // The posting task may be cancelled; the result is then lost, as after a lost connection.
         removed.reply.send(result).map_err(|_| ClaimLost)?;
         self.results.add(job, claim, watch.clone());
@@ -274,14 +278,14 @@ impl BoardState {
         jobs
     }
 
-    /// Removes all jobs.
-    pub(super) fn take_all(&mut self) -> BTreeMap<Uuid, BoardJob> {
+    /// Removes all jobs; their attempts end.
+    pub(super) fn close(&mut self) {
         self.expiries.clear();
         self.queues.retain(|_, queue| {
             queue.jobs.clear();
             !queue.is_unused()
         });
-        std::mem::take(&mut self.jobs)
+        std::mem::take(&mut self.jobs).into_values().for_each(BoardJob::end);
     }
 
     /// Returns jobs with an expired claim to their queues, or in doubt if they must not be retried.
@@ -351,6 +355,14 @@ impl BoardJob {
     /// Returns its place in its queue.
     fn place(&self) -> (Priority, u64) {
         (self.item.priority, self.position)
+    }
+
+    /// Ends the attempt without a result. It is in doubt if a worker may have executed the job, or still does.
+    fn end(self) {
+        let in_doubt = self.options.in_doubt || self.claim.is_some();
+        let error = ProviderError::unavailable("board_closed", "its upstream was removed");
+        // An error means that the posting task was cancelled.
+        drop(self.reply.send(RemoteResult { in_doubt, ..Err(error).into() }));
     }
 
     fn may_be_repeated(&self) -> bool {

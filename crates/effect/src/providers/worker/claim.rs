@@ -6,7 +6,7 @@ use std::time::Duration;
 use orlog_model::{EffectName, TenantId, Timestamp, WorkItem};
 use uuid::Uuid;
 
-/// Durations of claims, and the default batch.
+/// Durations of claims, the default batch, and the claims of jobs in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimOptions {
     /// Duration of a claim, from the claim request and from each heartbeat.
@@ -15,6 +15,8 @@ pub struct ClaimOptions {
     pub heartbeat_interval: Duration,
     /// Maximum number of jobs per claim request if the worker specifies none.
     pub max_batch: usize,
+    /// Whether workers determine the outcome of earlier attempts of a job in doubt.
+    pub probes: bool,
 }
 
 impl Default for ClaimOptions {
@@ -28,7 +30,7 @@ impl ClaimOptions {
     /// heartbeat is lost, the next one arrives in time.
     #[must_use]
     pub fn new(claim_ttl: Duration) -> Self {
-        Self { claim_ttl, heartbeat_interval: claim_ttl * 2 / 5, max_batch: 1 }
+        Self { claim_ttl, heartbeat_interval: claim_ttl * 2 / 5, max_batch: 1, probes: false }
     }
 }
 

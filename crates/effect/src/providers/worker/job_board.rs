@@ -14,7 +14,6 @@
 //!
 //! Every call locks the board once, also for many jobs, and takes time for the jobs that it concerns only.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use super::board_state::{BoardJob, BoardState, PostOptions};
 use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
 use crate::job_logs::{JobLogs, LogLine};
-use crate::provider::{AttemptStart, ProviderError, RemoteResult};
+use crate::provider::{AttemptStart, RemoteResult};
 
 /// Public view of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,53 +45,24 @@ pub struct JobView {
 pub struct JobBoard {
     state: Mutex<BoardState>,
     lines: Arc<JobLogs>,
-    /// Whether workers determine the outcome of earlier attempts of a job in doubt.
-    is_probed: AtomicBool,
-    /// Whether the policy of the upstream forbids a retry of a job in doubt. That of the effect takes precedence.
-    forbids_retry: AtomicBool,
 }
 
 impl JobBoard {
-    /// Creates a board. `is_probed`: workers determine the outcome of earlier attempts of a job in doubt.
-    #[must_use]
-    pub fn new(is_probed: bool) -> Self {
-        Self { is_probed: AtomicBool::new(is_probed), ..Self::default() }
-    }
-
-    /// Sets the policy of the upstream for jobs in doubt. Default: they are retried.
-    #[must_use]
-    pub fn with_policy(self, in_doubt: InDoubtPolicy) -> Self {
-        Self { forbids_retry: AtomicBool::new(in_doubt != InDoubtPolicy::Retry), ..self }
-    }
-
-    /// Returns whether workers determine the outcome of earlier attempts of a job in doubt.
-    pub(crate) fn is_probed(&self) -> bool {
-        self.is_probed.load(Ordering::Relaxed)
-    }
-
-    /// Takes the settings of another board, for the jobs that are posted from now on.
-    pub(crate) fn configure_as(&self, other: &Self) {
-        self.is_probed.store(other.is_probed(), Ordering::Relaxed);
-        self.forbids_retry.store(other.forbids_retry.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-
     /// Posts a job and waits for its result. A job is abandoned when the future is dropped. `start`
     /// receives each claim.
-    pub(super) async fn post(&self, item: &WorkItem, in_doubt: bool, start: &AttemptStart) -> RemoteResult {
+    pub(super) async fn post(
+        &self,
+        item: &WorkItem,
+        options: PostOptions,
+        start: &AttemptStart,
+    ) -> RemoteResult {
         let (reply, result) = oneshot::channel();
-        let forbids_retry = match item.work.effect().and_then(|effect| effect.in_doubt) {
-            Some(policy) => policy != InDoubtPolicy::Retry,
-            None => self.forbids_retry.load(Ordering::Relaxed),
-        };
-        let options = PostOptions { in_doubt, probes: self.is_probed(), forbids_retry };
         let position = self.lock().post(Arc::new(item.clone()), options, start.clone(), reply);
         let mut posted = PostedJob { board: self, job: item.id, position: Some(position) };
         let result = result.await;
         // The sender of the result removed the job.
         posted.position = None;
-        result.unwrap_or_else(|_| {
-            Err(ProviderError::unavailable("board_closed", "its upstream was removed")).into()
-        })
+        result.expect("a job leaves the board with a result while its posting task waits")
     }
 
     /// Claims up to `limit` jobs as soon as one is available, oldest first within turns of the priorities; returns none
@@ -226,8 +196,7 @@ impl JobBoard {
 
     /// Removes all jobs; the posting tasks continue with another executor.
     pub(crate) fn close(&self) {
-        let jobs = self.lock().take_all();
-        drop(jobs);
+        self.lock().close();
     }
 
     fn lock(&self) -> MutexGuard<'_, BoardState> {
@@ -291,9 +260,11 @@ mod tests {
 
     use super::*;
     use crate::job_logs::MAX_LINES_PER_JOB;
-    use crate::provider::{Reply, TransientCause};
+    use crate::provider::{ProviderError, Reply, TransientCause};
     use crate::receipt::ReceiptWatch;
     use crate::worker::ResultAck;
+
+    const NEW: PostOptions = PostOptions { in_doubt: false, probes: false, forbids_retry: false };
 
     fn name() -> EffectName {
         EffectName::new("media.cut").unwrap()
@@ -310,7 +281,7 @@ mod tests {
 
     fn posted(board: &Arc<JobBoard>, number: u128) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
         let (board, item) = (Arc::clone(board), item(&name(), number));
-        tokio::spawn(async move { board.post(&item, false, &AttemptStart::default()).await.result })
+        tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await.result })
     }
 
     async fn claim(board: &JobBoard, clock: &SimClock) -> ClaimedJob {
@@ -433,10 +404,11 @@ mod tests {
     /// Requirements: R10.
     #[tokio::test]
     async fn job_in_doubt_requires_a_worker_that_probes() {
-        let (board, clock) = (Arc::new(JobBoard::new(true)), SimClock::new(START));
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let poster = Arc::clone(&board);
+        let options = PostOptions { probes: true, ..NEW };
         let job = tokio::spawn(async move {
-            poster.post(&item(&name(), 1), false, &AttemptStart::default()).await.result
+            poster.post(&item(&name(), 1), options, &AttemptStart::default()).await.result
         });
         let silent = claim(&board, &clock).await;
         assert!(!silent.in_doubt);
@@ -459,9 +431,7 @@ mod tests {
         }
         let poster_board = Arc::clone(&board);
         let job =
-            tokio::spawn(
-                async move { poster_board.post(&item, false, &AttemptStart::default()).await.result },
-            );
+            tokio::spawn(async move { poster_board.post(&item, NEW, &AttemptStart::default()).await.result });
         let expired = claim(&board, &clock).await;
         clock.advance_to(expired.expires_at);
         assert_eq!(now_or_none(&board, &clock, "acme"), 0);
@@ -517,6 +487,27 @@ mod tests {
         assert!(job.await.is_err());
         assert_eq!(heartbeat(&board, &clock, &claimed), Err(ClaimLost));
         assert_eq!(complete(&board, claimed.item.id, claimed.claim, Reply::default()), Err(ClaimLost));
+    }
+
+    #[tokio::test]
+    async fn claimed_job_of_a_closed_board_is_in_doubt() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let post = |number| {
+            let (board, item) = (Arc::clone(&board), item(&name(), number));
+            tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await })
+        };
+        let claimed = post(1);
+        claim(&board, &clock).await;
+        let waiting = post(2);
+        while board.list(&*clock, &acme()).len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        board.close();
+        for (job, in_doubt) in [(claimed, true), (waiting, false)] {
+            let ended = job.await.unwrap();
+            assert!(ended.result.is_err());
+            assert_eq!(ended.in_doubt, in_doubt);
+        }
     }
 
     #[tokio::test]
@@ -627,7 +618,7 @@ mod tests {
         let _backlog = post_all(&board, &clock, 1..=60).await;
         let post = |number, priority| {
             let (board, item) = (Arc::clone(&board), WorkItem { priority, ..item(&name(), number) });
-            tokio::spawn(async move { board.post(&item, false, &AttemptStart::default()).await.result })
+            tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await.result })
         };
         let mut tasks: Vec<_> = (101..=120).map(|number| post(number, Priority::High)).collect();
         tasks.extend((201..=205).map(|number| post(number, Priority::Low)));

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orlog_model::{EffectName, WorkItem};
+use orlog_model::{EffectName, InDoubtPolicy, WorkItem};
 
+use super::board_state::PostOptions;
 use super::job_board::JobBoard;
 use crate::operations::effect_of;
 use crate::provider::{
@@ -14,13 +15,16 @@ use crate::provider::{
 /// Provider of the effects of a worker upstream.
 pub struct WorkerProvider {
     board: Arc<JobBoard>,
+    probes: bool,
+    in_doubt: InDoubtPolicy,
 }
 
 impl WorkerProvider {
-    /// Creates a provider that posts its attempts on this board.
+    /// Creates a provider that posts its attempts on this board. `probes`: workers determine the outcome of earlier
+    /// attempts of a job in doubt. `in_doubt`: policy for jobs whose effect has none.
     #[must_use]
-    pub fn new(board: Arc<JobBoard>) -> Self {
-        Self { board }
+    pub fn new(board: Arc<JobBoard>, probes: bool, in_doubt: InDoubtPolicy) -> Self {
+        Self { board, probes, in_doubt }
     }
 }
 
@@ -35,12 +39,12 @@ impl Provider for WorkerProvider {
     }
 
     fn can_probe(&self, _effect: &EffectName) -> bool {
-        self.board.is_probed()
+        self.probes
     }
 
     /// Returns pending if workers probe: the worker that claims the next attempt does.
     async fn probe(&self, _item: &WorkItem, _probe: Probe) -> ProbeResult {
-        if self.board.is_probed() { ProbeResult::Pending } else { ProbeResult::Unknown }
+        if self.probes { ProbeResult::Pending } else { ProbeResult::Unknown }
     }
 }
 
@@ -53,7 +57,11 @@ impl RemoteProvider for WorkerProvider {
         start: &AttemptStart,
     ) -> RemoteResult {
         match effect_of(item) {
-            Ok(_) => self.board.post(item, attempt.in_doubt, start).await,
+            Ok(effect) => {
+                let forbids_retry = effect.in_doubt.unwrap_or(self.in_doubt) != InDoubtPolicy::Retry;
+                let options = PostOptions { in_doubt: attempt.in_doubt, probes: self.probes, forbids_retry };
+                self.board.post(item, options, start).await
+            }
             Err(error) => Err(error).into(),
         }
     }

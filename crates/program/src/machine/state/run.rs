@@ -122,12 +122,23 @@ impl RunState {
         self.previous_runs.saturating_add(1)
     }
 
+    /// Begins the first run of a start request, with this version.
+    pub(in crate::machine) fn begin_first(&mut self, version: u64) {
+        self.events.start_version = if version > 1 { version } else { 0 };
+    }
+
+    /// Returns the version with which a start request began these runs in an ended instance.
+    pub(in crate::machine) fn start_version(&self) -> Option<u64> {
+        Some(self.events.start_version).filter(|version| *version > 0)
+    }
+
     /// Sets the number of a run that follows the one of another state.
     pub(in crate::machine) fn begin_run(&mut self, old: &Self, version: u64) {
         self.previous_runs = old.run_number();
         self.first_version = version;
         self.forget_from = old.forget_from.max(1);
         self.events.started_by = old.events.started_by;
+        self.events.start_version = old.events.start_version;
     }
 
     /// Returns the version of the next history entry of earlier runs to delete: one for each transition, so that
@@ -187,12 +198,17 @@ impl RunState {
 
     /// Returns the entry of a step in a past round.
     pub(super) fn past_entry_mut(&mut self, step: usize, round: usize) -> Option<&mut StepEntry> {
+        let past = self.past_round_mut(step, round)?;
+        let entry = past.entry(index(step))?;
+        Some(&mut past.entries[entry].1)
+    }
+
+    /// Returns a past round that contains a step.
+    pub(super) fn past_round_mut(&mut self, step: usize, round: usize) -> Option<&mut PastRound> {
         let (step, round) = (index(step), u16::try_from(round).ok()?);
         self.loops.iter_mut().find_map(|state| {
             let found = state.past.binary_search_by_key(&round, |past| past.round).ok()?;
-            let past = &mut state.past[found];
-            let entry = past.entry(step)?;
-            Some(&mut past.entries[entry].1)
+            Some(&mut state.past[found]).filter(|past| past.entry(step).is_some())
         })
     }
 }
