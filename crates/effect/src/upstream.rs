@@ -114,7 +114,8 @@ impl Upstream {
         if let (Some((own, terms)), Some((board, _))) = (&mut self.board, &other.board) {
             own.clone_from(board);
             self.job_logs.clone_from(&other.job_logs);
-            self.provider = Arc::new(WorkerProvider::new(Arc::clone(board), terms.probes));
+            self.provider =
+                Arc::new(WorkerProvider::new(Arc::clone(board), terms.probes, self.policy.in_doubt));
         }
         self
     }

@@ -85,6 +85,7 @@ impl Harness {
             schema_version: 1,
             data,
             user: None,
+            attributes: None,
         };
         self.apply(&ProgramInput::Event(&event))
     }

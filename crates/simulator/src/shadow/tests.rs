@@ -79,6 +79,7 @@ fn event(kind: &str, data: Value, time: Timestamp) -> Event {
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     }
 }
 

@@ -17,7 +17,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, InDoubtPolicy, TenantId, Timestamp, WorkItem};
+use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -260,9 +260,9 @@ mod tests {
 
     use super::*;
     use crate::job_logs::MAX_LINES_PER_JOB;
-    use crate::provider::{ProviderError, Reply, TransientCause};
+    use crate::provider::{Attempt, Provider as _, ProviderError, Reply, TransientCause};
     use crate::receipt::ReceiptWatch;
-    use crate::worker::ResultAck;
+    use crate::worker::{ResultAck, WorkerProvider};
 
     const NEW: PostOptions = PostOptions { in_doubt: false, probes: false, forbids_retry: false };
 
@@ -448,15 +448,14 @@ mod tests {
     #[tokio::test]
     async fn policy_of_the_upstream_forbids_a_second_claim_unless_the_effect_permits_it() {
         for (of_effect, is_available) in [(None, false), (Some(InDoubtPolicy::Retry), true)] {
-            let board = Arc::new(JobBoard::default().with_policy(InDoubtPolicy::Fail));
-            let clock = SimClock::new(START);
+            let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+            let provider = WorkerProvider::new(Arc::clone(&board), false, InDoubtPolicy::Fail);
             let mut item = item(&name(), 1);
             if let Work::Effect(effect) = &mut item.work {
                 effect.in_doubt = of_effect;
             }
-            let poster = Arc::clone(&board);
-            let job =
-                tokio::spawn(async move { poster.post(&item, false, &AttemptStart::default()).await.result });
+            let attempt = Attempt { number: 1, timeout: Duration::from_hours(1), at: START, in_doubt: false };
+            let job = tokio::spawn(async move { provider.execute(&item, attempt).await });
             let expired = claim(&board, &clock).await;
             clock.advance_to(expired.expires_at);
             assert_eq!(now_or_none(&board, &clock, "acme") > 0, is_available);
