@@ -29,6 +29,7 @@ use crate::{
     schedules, shadows, tasks, timers,
 };
 use console::{Console, Output};
+use doctor::cli::check_tables;
 use exit::CommandError;
 
 /// Durable saga runner: consumes events, sends commands, executes effects, and compensates failed
@@ -125,9 +126,6 @@ enum Command {
     Graph(definitions::cli::graph::Args),
     /// Run benchmarks
     Bench(bench::BenchArgs),
-    /// Read all rows of a store; used by `orlog run` and `orlog doctor --deep`
-    #[command(hide = true)]
-    CheckTables(doctor::cli::check_tables::Args),
     /// Generate shell completions
     Completions(completions::Args),
     /// Write the manual pages of all commands to a directory
@@ -137,6 +135,12 @@ enum Command {
 /// Parses the arguments, runs the command and returns its exit code.
 #[must_use]
 pub fn run() -> ExitCode {
+    if let Some(dir) = check_tables::requested_dir(std::env::args_os()) {
+        return match check_tables::run(&dir, &Console::new(Output::Table)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(),
+        };
+    }
     let cli = Cli::parse();
     // Before the first thread starts: the mask belongs to the process.
     keep_files_private(&cli.command);
@@ -195,7 +199,6 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Replay(args) => replay::cli::run(args, console).await,
         Command::Streams(command) => streams::run(command, console).await,
         Command::Check(args) => definitions::cli::check::run(&args, console),
-        Command::CheckTables(args) => doctor::cli::check_tables::run(&args, console),
         Command::Schema => console.json(&orlog_program::json_schema()),
         Command::Test(args) => definitions::cli::test::run(&args, console),
         Command::Simulate(args) => definitions::cli::simulate::run(&args, console),

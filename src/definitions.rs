@@ -9,7 +9,7 @@
 //! continue with it. A retired definition starts no new instances.
 
 pub(crate) mod api;
-mod availability;
+pub(crate) mod availability;
 pub mod change;
 pub(crate) mod cli;
 pub mod deploy;

@@ -29,7 +29,8 @@ pub async fn run_checks(config: &Config, deep: bool) -> Vec<CheckResult> {
     let mut findings = vec![listen::check_listen(config, data_dir::is_in_use(config))];
     if config.role.runs_sagas() {
         // First, because the other checks read the tables in this process.
-        let damage = if deep { tables::check_all(config).await } else { Vec::new() };
+        let is_readable = data_dir::check_rights(config).status != CheckStatus::Error;
+        let damage = if deep && is_readable { tables::check_all(config).await } else { Vec::new() };
         if damage.iter().all(|found| found.status != CheckStatus::Error) {
             findings.extend(data_dir::check_data_dir(config));
         }

@@ -28,6 +28,8 @@ use nats_gateway::NatsGateway;
 
 /// Upstream of effects without a file, on a node that runs sagas only.
 const REMOTE_UPSTREAM: &str = "remote";
+/// Name of the upstream of `orlog dev` for effects without a configured upstream.
+pub(crate) const STAND_IN_UPSTREAM: &str = "stand-in";
 
 const UNSIGNED_SCRIPTS: &str = "each client with the permission to publish commands on NATS could run these scripts; set \
                                 nats.signing.keys, or set nats.signing.allow_unsigned_scripts = true";
@@ -300,7 +302,7 @@ mod tests {
             "effects/pay.toml:0:0: upstream pay: kind = \"nats\" requires NATS; set bus.kind = \"nats\" and add [nats] to the configuration"
         });
         check_rejected("pay.toml", "base_url = 'http://h'\n[breaker]\nopen_duration = 'soon'", {
-            "effects/pay.toml:3:17: \"soon\" is not a valid duration: failed to parse input in the \"friendly\" duration format: expected duration to start with a unit value (a decimal integer) after an optional sign, but no integer was found; examples: 100ms, 2s, 1h30m"
+            "effects/pay.toml:3:17: \"soon\" is not a valid duration: it must consist of numbers with units; examples: 100ms, 2s, 1h30m"
         });
         check_rejected("pay.toml", "base_url = 'pay'", {
             "effects/pay.toml:0:0: invalid base URL \"pay\" of upstream pay: relative URL without a base; example: http://127.0.0.1:8081"

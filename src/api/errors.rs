@@ -18,9 +18,10 @@ impl From<orlog_store::Error> for Problem {
             Error::FeedDisabled => Code::ExportDisabled,
             Error::Closed | Error::Cancelled | Error::Poisoned { .. } => Code::Unavailable,
             Error::Damaged { .. } => Code::DamagedTables,
+            Error::DamagedJournal { .. } => Code::DamagedJournal,
             _ => Code::StoreError,
         };
-        if matches!(code, Code::StoreError | Code::DamagedTables) {
+        if matches!(code, Code::StoreError | Code::DamagedTables | Code::DamagedJournal) {
             tracing::error!(%error, "store read failed");
             return Problem::new(code, "store read failed; see the server log");
         }

@@ -128,6 +128,8 @@ codes! {
     DataLoss = "OR0061", SERVICE_UNAVAILABLE, "Durable data is missing";
     /// A row of the tables does not match its checksum.
     DamagedTables = "OR0062", INTERNAL_SERVER_ERROR, "Damaged tables";
+    /// The journal of a shard, or the event log, is corrupt.
+    DamagedJournal = "OR0063", INTERNAL_SERVER_ERROR, "Damaged journal or event log";
     /// The caller exceeds a quota.
     QuotaExceeded = "OR0031", TOO_MANY_REQUESTS, "Quota of the caller exceeded";
     /// The instance exists, and the request does not accept that.

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use orlog_bus::embedded::OpenError;
 use orlog_model::TenantId;
 use orlog_store::{DurablePosition, Reader};
 use serde::{Deserialize, Serialize};
@@ -131,6 +132,25 @@ pub(crate) fn explain_loss(lost: impl std::fmt::Display) -> anyhow::Error {
         "OR0061: {lost}; restore the missing files or a backup; `orlog rebuild` creates missing tables again. To continue \
          without the lost data, start once with --accept-data-loss"
     )
+}
+
+/// Remedy for a corrupt journal or event log.
+pub(crate) const DAMAGED_JOURNAL_REMEDY: &str = "keep a copy of the directory and check the disk; then restore a \
+     backup with `orlog restore` (docs/backup.md). `orlog rebuild` creates only tables, from an intact journal";
+
+/// Adds the code and the remedy to an error about a corrupt journal or event log.
+pub(crate) fn explain_damage(damage: impl std::fmt::Display, remedy: &str) -> anyhow::Error {
+    anyhow::anyhow!("OR0063: {damage}; {remedy}")
+}
+
+/// Returns the remedy for a damaged event log; `None` if the error has another cause.
+pub(crate) fn damaged_log_remedy(error: &OpenError) -> Option<&'static str> {
+    match error {
+        OpenError::StreamId { .. } => Some(
+            "write the `identity` of [durable.bus] in layout.toml to the file, or restore a backup with `orlog restore`",
+        ),
+        error => error.is_damage().then_some(DAMAGED_JOURNAL_REMEDY),
+    }
 }
 
 /// Returns the name and the durable position of the store of a shard; `None` for a store without a journal.

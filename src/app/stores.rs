@@ -76,6 +76,9 @@ pub(crate) fn open_local(
     };
     let (writer, reader) = opened.map_err(|error| match error {
         lost @ orlog_store::Error::Lost { .. } => layout::explain_loss(lost),
+        damage @ orlog_store::Error::DamagedJournal { .. } => {
+            layout::explain_damage(damage, layout::DAMAGED_JOURNAL_REMEDY)
+        }
         other => other.into(),
     })?;
     local.positions.store(layout::shard_position(shard, &reader));

@@ -83,11 +83,12 @@ impl Transport {
                     (log.durable, log.checkpoints, log.accept_data_loss);
                 let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
                 let opened = opened.context("the bus did not open")?;
-                let opened = opened.map_err(|error| match error {
-                    lost @ (OpenError::Lost { .. } | OpenError::ConsumerBehind { .. }) => {
+                let opened = opened.map_err(|error| match (layout::damaged_log_remedy(&error), error) {
+                    (Some(remedy), damage) => layout::explain_damage(damage, remedy),
+                    (None, lost @ (OpenError::Lost { .. } | OpenError::ConsumerBehind { .. })) => {
                         layout::explain_loss(lost)
                     }
-                    other => other.into(),
+                    (None, other) => other.into(),
                 })?;
                 Ok(Self::Embedded(Arc::new(opened)))
             }

@@ -47,6 +47,9 @@ pub fn rebuild(data: &Path, shard: u16, from: Option<&Path>) -> anyhow::Result<R
         Ok(lost @ Error::Lost { .. }) => {
             anyhow!("OR0061: {lost}; a rebuild requires the journal: restore the missing files or a backup")
         }
+        Ok(damage @ Error::DamagedJournal { .. }) => {
+            layout::explain_damage(damage, layout::DAMAGED_JOURNAL_REMEDY)
+        }
         Ok(error) => error.into(),
         Err(error) => error,
     })

@@ -99,6 +99,17 @@ struct SelectionArgs {
     /// Filter with a CEL condition, for example "vars.total > 100" (docs/queries.md)
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
+    /// All instances of the saga; required without a filter
+    #[arg(long, conflicts_with_all = ["status", "prefix", "updated_from", "updated_until", "created_from", "created_until", "filter"])]
+    all: bool,
+}
+
+impl SelectionArgs {
+    fn has_filter(&self) -> bool {
+        let times = [&self.updated_from, &self.updated_until, &self.created_from, &self.created_until];
+        let filters = times.into_iter().chain([&self.prefix, &self.filter]);
+        !self.status.is_empty() || filters.into_iter().any(Option::is_some)
+    }
 }
 
 /// Options of every change.
@@ -185,6 +196,13 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
         Action::Migrate => json!({ "type": "migrate", "to": args.to }),
         other => json!({ "type": name(other).replace('-', "_") }),
     };
+    if !args.dry_run && !args.selection.all && !args.selection.has_filter() {
+        return Err(CommandError::usage(format!(
+            "the batch has no filter and would {} all instances of {}; add a filter, or --all; --dry-run shows the number",
+            name(args.action),
+            args.selection.saga
+        )));
+    }
     let SelectionArgs { saga, status, prefix, filter, .. } = args.selection;
     let SelectionArgs { updated_from, updated_until, created_from, created_until, .. } = args.selection;
     let mut body = args.options.fields();

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Certificate, Identity, Method, StatusCode};
 use serde_json::{Map, Value};
@@ -26,7 +27,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, env = "ORLOG_TENANT", hide_env_values = true)]
     tenant: Option<String>,
     /// File with the access token [default: value of `ORLOG_TOKEN`]
-    #[arg(long, value_name = "FILE", env = "ORLOG_TOKEN_FILE", hide_env_values = true)]
+    #[arg(long, value_name = "FILE", env = "ORLOG_TOKEN_FILE", hide_env_values = true, value_parser = path_or_empty())]
     token_file: Option<PathBuf>,
     /// PEM file with the CA certificates that are trusted instead of those of the system
     #[arg(long, value_name = "FILE", env = "ORLOG_CA_FILE", hide_env_values = true)]
@@ -34,6 +35,11 @@ pub(crate) struct ServerArgs {
     /// PEM file with a client certificate and its private key
     #[arg(long, value_name = "FILE", env = "ORLOG_CLIENT_CERTIFICATE", hide_env_values = true)]
     client_certificate: Option<PathBuf>,
+}
+
+/// Returns the parser of a path that accepts an empty variable of the environment.
+fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 impl ServerArgs {
@@ -62,16 +68,26 @@ impl ServerArgs {
 
     /// Returns the access token, if set. It is never an argument, because other users can read arguments.
     fn token(&self) -> Result<Option<HeaderValue>, CommandError> {
-        let (token, location) = match &self.token_file {
+        let token_file = self.token_file.as_ref().filter(|file| !file.as_os_str().is_empty());
+        let (token, location) = match token_file {
             Some(file) => {
-                let usage_error =
-                    |error| CommandError::usage(format!("--token-file {}: {error}", file.display()));
-                (std::fs::read_to_string(file).map_err(usage_error)?, file.display().to_string())
+                let unreadable = |error: std::io::Error| {
+                    let advice = if error.kind() == std::io::ErrorKind::NotFound {
+                        "; `orlog dev` creates data/session-token and removes it when it stops: start the node, or set another file"
+                    } else {
+                        ""
+                    };
+                    let file = file.display();
+                    CommandError::usage(format!(
+                        "cannot read the token file {file} (--token-file, ORLOG_TOKEN_FILE): {error}{advice}"
+                    ))
+                };
+                (std::fs::read_to_string(file).map_err(unreadable)?, file.display().to_string())
             }
             None => (std::env::var("ORLOG_TOKEN").unwrap_or_default(), "ORLOG_TOKEN".to_owned()),
         };
         if token.trim().is_empty() {
-            let is_configured = self.token_file.is_some();
+            let is_configured = token_file.is_some();
             return if is_configured {
                 Err(CommandError::usage(format!("{location} holds no token")))
             } else {
@@ -285,13 +301,16 @@ impl ApiClient {
     /// Converts a client error to a command error.
     pub(crate) fn failure(&self, trouble: ClientError) -> CommandError {
         match trouble {
-            ClientError::NoResponse(reason) => CommandError::new(
-                CommandExit::Unavailable,
-                format!(
-                    "no response from {}: {reason}; check that a node runs there (--url, ORLOG_URL)",
-                    self.url
-                ),
-            ),
+            ClientError::NoResponse(reason) => {
+                // The first bytes of the response are no TLS record.
+                let advice = if reason.contains("InvalidContentType") {
+                    "the server does not use TLS there; set a URL that starts with http:// (--url, ORLOG_URL)"
+                } else {
+                    "check that a node runs there (--url, ORLOG_URL)"
+                };
+                let message = format!("no response from {}: {reason}; {advice}", self.url);
+                CommandError::new(CommandExit::Unavailable, message)
+            }
             ClientError::Problem { status, body } => CommandError::new(exit(status), problem(status, &body)),
         }
     }

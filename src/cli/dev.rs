@@ -5,6 +5,7 @@ mod stand_in;
 mod stand_in_rules;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -90,6 +91,12 @@ fn greet(
     } else {
         &sagas
     };
+    let executed = if strict { BTreeSet::new() } else { StandIn::executed(app) };
+    let stand_in = if executed.is_empty() {
+        String::new()
+    } else {
+        format!("\n  stand-in   {}", executed.into_iter().collect::<Vec<_>>().join(", "))
+    };
     let body = sample::event(&active);
     let link = session.map_or_else(|| url.clone(), |session| session.link(&url));
     let export = token_file.as_ref().map(|file| format!("\n  export ORLOG_TOKEN_FILE={file}"));
@@ -101,7 +108,7 @@ fn greet(
   API        {url} (/info, /metrics, /openapi.json)
   data       {data} (durability: {durability})
   sagas      {sagas}
-  upstreams  {upstreams}
+  upstreams  {upstreams}{stand_in}
 
 Publish an event, then list the instances:{export}
   curl -sS {url}/v1/events{header} -H 'content-type: application/cloudevents+json' -d '{body}'

@@ -91,7 +91,14 @@ impl From<io::Error> for CommandError {
 
 impl From<anyhow::Error> for CommandError {
     fn from(error: anyhow::Error) -> Self {
-        Self::failed(format!("{error:#}"))
+        let mut message = String::new();
+        for cause in error.chain().map(ToString::to_string) {
+            // Most errors contain the text of their cause.
+            if !message.ends_with(&cause) {
+                message = if message.is_empty() { cause } else { format!("{message}: {cause}") };
+            }
+        }
+        Self::failed(message)
     }
 }
 
@@ -105,5 +112,28 @@ impl From<Vec<Diagnostic>> for CommandError {
     fn from(problems: Vec<Diagnostic>) -> Self {
         let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
         Self::failed(lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn causes_are_printed_once() {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let wrapped =
+            |text: String| anyhow::Error::new(io::Error::other(text)).context("the node cannot start");
+        assert_eq!(
+            CommandError::from(wrapped("key.pem: no key".to_owned())).to_string(),
+            "the node cannot start: key.pem: no key"
+        );
+        let repeated = Err::<(), _>(missing()).with_context(|| format!("cannot read key.pem: {}", missing()));
+        assert_eq!(
+            CommandError::from(repeated.err().unwrap()).to_string(),
+            format!("cannot read key.pem: {}", missing())
+        );
     }
 }

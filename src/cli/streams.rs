@@ -2,6 +2,7 @@
 
 use crate::app;
 use crate::clock::SystemClock;
+use crate::config::BusKind;
 use orlog_model::Clock as _;
 
 use super::config_flags::ConfigFlags;
@@ -29,6 +30,12 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::Diff(args) => (args, false),
     };
     let config = args.flags.load()?;
+    if config.bus.kind != BusKind::Nats {
+        return Err(CommandError::usage(
+            "there are no JetStream streams, because `bus.kind` is \"embedded\"; state the configuration of a node with \
+             bus.kind = \"nats\" (--config)",
+        ));
+    }
     let connection = app::connect(&config).await?;
     let found = app::streams(&connection, &config, SystemClock.now(), change).await;
     let found = found.map_err(anyhow::Error::from)?;

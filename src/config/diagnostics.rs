@@ -85,10 +85,19 @@ pub(super) fn read(table: Table) -> Result<Config, KeyError> {
 
 /// Shortens the message of serde: suggests the most similar name in place of the list of all names.
 fn explain(message: &str) -> String {
+    if message.contains("invalid socket address syntax") {
+        return "this is no socket address; set an IP address and a port, for example 127.0.0.1:7070"
+            .to_owned();
+    }
     let Some(rest) = message.strip_prefix("unknown field ") else { return message.trim_end().to_owned() };
     let mut names = rest.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
     let known: Vec<&str> = names.collect();
+    if defaults::TABLE.get(found).is_some_and(|value| !value.is_table()) {
+        return format!(
+            "unknown key `{found}` in this table; it belongs to no table: move it before the first [table]"
+        );
+    }
     let has_suffix = |name: &str| name.rsplit('_').next() == Some(found);
     let likeness = |name: &str| if has_suffix(name) { 1.0 } else { strsim::jaro_winkler(found, name) };
     let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
@@ -114,4 +123,17 @@ pub(super) fn leaves(table: &Table) -> Vec<(Vec<String>, Value)> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_below_a_table_header_belongs_before_it() {
+        let text = "[store]\ndurability = \"group\"\ndefinitions_dir = \"sagas\"\n";
+        let error = read(text.parse().unwrap()).err().unwrap();
+        assert_eq!(error.find_in(text), Some((3, 1)));
+        assert!(error.message.ends_with("move it before the first [table]"), "{}", error.message);
+    }
 }

@@ -66,11 +66,15 @@ impl Setting {
     }
 
     /// Returns the error of this key; `None` if only other keys are missing.
-    fn error(&self) -> Option<Error> {
+    fn key_error(&self) -> Option<KeyError> {
         let mut table = defaults::TABLE.clone();
         merge(&mut table, self.alone());
-        let error = read(table).err().filter(|error| !error.is_missing)?;
-        Some(Error::Invalid { location: self.origin.clone(), message: error.message })
+        read(table).err().filter(|error| !error.is_missing)
+    }
+
+    fn error(&self) -> Option<Error> {
+        let KeyError { message, .. } = self.key_error()?;
+        Some(Error::Invalid { location: self.origin.clone(), message })
     }
 }
 
@@ -144,15 +148,15 @@ impl Layers {
     pub fn errors(&self) -> Vec<Error> {
         let mut found = Vec::new();
         if let Some((file, text)) = &self.file {
-            let setting = |(path, value): (Vec<String>, Value)| Setting {
-                origin: format!("{}: {}", file.display(), path.join(".")),
-                path,
-                value,
+            let error_of = |(path, value): (Vec<String>, Value)| {
+                let (key, origin) = (path.join("."), file.display());
+                let error = Setting { origin: String::new(), path, value }.key_error()?;
+                let position = error.find_in(text).map(|(line, column)| format!("{line}:{column}: "));
+                let location = format!("{origin}:{}{key}", position.unwrap_or_else(|| " ".to_owned()));
+                Some(Error::Invalid { location, message: error.message })
             };
             match parse(file, text) {
-                Ok(table) => {
-                    found.extend(leaves(&table).into_iter().filter_map(|leaf| setting(leaf).error()));
-                }
+                Ok(table) => found.extend(leaves(&table).into_iter().filter_map(error_of)),
                 Err(error) => found.push(error),
             }
         }

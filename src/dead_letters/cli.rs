@@ -59,7 +59,8 @@ pub(crate) struct Redrive {
     /// Maximum number of dead letters, oldest first
     #[arg(long, conflicts_with = "ids", default_value_t = 100)]
     limit: usize,
-    /// Canary size: redrive this many first, and the rest only if all of them succeed
+    /// Canary size: redrive this many first, and the rest only if all of them succeed; dead letters of ended instances do
+    /// not count
     #[arg(long, conflicts_with = "ids")]
     canary: Option<usize>,
     #[command(flatten)]

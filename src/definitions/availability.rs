@@ -1,10 +1,11 @@
 //! Validation that every effect, command and saga of a definition is available.
 
-use orlog_effect::Catalog;
-use orlog_model::WorkKind;
+use orlog_effect::{Catalog, UpstreamScope};
+use orlog_model::{EffectName, WorkKind};
 use orlog_program::{Action, CommandAction, Diagnostic};
 
 use super::files::LoadedDefinition;
+use crate::upstreams::STAND_IN_UPSTREAM;
 
 const NO_GATEWAY: &str = "no gateway is configured";
 
@@ -68,14 +69,26 @@ fn missing_executor(effect: &str, catalog: &Catalog) -> Option<(String, String)>
     if catalog.executor_for_name(WorkKind::Effect, effect).is_some() {
         return None;
     }
+    let suggestion = similar_effect(effect, catalog).unwrap_or_else(|| format!(
+        "add [upstreams.<name>.effects.{effect:?}] with its path to the configuration, or run `orlog dev`: its stand-in executes the effect"
+    ));
+    Some((format!("no upstream executes the effect {effect}"), suggestion))
+}
+
+/// Returns `did you mean …?` if a configured upstream executes an effect with a similar name.
+pub(crate) fn similar_effect(effect: &str, catalog: &Catalog) -> Option<String> {
     let likeness = |name: &str| strsim::jaro_winkler(effect, name);
     let effects = catalog.effects();
     let near = effects.iter().map(|(name, _)| name.as_str()).filter(|name| likeness(name) > 0.8);
-    let suggestion = match near.max_by(|a, b| likeness(a).total_cmp(&likeness(b))) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => format!(
-            "add [upstreams.<name>.effects.{effect:?}] with its path to the configuration, or run `orlog dev`: its stand-in executes the effect"
-        ),
-    };
-    Some((format!("no upstream executes the effect {effect}"), suggestion))
+    let nearest = near.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    Some(format!("did you mean `{nearest}`?"))
+}
+
+/// Returns whether the stand-in of `orlog dev` executes an effect, because no configured upstream does.
+pub(crate) fn has_stand_in(effect: &EffectName, catalog: &Catalog) -> bool {
+    let executor = catalog.executor_for_name(WorkKind::Effect, effect.as_str());
+    executor.is_some_and(|executor| {
+        let upstream = executor.upstream();
+        upstream.scope == UpstreamScope::Fallback && upstream.name == STAND_IN_UPSTREAM
+    })
 }

@@ -14,6 +14,9 @@ use crate::schedules::file::{ScheduleFile, is_schedule};
 /// Suffixes of definition files: YAML text, WebAssembly module.
 pub const SUFFIXES: [&str; 2] = [".saga.yaml", ".saga.wasm"];
 
+/// Suffix of test files of definitions.
+pub(crate) const TEST_SUFFIX: &str = ".saga.test.yaml";
+
 /// File of a definition.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SourceFile {

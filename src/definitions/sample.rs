@@ -1,13 +1,17 @@
 //! Sample data: an event that starts an instance, and the fields that a step reads from its result.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use orlog_model::EventType;
 use orlog_program::{CompiledDefinition, CorrelationSpec, Definition, Step};
+use orlog_simulator::SimulationStep;
 use orlog_simulator::explore::{set_field, usual_fields};
+use orlog_simulator::test_file::{TestFile, TestStepKind};
 use serde_json::{Map, Value, json};
 
 use super::LoadedDefinition;
+use super::files::{TEST_SUFFIX, list_matching};
 
 const CORRELATION: &str = "demo-1";
 
@@ -19,8 +23,7 @@ pub(crate) fn event(definitions: &[LoadedDefinition]) -> String {
     });
     let (kind, version, data) = match start_event {
         Some((definition, kind)) => {
-            let (version, data) =
-                definition.compiled.as_ref().map_or((1, json!({})), |compiled| start_data(compiled, kind));
+            let (version, data) = tested_start_data(definition, kind);
             (kind.to_string(), version, data)
         }
         None => ("Hello".to_owned(), 1, json!({ "greeting": "hello" })),
@@ -43,7 +46,14 @@ pub(crate) fn start_data(compiled: &CompiledDefinition, kind: &EventType) -> (u3
     for template in form.vars.values().chain(&form.reference) {
         put_fields(&mut data, &template.to_string(), &usual);
     }
-    let rule = match &form.correlate {
+    correlate(&mut data, form, kind);
+    let accepted = form.events.get(kind).and_then(|versions| versions.accepts.iter().max());
+    (accepted.copied().unwrap_or(1), data)
+}
+
+/// Sets the fields that the correlation rule of the definition reads.
+fn correlate(data: &mut Value, definition: &Definition, kind: &EventType) {
+    let rule = match &definition.correlate {
         CorrelationSpec::Field(text) => Some(text),
         CorrelationSpec::ByType(texts) => texts.get(kind),
         CorrelationSpec::Envelope => None,
@@ -52,10 +62,43 @@ pub(crate) fn start_data(compiled: &CompiledDefinition, kind: &EventType) -> (u3
         Some(expression) => fields(expression),
         None => vec![text.clone()],
     }) {
-        set_field(&mut data, &path, json!(CORRELATION));
+        set_field(data, &path, json!(CORRELATION));
     }
-    let accepted = form.events.get(kind).and_then(|versions| versions.accepts.iter().max());
-    (accepted.copied().unwrap_or(1), data)
+}
+
+/// Returns the version and the data of a start event: the fields of its first test, and those that only the definition
+/// names.
+fn tested_start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, Value) {
+    let Some(compiled) = &definition.compiled else { return (1, json!({})) };
+    let (version, mut data) = start_data(compiled, kind);
+    let tested = definition.file.as_deref().and_then(|file| tested_data(file, kind, version));
+    if let (Value::Object(fields), Some(tested)) = (&mut data, tested) {
+        fields.extend(tested);
+        correlate(&mut data, compiled.definition(), kind);
+    }
+    (version, data)
+}
+
+/// Returns the data of the first event of this type and version in the test files of a definition.
+fn tested_data(definition: &Path, kind: &EventType, version: u32) -> Option<Map<String, Value>> {
+    let dir = definition.parent()?;
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let files = list_matching(dir, |name| name.ends_with(TEST_SUFFIX)).into_iter().flatten();
+    let tests = files.filter_map(|file| {
+        let text = std::fs::read_to_string(&file).ok()?;
+        // `orlog test` reports an invalid file.
+        let tests = TestFile::parse(&text, "").ok()?;
+        (Path::new(&tests.definition).file_name() == definition.file_name()).then_some(tests)
+    });
+    let mut steps = tests.flat_map(|tests| tests.cases).flat_map(|case| case.steps);
+    steps.find_map(|step| match step.kind {
+        TestStepKind::Step { step: SimulationStep::Event(event), rejected: None }
+            if event.kind == *kind && event.version == version =>
+        {
+            event.data.as_object().cloned()
+        }
+        _ => None,
+    })
 }
 
 /// Returns a value for each field that a step reads from its result.
@@ -119,6 +162,25 @@ mod tests {
     fn collects_fields_read_by_expressions() {
         let text = r#"{"a":"=event.orderId","b":"=event.customer.?email.orValue(1) + event.total"}"#;
         assert_eq!(fields(text), ["orderId", "customer.email", "total"]);
+    }
+
+    #[test]
+    fn sample_event_has_the_data_of_the_first_test() {
+        let templates = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/init");
+        for (file, expected) in [
+            (
+                "jobs/video.saga.yaml",
+                json!({ "videoId": CORRELATION, "source": "film.mp4", "formats": ["webm", "av1"] }),
+            ),
+            (
+                "trip/trip.saga.yaml",
+                json!({ "tripId": CORRELATION, "traveller": "ada", "city": "Oslo", "price": 90000, "visaRequired": false }),
+            ),
+        ] {
+            let definition = definitions::load_file(&templates.join(file)).unwrap();
+            let event: Value = serde_json::from_str(&event(&[definition])).unwrap();
+            assert_eq!(event["data"], expected, "{file}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use orlog_model::{EffectName, InDoubtPolicy, SagaName, WorkKind};
 use orlog_program::{Action, Program};
 use orlog_store::PinCounts;
 
+use super::availability;
 use super::files::LoadedDefinition;
 use super::plan::{DefinitionChange, DefinitionSummary, DeploymentPlan};
 use super::references;
@@ -33,6 +34,8 @@ pub(super) fn all(plan: &DeploymentPlan, context: &WarningContext<'_>) -> Vec<St
     // The lints cover definitions with steps.
     let others = context.new.iter().filter(|definition| definition.compiled.is_none());
     warnings.extend(others.flat_map(|definition| childless(definition, context.new)));
+    warnings
+        .extend(context.new.iter().flat_map(|definition| misspelled_effects(definition, context.catalog)));
     warnings
         .extend(context.new.iter().filter_map(|definition| unknown_outcomes(definition, context.catalog)));
     let lints = references::warnings(context.new).into_iter().flatten();
@@ -126,6 +129,9 @@ fn unknown_outcomes(definition: &LoadedDefinition, catalog: &Catalog) -> Option<
         _ => None,
     });
     let cannot_probe = |effect: &&EffectName| {
+        if availability::has_stand_in(effect, catalog) {
+            return false;
+        }
         let executor = catalog.executor_for_name(WorkKind::Effect, effect.as_str());
         executor.is_some_and(|executor| !executor.upstream().provider.can_probe(effect))
     };
@@ -137,6 +143,22 @@ fn unknown_outcomes(definition: &LoadedDefinition, catalog: &Catalog) -> Option<
             "{saga}: the upstreams of {effects} cannot report whether they executed an attempt; if that stays unknown, the \
              `undo` of the step is executed, and it must succeed if there is nothing to undo; or set `in_doubt: ask`"
         )
+    })
+}
+
+/// Returns a warning for each effect that only the stand-in executes, while a configured upstream has a similar effect.
+fn misspelled_effects<'a>(
+    definition: &'a LoadedDefinition,
+    catalog: &'a Catalog,
+) -> impl Iterator<Item = String> + 'a {
+    let effects = &definition.program.manifest().effects;
+    let replaced = effects.iter().filter(|effect| availability::has_stand_in(effect, catalog));
+    replaced.filter_map(|effect| {
+        let advice = availability::similar_effect(effect.as_str(), catalog)?;
+        let saga = &definition.program.definition_ref().saga;
+        Some(format!(
+            "{saga}: no configured upstream executes the effect {effect}, so the stand-in executes it; {advice}"
+        ))
     })
 }
 

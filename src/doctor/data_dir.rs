@@ -5,11 +5,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use orlog_store::DurablePosition;
+use orlog_bus::embedded::OpenError;
+use orlog_store::{DurablePosition, Error};
 use rustix::fs::{Access, Mode};
+use rustix::io::Errno;
 
-use super::check::CheckResult;
-use crate::app;
+use super::check::{CheckResult, CheckStatus};
+use crate::app::{self, layout};
 use crate::backup::free_bytes;
 use crate::config::{BusKind, Config};
 
@@ -18,12 +20,22 @@ const PERMISSIONS: &str = "permissions";
 const ROOM: &str = "disk";
 /// Free space below which a node soon rejects new work.
 const LOW_SPACE_BYTES: u64 = 1 << 30;
+/// Error code of damaged tables.
+pub(super) const DAMAGED_TABLES: &str = "OR0062";
+pub(super) const DAMAGED_TABLES_REMEDY: &str = "keep a copy of the directory; then run `orlog rebuild` or restore a \
+     backup; for a replicated shard move its directory `tables` away";
+/// Remedy for an error that is neither a loss nor damage.
+const OTHER_CAUSE: &str = "correct the cause in the message";
 /// Free space below which a journal segment cannot be created.
 const MIN_SPACE_BYTES: u64 = 128 << 20;
 
 pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
     let data = &config.data_dir;
-    let mut findings = vec![rights(data)];
+    let rights = check_rights(config);
+    if rights.status == CheckStatus::Error {
+        return vec![rights];
+    }
+    let mut findings = vec![rights];
     findings.extend(check_exposure(config));
     findings.extend(room(data));
     if !data.is_dir() {
@@ -48,7 +60,9 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
     findings
 }
 
-fn rights(data: &Path) -> CheckResult {
+/// Checks that this user can read and write the data directory and the files of its stores and its event log.
+pub(super) fn check_rights(config: &Config) -> CheckResult {
+    let data = config.data_dir.as_path();
     let displayed = data.display();
     let (subject, path) = if data.exists() { ("it", data) } else { ("its parent directory", above(data)) };
     if !path.is_dir() {
@@ -58,15 +72,39 @@ fn rights(data: &Path) -> CheckResult {
             "set `data_dir` to a directory",
         );
     }
-    match rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) if data.exists() => CheckResult::ok(DATA_DIR, format!("{displayed} is writable")),
-        Ok(()) => CheckResult::ok(DATA_DIR, format!("{displayed} does not exist yet and can be created")),
-        Err(error) => {
-            let user = rustix::process::geteuid().as_raw();
-            let found = format!("{displayed}: {subject} is not writable by user {user}: {error}");
-            CheckResult::error(DATA_DIR, found, format!("change the owner: chown {user} {}", path.display()))
-        }
+    let user = rustix::process::geteuid().as_raw();
+    if let Err(error) = rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        let found = format!("{displayed}: {subject} is not writable by user {user}: {error}");
+        return CheckResult::error(
+            DATA_DIR,
+            found,
+            format!("change the owner: chown {user} {}", path.display()),
+        );
     }
+    let shards = (0..config.shards).map(|shard| app::shard_dir(data, shard));
+    match shards.chain([data.join("bus")]).find_map(|dir| first_inaccessible(&dir)) {
+        Some((path, error)) => CheckResult::error(
+            DATA_DIR,
+            format!("{} is not readable and writable by user {user}: {error}", path.display()),
+            format!(
+                "run the node as the owner of the file, or change the owner: chown -R {user} {displayed}"
+            ),
+        ),
+        None if data.exists() => CheckResult::ok(DATA_DIR, format!("{displayed} is writable")),
+        None => CheckResult::ok(DATA_DIR, format!("{displayed} does not exist yet and can be created")),
+    }
+}
+
+/// Returns the first path at or below `path` that this user cannot read and write, with the error.
+fn first_inaccessible(path: &Path) -> Option<(PathBuf, Errno)> {
+    let enter = if path.is_dir() { Access::EXEC_OK } else { Access::empty() };
+    match rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK | enter) {
+        Ok(()) => {}
+        // A node may not have created it yet, and a running node deletes files.
+        Err(Errno::NOENT) => return None,
+        Err(error) => return Some((path.to_owned(), error)),
+    }
+    fs::read_dir(path).ok()?.flatten().find_map(|entry| first_inaccessible(&entry.path()))
 }
 
 /// Checks whether other users of the machine can read data. Nodes create private files; earlier releases did not.
@@ -152,8 +190,8 @@ fn store(dir: &Path, shard: u16, expected: Option<DurablePosition>) -> Option<Ch
                 format!("format {}, {last} commits, {} instances", info.format, rows("instance")),
             ))
         }
-        Err(error @ orlog_store::Error::Lost { .. }) => Some(lost(&check, &error)),
-        Err(error) => Some(damaged(&check, &error.to_string())),
+        Err(error @ Error::Lost { .. }) => Some(lost(&check, &error)),
+        Err(error) => Some(unreadable(&check, &error)),
     }
 }
 
@@ -168,8 +206,11 @@ fn events(dir: &Path, expected: Option<DurablePosition>) -> Option<CheckResult> 
     }
     Some(match orlog_bus::embedded::verify(dir, expected) {
         Ok(found) => CheckResult::ok(CHECK, format!("{} records in {} files", found.records, found.segments)),
-        Err(error @ orlog_bus::embedded::OpenError::Lost { .. }) => lost(CHECK, &error),
-        Err(error) => damaged(CHECK, &error.to_string()),
+        Err(error @ OpenError::Lost { .. }) => lost(CHECK, &error),
+        Err(error) => match layout::damaged_log_remedy(&error) {
+            Some(remedy) => CheckResult::error(CHECK, format!("OR0063: {error}"), remedy),
+            None => CheckResult::error(CHECK, error.to_string(), OTHER_CAUSE),
+        },
     })
 }
 
@@ -179,9 +220,50 @@ fn lost(check: &str, error: &impl std::fmt::Display) -> CheckResult {
     CheckResult::error(check, format!("OR0061: {error}"), remedy)
 }
 
-fn damaged(check: &str, error: &str) -> CheckResult {
-    let remedy = "keep a copy of the directory; then rebuild damaged tables with `orlog rebuild`, or restore a backup with \
-                  `orlog restore` (docs/backup.md)";
-    let is_newer = error.contains("newer release");
-    CheckResult::error(check, error, if is_newer { "use a newer release" } else { remedy })
+fn unreadable(check: &str, error: &Error) -> CheckResult {
+    match error {
+        Error::DamagedJournal { .. } => {
+            CheckResult::error(check, format!("OR0063: {error}"), layout::DAMAGED_JOURNAL_REMEDY)
+        }
+        damage if damage.is_damage() => {
+            let found = format!("{DAMAGED_TABLES}: {error}");
+            CheckResult::error(check, found, DAMAGED_TABLES_REMEDY)
+        }
+        Error::NewerFormat { .. } => CheckResult::error(check, error.to_string(), "use a newer release"),
+        _ => CheckResult::error(check, error.to_string(), OTHER_CAUSE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    use super::*;
+
+    #[test]
+    fn file_of_another_user_is_not_reported_as_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { data_dir: dir.path().join("data"), ..Config::default() };
+        assert_eq!(check_rights(&config).status, CheckStatus::Ok);
+        let tables = config.data_dir.join("shard-0/tables");
+        fs::create_dir_all(&tables).unwrap();
+        fs::write(tables.join("mdbx.dat"), "").unwrap();
+        assert_eq!(check_rights(&config).status, CheckStatus::Ok);
+        fs::set_permissions(tables.join("mdbx.dat"), fs::Permissions::from_mode(0o400)).unwrap();
+        // Only this thread loses the rights of root.
+        let checked = std::thread::spawn(move || {
+            let mut sets = capabilities(None).unwrap();
+            let bypass = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            sets.effective.remove(bypass);
+            sets.permitted.remove(bypass);
+            set_capabilities(None, sets).unwrap();
+            check_data_dir(&config)
+        });
+        let checked = checked.join().unwrap();
+        assert_eq!(checked.len(), 1, "{checked:?}");
+        assert!(checked[0].message.contains("mdbx.dat is not readable and writable by user"), "{checked:?}");
+        assert!(checked[0].remedy.contains("chown -R"), "{checked:?}");
+    }
 }

@@ -6,14 +6,14 @@ use std::process::Stdio;
 use futures::future::join_all;
 use tokio::process::Command;
 
-use super::check::CheckResult;
+use super::check::{CheckResult, CheckStatus};
 use super::data_dir;
 use crate::app;
 use crate::config::Config;
 
-/// Hidden command of the child process.
+/// Internal command of the child process.
 pub const COMMAND: &str = "check-tables";
-const CODE: &str = "OR0062";
+const CODE: &str = data_dir::DAMAGED_TABLES;
 
 /// Result of the check of one store.
 enum TableCheck {
@@ -30,8 +30,12 @@ enum TableCheck {
 /// Checks the stores before a node opens them, within a time limit.
 ///
 /// # Errors
-/// Returns the damage of the first damaged store, with the code and the remedy.
+/// Returns the first file that this user cannot use, or the damage of the first damaged store, with the remedy.
 pub async fn check_before_start(config: &Config) -> Result<(), String> {
+    let rights = data_dir::check_rights(config);
+    if config.role.runs_sagas() && rights.status == CheckStatus::Error {
+        return Err(format!("{}; {}", rights.message, rights.remedy));
+    }
     let limit = config.store.start_check_timeout;
     if limit.is_zero() {
         return Ok(());
@@ -56,7 +60,10 @@ pub async fn check_before_start(config: &Config) -> Result<(), String> {
         match result {
             TableCheck::Damaged(reason) => {
                 let dir = dir.display();
-                return Err(format!("{CODE}: the tables of {dir} are damaged: {reason}; {}", remedy()));
+                return Err(format!(
+                    "{CODE}: the tables of {dir} are damaged: {reason}; {}",
+                    data_dir::DAMAGED_TABLES_REMEDY
+                ));
             }
             TableCheck::DamagedRows(reason) => {
                 tracing::error!(path = %dir.display(), reason, "{CODE}: damaged rows; see `orlog doctor --deep`");
@@ -89,17 +96,14 @@ pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
             TableCheck::Incomplete => {
                 CheckResult::warn(&name, "the tables were not checked", "run the command again")
             }
-            TableCheck::Damaged(reason) | TableCheck::DamagedRows(reason) => {
-                CheckResult::error(&name, format!("{CODE}: the tables are damaged: {reason}"), remedy())
-            }
+            TableCheck::Damaged(reason) | TableCheck::DamagedRows(reason) => CheckResult::error(
+                &name,
+                format!("{CODE}: the tables are damaged: {reason}"),
+                data_dir::DAMAGED_TABLES_REMEDY,
+            ),
         });
     }
     results
-}
-
-fn remedy() -> &'static str {
-    "keep a copy of the directory; then run `orlog rebuild` or restore a backup; for a replicated shard move its \
-     directory `tables` away"
 }
 
 fn stores(config: &Config) -> impl Iterator<Item = (u16, PathBuf)> {

@@ -21,7 +21,7 @@ pub(crate) use csv_rows::Columns;
 use progress::Progress;
 
 use crate::cli::client::{ApiClient, ClientError, ServerArgs};
-use crate::cli::console::{Console, items, text};
+use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
 
 /// Delay after the first rejection; it doubles up to [`MAX_RETRY_DELAY`].
@@ -49,6 +49,25 @@ pub(crate) struct Args {
 struct PublishCounts {
     events: u64,
     duplicates: u64,
+    /// Events that no active definition consumes.
+    unmatched: u64,
+    /// Line and type of the first of them.
+    first_unmatched: Option<(u64, String)>,
+}
+
+impl PublishCounts {
+    /// Adds the response to a batch.
+    fn add(&mut self, batch: &Batch, accepted: &[Value]) {
+        self.events += accepted.len() as u64;
+        self.duplicates += accepted.iter().filter(|one| one["duplicate"] == Value::Bool(true)).count() as u64;
+        let sent = batch.lines.iter().zip(batch.events.as_array().into_iter().flatten()).zip(accepted);
+        for ((line, event), _) in sent.filter(|(_, accepted)| accepted["matched"] == json!(0)) {
+            self.unmatched += 1;
+            // CloudEvents, or the Aggregate envelope.
+            let kind = || ["type", "event_type"].map(|field| text(event, field)).concat();
+            self.first_unmatched.get_or_insert_with(|| (*line, kind()));
+        }
+    }
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
@@ -59,10 +78,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     for batch in Batches::new(lines, usize::from(args.batch)) {
         let batch = batch.map_err(|failure| so_far(&failure, &counts))?;
         let response = send(&client, &batch, &progress).await.map_err(|failure| so_far(&failure, &counts))?;
-        let accepted = items(&response, "accepted");
-        counts.events += accepted.len() as u64;
-        counts.duplicates +=
-            accepted.iter().filter(|one| one["duplicate"] == Value::Bool(true)).count() as u64;
+        counts.add(&batch, items(&response, "accepted"));
         progress.advance(batch.bytes, counts.events);
     }
     progress.finish();
@@ -86,9 +102,15 @@ pub(crate) fn lines(
 }
 
 fn report(counts: &PublishCounts, console: &Console) -> Result<(), CommandError> {
-    let PublishCounts { events, duplicates } = counts;
+    let PublishCounts { events, duplicates, unmatched, first_unmatched } = counts;
+    if let Some((line, kind)) = first_unmatched {
+        note(&format!(
+            "warning: no active definition consumes {unmatched} of the events, so they have no effect; first: line {line}, type {kind:?}"
+        ));
+    }
     if console.is_json() {
-        return console.json(&json!({ "accepted": events, "duplicates": duplicates }));
+        return console
+            .json(&json!({ "accepted": events, "duplicates": duplicates, "unmatched": unmatched }));
     }
     let known = if *duplicates > 0 { format!(", {duplicates} duplicates") } else { String::new() };
     console.line(&format!("{events} events accepted{known}"))

@@ -4,6 +4,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use orlog_model::{Clock, Timestamp};
+use orlog_program::did_you_mean;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::{EnvFilter, Registry};
 
@@ -11,6 +13,7 @@ use crate::clock::SystemClock;
 
 /// Directive before each filter, which can override it: ractor enters a span of level INFO at each poll of an actor.
 const QUIET: &str = "ractor=warn";
+const LEVEL_NAMES: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Log filter of the process; it is installed once.
 static LEVELS: OnceLock<LogLevels> = OnceLock::new();
@@ -55,8 +58,22 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     if text.trim().is_empty() {
         return Err(format!("an empty filter logs nothing; use one {example}"));
     }
+    if let Some(word) = unknown_level(text) {
+        let advice = did_you_mean(word, LEVEL_NAMES).map(|advice| format!("; {advice}")).unwrap_or_default();
+        return Err(format!(
+            "{word:?} is not a log level{advice}; levels: {}; for a module, add its level: {word}=debug",
+            LEVEL_NAMES.join(", ")
+        ));
+    }
     EnvFilter::try_new(format!("{QUIET},{text}"))
         .map_err(|error| format!("{text:?} is not a filter {example}: {error}"))
+}
+
+/// Returns the first directive that is a word, but not a level: `EnvFilter` reads it as the only module that logs. A
+/// filter with spans is not checked.
+fn unknown_level(text: &str) -> Option<&str> {
+    let mut words = text.split(',').map(str::trim).filter(|part| !part.is_empty() && !part.contains('='));
+    words.find(|word| !text.contains('[') && word.parse::<LevelFilter>().is_err())
 }
 
 pub(super) fn install(handle: Handle<EnvFilter, Registry>, configured: &str) {
@@ -125,5 +142,23 @@ impl LogLevels {
     fn lock(&self) -> MutexGuard<'_, CurrentFilter> {
         // No panic can occur between dependent updates, so the state is consistent.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelled_level_is_rejected() {
+        let error = parse("dbug").expect_err("it is no level");
+        assert!(error.starts_with("\"dbug\" is not a log level; did you mean `debug`?"), "{error}");
+        let error = parse("info, orlog_actors").expect_err("the module has no level");
+        assert!(error.contains("orlog_actors=debug"), "{error}");
+        for valid in
+            ["info", "WARN", "off", "3", "info,orlog_actors=debug", "orlog[saga{x=1}]=trace", "info,"]
+        {
+            assert!(parse(valid).is_ok(), "{valid}");
+        }
     }
 }

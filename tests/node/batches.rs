@@ -525,6 +525,7 @@ async fn command_line_creates_watches_and_controls_batches() {
         "signal",
         "--saga",
         "order",
+        "--all",
         "--type",
         "Noted",
         "--data",
@@ -548,6 +549,11 @@ async fn command_line_creates_watches_and_controls_batches() {
     assert!(out.contains("b-1") && out.contains("2/2") && out.contains("cancel"), "{out}");
     let (code, _, err) = command(&["show", "b-9"]).await;
     assert!(code == 3 && err.contains("no batch \"b-9\""), "{code} {err}");
+    let (code, _, err) = command(&["create", "cancel", "--saga", "order"]).await;
+    assert!(
+        code == 2 && err.contains("would cancel all instances of order; add a filter, or --all"),
+        "{err}"
+    );
     let (code, _, err) = command(&["create", "signal", "--saga", "order"]).await;
     assert!(code == 2 && err.contains("--type"), "{code} {err}");
     node.stop().await;

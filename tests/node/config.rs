@@ -95,7 +95,7 @@ fn invalid_value_is_rejected_with_line() {
     check_rejected("[drain]\ntimeout = 'soon'", &[], vec![], expected);
     let expected = "orlog.toml:1:18: invalid size \"64 apples\"; expected a positive size such as \"64MiB\", \"1GB\", \"512B\"";
     check_rejected("store.max_size = '64 apples'", &[], vec![], expected);
-    let expected = "orlog.toml:1:10: invalid socket address syntax";
+    let expected = "orlog.toml:1:10: this is no socket address; set an IP address and a port, for example 127.0.0.1:7070";
     check_rejected("listen = 'here'", &[], vec![], expected);
 }
 
@@ -107,7 +107,12 @@ fn error_names_the_variable_or_flag() {
     let expected = "environment variable ORLOG_SHARDS: invalid type: string \"many\", expected u16";
     check_rejected("", &[("ORLOG_SHARDS", "many")], vec![], expected);
     let flags = vec![Setting::flag("--listen", "listen", "here")];
-    check_rejected("", &[], flags, "--listen: invalid socket address syntax");
+    check_rejected(
+        "",
+        &[],
+        flags,
+        "--listen: this is no socket address; set an IP address and a port, for example 127.0.0.1:7070",
+    );
 }
 
 #[test]

@@ -17,8 +17,8 @@ impl TryFrom<String> for DurationText {
     fn try_from(text: String) -> Result<Self, String> {
         let reason = match parse_duration(&text) {
             Ok(duration) if !duration.is_zero() => return Ok(Self(duration)),
-            Ok(_) => "it must be greater than zero".to_owned(),
-            Err(error) => error.to_string(),
+            Ok(_) => "it must be greater than zero",
+            Err(_) => "it must consist of numbers with units",
         };
         Err(format!("{text:?} is not a valid duration: {reason}; examples: 100ms, 2s, 1h30m"))
     }

@@ -105,10 +105,13 @@ impl EffectsConfig {
     pub fn upstreams(&self) -> Result<Vec<Upstream>, Error> {
         let named = self.upstreams.iter().map(|(name, config)| match config.kind.as_deref() {
             None | Some("http") => config.upstream(UpstreamSite::new(name)),
-            Some(_) => Err(Error::upstream(
-                name,
-                "upstreams in the main configuration must be HTTP; define others in separate files",
-            )),
+            Some(kind) => {
+                let reason = format!(
+                    "kind {kind:?}: upstreams in the main configuration must have the kind \"http\"; define others in \
+                     files of `upstreams_dir`"
+                );
+                Err(Error::upstream(name, reason))
+            }
         });
         named.chain(self.gateway.iter().map(GatewayConfig::upstream)).collect()
     }

@@ -10,9 +10,11 @@ mod expect;
 mod parse;
 mod report;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orlog_model::{CorrelationId, InstanceKey, SagaName, Timestamp};
+use orlog_model::{CorrelationId, DeadLetter, InstanceKey, SagaName, Timestamp};
+use uuid::Uuid;
 
 use crate::invariants::InvariantChecker;
 use crate::runner::{ScenarioRunner, StepResult};
@@ -87,6 +89,7 @@ pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) 
     let mut runner = ScenarioRunner::new(Simulator::new(Arc::clone(programs), case.start_time), saga.clone());
     let mut checker = InvariantChecker::new();
     let mut mismatches = Vec::new();
+    let mut dead_letters = ExpectedDeadLetters::of(case);
     let mismatch = |line, message| Mismatch { line, message };
     for step in &case.steps {
         let at = match instance(step, saga, &runner) {
@@ -104,6 +107,8 @@ pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) 
                     mismatches.push(mismatch(step.line, message));
                     break;
                 }
+                let unexpected = dead_letters.unexpected(&runner.simulator).into_iter();
+                mismatches.extend(unexpected.map(|message| mismatch(step.line, message)));
             }
             TestStepKind::Expect(expect) => {
                 let key = at.as_ref().or(runner.instance());
@@ -113,6 +118,36 @@ pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) 
         }
     }
     mismatches
+}
+
+/// Dead letters of a case. They fail it unless one of its expectations names `dead_letters`.
+struct ExpectedDeadLetters {
+    is_checked: bool,
+    seen: BTreeSet<Uuid>,
+}
+
+impl ExpectedDeadLetters {
+    fn of(case: &TestCase) -> Self {
+        let names_them =
+            |step: &TestStep| matches!(&step.kind, TestStepKind::Expect(e) if e.dead_letters.is_some());
+        Self { is_checked: case.steps.iter().any(names_them), seen: BTreeSet::new() }
+    }
+
+    /// Returns a message for each new dead letter, unless an expectation checks them.
+    fn unexpected(&mut self, simulator: &Simulator) -> Vec<String> {
+        if self.is_checked {
+            return Vec::new();
+        }
+        let all = simulator.simulated_instances().flat_map(|(_, entry)| entry.dead_letters());
+        let new = all.filter(|dead_letter| self.seen.insert(dead_letter.id));
+        new.map(|DeadLetter { reason, message, .. }| {
+            let reason = reason.as_str();
+            format!(
+                "dead-lettered: {reason}: {message}; correct the input, or expect `dead_letters: [{reason}]`"
+            )
+        })
+        .collect()
+    }
 }
 
 fn instance(
@@ -209,6 +244,25 @@ steps:
       - { task: release, user: carol }
 ";
         assert_eq!(run_all(steps), []);
+    }
+
+    #[test]
+    fn unexpected_dead_letter_fails_the_test() {
+        let order = "saga: order\nversion: 1\nstart: Placed\nsteps:\n  - { id: reserve, do: { effect: stock.reserve }, save: { r: =event.reservation } }\n";
+        let compiled: Arc<dyn Program> = Arc::new(compile_yaml(order, "order.saga.yaml").unwrap());
+        let programs = Arc::new(SimulatorPrograms::new([compiled]));
+        let result = |expected: &str| {
+            let text = format!(
+                "saga: order.saga.yaml\ntests:\n  - name: n\n    given:\n      - Placed\n      - {{ ok: reserve, data: {{ reservatoin: r }} }}\n    expect: {{ status: running{expected} }}\n"
+            );
+            let file = TestFile::parse(&text, "order.saga.test.yaml").unwrap();
+            run(&file.cases[0], &SagaName::new("order").unwrap(), &programs)
+        };
+        let found = result("");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].line, 6);
+        assert!(found[0].message.contains("expect `dead_letters: [schema_mismatch]`"), "{found:?}");
+        assert_eq!(result(", dead_letters: [schema_mismatch]"), []);
     }
 
     #[test]

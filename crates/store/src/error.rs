@@ -62,6 +62,12 @@ pub enum Error {
         /// Description of the mismatch.
         reason: String,
     },
+    /// The journal is corrupt. Nothing was changed. Restore a backup.
+    #[error("{reason}")]
+    DamagedJournal {
+        /// Segment, offset and description of the mismatch.
+        reason: String,
+    },
     /// A row of the tables does not match its checksum.
     #[error("{}: the row {key} of table {table} is damaged: it does not match its checksum", path.display())]
     Damaged {
@@ -176,7 +182,7 @@ impl Error {
     /// Returns whether stored data is damaged: a later read has the same result.
     #[must_use]
     pub fn is_damage(&self) -> bool {
-        matches!(self, Error::Corrupt { .. } | Error::Damaged { .. })
+        matches!(self, Error::Corrupt { .. } | Error::DamagedJournal { .. } | Error::Damaged { .. })
     }
 
     /// Returns whether the store can continue; if not, it must be recovered. A closed store is not damaged: a
@@ -189,6 +195,7 @@ impl Error {
                 | Error::LogLost { .. }
                 | Error::Lost { .. }
                 | Error::Corrupt { .. }
+                | Error::DamagedJournal { .. }
                 | Error::Damaged { .. }
                 | Error::Io { .. }
         )
@@ -220,10 +227,9 @@ impl From<orlog_journal::Error> for Error {
                 );
                 Error::Lost { path, reason }
             }
-            Journal::WrongIdentity { path, .. } | Journal::Corrupt { path, .. } => {
-                Error::Corrupt { location: path.display().to_string(), reason: text }
+            Journal::WrongIdentity { .. } | Journal::Corrupt { .. } | Journal::Truncated { .. } => {
+                Error::DamagedJournal { reason: text }
             }
-            Journal::Truncated { .. } => Error::Corrupt { location: "the journal".to_owned(), reason: text },
             Journal::Poisoned { .. } => Error::Poisoned { cause: text },
             Journal::TooLarge { bytes, limit } => Error::TooLarge { bytes, limit },
             Journal::Io { action, path, source } => Error::Io { action, path, source },

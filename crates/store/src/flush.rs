@@ -134,15 +134,58 @@ impl Shared {
 pub(crate) fn maintenance_loop(shared: &Arc<Shared>, wake: &std::sync::mpsc::Receiver<()>) {
     use std::sync::mpsc::RecvTimeoutError;
     let mut at = None;
+    let mut failure = LoggedFailure::default();
     loop {
         let pause =
             at.map_or(shared.memtable_max_age, |at: Instant| at.saturating_duration_since(Instant::now()));
         if wake.recv_timeout(pause.min(MAX_PAUSE)) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
-        at = shared.run_maintenance().unwrap_or_else(|error| {
-            tracing::warn!(%error, "memtable flush failed; commits continue until the memtable is full");
-            None
-        });
+        at = match shared.run_maintenance() {
+            Ok(at) => {
+                failure = LoggedFailure::default();
+                at
+            }
+            Err(error) => {
+                if failure.is_due(&error.to_string(), Instant::now()) {
+                    tracing::warn!(%error, "memtable flush failed; commits continue until the memtable is full");
+                }
+                None
+            }
+        };
+    }
+}
+
+/// Failure that was logged last. Each commit repeats a flush that failed, and all of them can have one cause.
+#[derive(Default)]
+struct LoggedFailure(Option<(String, Instant)>);
+
+impl LoggedFailure {
+    const REPEAT: Duration = Duration::from_mins(1);
+
+    /// Returns whether a failure must be logged: it is another one, or the last record is old.
+    fn is_due(&mut self, failure: &str, now: Instant) -> bool {
+        let is_recent = |(last, at): &(String, Instant)| last == failure && now < *at + Self::REPEAT;
+        let is_due = !self.0.as_ref().is_some_and(is_recent);
+        if is_due {
+            self.0 = Some((failure.to_owned(), now));
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_flush_failure_is_logged_once_a_minute() {
+        let (start, mut failure) = (Instant::now(), LoggedFailure::default());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert!(failure.is_due("full", start));
+        assert!(!failure.is_due("full", after(59)));
+        assert!(failure.is_due("disk failed", after(59)));
+        assert!(!failure.is_due("disk failed", after(118)));
+        assert!(failure.is_due("disk failed", after(119)));
     }
 }

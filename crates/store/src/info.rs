@@ -40,7 +40,8 @@ impl StoreInfo {
 /// takes no lock. Reads the journal record by record. Returns `None` if there is no store.
 ///
 /// # Errors
-/// [`Error::Lost`] if it contradicts the expected position; [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::Damaged`], [`Error::Io`], and the errors of the journal.
+/// [`Error::Lost`] if it contradicts the expected position; [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::DamagedJournal`],
+/// [`Error::Damaged`], [`Error::Io`].
 pub fn read_info(dir: &Path, expected: Option<DurablePosition>) -> Result<Option<StoreInfo>, Error> {
     let tables = dir.join("tables");
     presence::check_tables(dir, expected)?;

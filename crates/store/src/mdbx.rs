@@ -370,7 +370,9 @@ fn translated(action: &'static str, path: &Path, error: MdbxError) -> Error {
     let damaged =
         |error: MdbxError| Error::Corrupt { location: path.display().to_string(), reason: error.to_string() };
     match error {
-        MdbxError::MapFull => full("the tables have reached the maximum size; raise it and reopen the store"),
+        MdbxError::MapFull => {
+            full("the tables have reached the maximum size; raise it (`store.max_size`) and restart the node")
+        }
         MdbxError::UnableExtendMapsize => full("the tables cannot grow; free disk space or address space"),
         MdbxError::Other(code) if NO_SPACE.contains(&code) => full("the disk is full; free disk space"),
         MdbxError::Busy | MdbxError::Other(ALREADY_OPEN) => Error::Locked { path: path.to_owned() },

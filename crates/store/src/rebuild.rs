@@ -57,7 +57,8 @@ pub struct RebuiltTables {
 /// - [`Error::Locked`]: a process has the store open.
 /// - [`Error::Lost`]: the journal is missing, or ends before the expected position.
 /// - [`Error::Mismatch`]: the journal does not continue the base, or the copy belongs to another history.
-/// - [`Error::Damaged`] and [`Error::Corrupt`]: the journal or the copy is damaged.
+/// - [`Error::DamagedJournal`]: the journal is damaged.
+/// - [`Error::Damaged`] and [`Error::Corrupt`]: the copy is damaged.
 /// - [`Error::Full`] and [`Error::Io`], and the errors of `base`.
 pub fn rebuild_tables<E: From<Error>>(
     dir: &Path,

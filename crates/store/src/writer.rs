@@ -69,9 +69,9 @@ struct OpenStore {
 /// Opens the store in the directory `dir`, or creates it.
 ///
 /// # Errors
-/// [`Error::Locked`], [`Error::NewerFormat`], [`Error::Corrupt`] and [`Error::Mismatch`], which change
-/// nothing; [`Error::Full`] if there is no space for a new store; [`Error::Io`] and [`Error::Poisoned`]
-/// if the disk fails.
+/// [`Error::Locked`], [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::DamagedJournal`] and
+/// [`Error::Mismatch`], which change nothing; [`Error::Full`] if there is no space for a new store;
+/// [`Error::Io`] and [`Error::Poisoned`] if the disk fails.
 pub fn open(dir: &Path, options: Options) -> Result<(Writer, Reader), Error> {
     open_with_disk(dir, options, Arc::new(LocalDisk))
 }

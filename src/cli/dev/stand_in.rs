@@ -1,5 +1,6 @@
 //! Stand-in of `orlog dev`: executes work without a configured upstream, and responds with the events of the step.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
@@ -13,7 +14,8 @@ use serde_json::{Map, Value, json};
 use super::stand_in_rules::StandInRule;
 use crate::app::App;
 use crate::config::Config;
-use crate::definitions::sample;
+use crate::definitions::{availability, sample};
+use crate::upstreams::STAND_IN_UPSTREAM;
 
 /// Provider that succeeds at once, unless a rule specifies a delay or failures.
 ///
@@ -52,11 +54,29 @@ impl StandIn {
     /// Returns the upstreams for all effects without a configured upstream, and for commands if no gateway is configured.
     pub(super) fn upstreams(self: &Arc<Self>, config: &Config) -> Vec<Upstream> {
         let provider = || Arc::clone(self) as Arc<dyn Provider>;
-        let mut upstreams = vec![Upstream::fallback("stand-in", provider(), Policy::in_process())];
+        let mut upstreams = vec![Upstream::fallback(STAND_IN_UPSTREAM, provider(), Policy::in_process())];
         if config.gateway.is_none() {
             upstreams.push(Upstream::gateway(provider(), Policy::in_process()));
         }
         upstreams
+    }
+
+    /// Returns the effects and commands of the active definitions that the stand-in executes. An effect with a similar name
+    /// and a configured upstream is named beside it.
+    pub(super) fn executed(app: &App) -> BTreeSet<String> {
+        let active = app.definitions.active();
+        let manifests = active.iter().map(|definition| definition.program.manifest());
+        let manifests: Vec<_> = manifests.collect();
+        let effects = manifests.iter().flat_map(|manifest| &manifest.effects);
+        let effects =
+            effects.filter(|effect| availability::has_stand_in(effect, &app.catalog)).map(|effect| {
+                match availability::similar_effect(effect.as_str(), &app.catalog) {
+                    Some(advice) => format!("{effect} ({advice})"),
+                    None => effect.to_string(),
+                }
+            });
+        let commands = manifests.iter().flat_map(|manifest| &manifest.commands);
+        effects.chain(commands.filter(|_| app.config.gateway.is_none()).cloned()).collect()
     }
 
     /// Sets the node whose instances receive the events. Until then, work is retried.

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use orlog_actors::ControlError;
-use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason, SagaName, TenantId};
+use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason, InstanceKey, SagaName, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -32,8 +32,16 @@ pub(crate) struct RedriveBody {
     saga: Option<SagaName>,
     /// Maximum number of dead letters. Default: 100.
     limit: Option<usize>,
-    /// Canary size: redrive this many first, and the rest only if all of them succeed.
+    /// Canary size: redrive this many first, and the rest only if all of them succeed. Dead letters of ended instances
+    /// do not count.
     canary: Option<usize>,
+}
+
+/// Selected dead letter.
+struct Selected {
+    dead_letter: DeadLetter,
+    /// Whether its instance has ended.
+    has_ended: bool,
 }
 
 /// Result of a redrive.
@@ -68,20 +76,9 @@ struct RedriveFailure {
 }
 
 impl RedriveResponse {
-    /// Records a result; returns `false` if the redrive must stop.
-    fn note(&mut self, id: String, to_instance: bool, result: Result<(), ControlError>) -> bool {
-        let error = match result {
-            Ok(()) if to_instance => {
-                self.applied += 1;
-                return true;
-            }
-            Ok(()) => {
-                self.published += 1;
-                return true;
-            }
-            Err(error) => error,
-        };
-        match &error {
+    /// Records a failure; returns `false` if the redrive must stop.
+    fn note_failure(&mut self, id: String, has_ended: bool, error: &ControlError) -> bool {
+        match error {
             ControlError::DeadLettered(_) => self.dead_lettered += 1,
             ControlError::Rejected(_) => self.rejected += 1,
             ControlError::Unavailable => {
@@ -90,7 +87,8 @@ impl RedriveResponse {
             }
         }
         if self.failures.len() < MAX_NAMED_FAILURES {
-            self.failures.push(RedriveFailure { id, detail: error.to_string() });
+            let advice = if has_ended { "; the instance has ended: discard the dead letter" } else { "" };
+            self.failures.push(RedriveFailure { id, detail: format!("{error}{advice}") });
         }
         true
     }
@@ -107,8 +105,10 @@ impl RedriveResponse {
 /// Redrive many dead letters
 ///
 /// Redrives in sequence, oldest first. With `canary: n`, the first n are redriven alone; the rest
-/// follows only if none of them was dead-lettered again or rejected. The response has counts. Failed
-/// inputs are dead letters again, and dead letters that were not redriven stay stored.
+/// follows only if none of them was dead-lettered again or rejected. Dead letters of ended instances are
+/// redriven too, but do not count as canary: their result does not depend on a repaired definition. The
+/// response has counts. Failed inputs are dead letters again, and dead letters that were not redriven stay
+/// stored.
 #[utoipa::path(
     post,
     path = "/v1/dead-letters/redrive",
@@ -149,7 +149,7 @@ fn choose(
     tenant: &TenantId,
     selection: &RedriveBody,
     limit: usize,
-) -> Result<Vec<DeadLetter>, Problem> {
+) -> Result<Vec<Selected>, Problem> {
     let is_meant = |dead_letter: &DeadLetter| {
         let saga = dead_letter.instance.as_ref().map(|key| &key.saga);
         selection.reason.is_none_or(|reason| reason == dead_letter.reason)
@@ -164,26 +164,44 @@ fn choose(
     }
     chosen.dedup_by_key(|dead_letter| dead_letter.id);
     chosen.truncate(limit);
-    Ok(chosen)
+    let selected = chosen.into_iter().map(|dead_letter| {
+        Ok(Selected { has_ended: has_ended(app, dead_letter.instance.as_ref())?, dead_letter })
+    });
+    selected.collect()
 }
 
-async fn send(
-    app: &App,
-    dead_letters: Vec<DeadLetter>,
-    canary: Option<usize>,
-    redriven: &mut RedriveResponse,
-) {
-    for (index, dead_letter) in dead_letters.into_iter().enumerate() {
-        if canary == Some(index) && redriven.failed() > 0 {
-            redriven.stopped = Some(format!("{} of the first {index} failed again", redriven.failed()));
+fn has_ended(app: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem> {
+    let Some((reader, key)) = key.and_then(|key| Some((app.reader(key)?, key))) else { return Ok(false) };
+    match reader.instance(key) {
+        Ok(instance) => Ok(instance.is_some_and(|instance| instance.status.is_final())),
+        // Its dead letters are redriven after it is dropped or replayed.
+        Err(error) if error.is_damage() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn send(app: &App, dead_letters: Vec<Selected>, canary: Option<usize>, redriven: &mut RedriveResponse) {
+    // Redriven dead letters whose instances have not ended, and how many of them failed.
+    let (mut count, mut failed) = (0, 0);
+    for Selected { dead_letter, has_ended } in dead_letters {
+        if canary == Some(count) && failed > 0 {
+            redriven.stopped = Some(format!("{failed} of the first {count} failed again"));
             return;
         }
         let to_instance =
             dead_letter.instance.is_some() && matches!(dead_letter.original, DeadLetterOriginal::Input(_));
         let id = dead_letter.id.to_string();
-        let result = app.runtime.redrive(dead_letter).await.map(|_| ());
-        if !redriven.note(id, to_instance, result) {
-            return;
+        let result = app.runtime.redrive(dead_letter).await;
+        count += usize::from(!has_ended);
+        match result {
+            Ok(_) if to_instance => redriven.applied += 1,
+            Ok(_) => redriven.published += 1,
+            Err(error) => {
+                failed += usize::from(!has_ended);
+                if !redriven.note_failure(id, has_ended, &error) {
+                    return;
+                }
+            }
         }
     }
 }

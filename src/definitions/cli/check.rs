@@ -10,9 +10,10 @@ use orlog_simulator::SimulationStep;
 use orlog_simulator::test_file::TestStepKind;
 use serde_json::{Value, json};
 
-use super::test::files::{SUFFIX, read};
+use super::test::files::read;
 use crate::cli::console::Console;
 use crate::cli::exit::CommandError;
+use crate::definitions::files::TEST_SUFFIX;
 use crate::definitions::{self, LoadedDefinition, references};
 use crate::schedules::file::{ScheduleFile, is_schedule};
 
@@ -65,6 +66,11 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
         Format::Text => print(&report, console)?,
         Format::Json => console.json(&to_json(&report))?,
         Format::Github => report.annotations().iter().try_for_each(|line| console.line(line))?,
+    }
+    if report.is_empty() {
+        let paths: Vec<_> = args.paths.iter().map(|path| path.display().to_string()).collect();
+        let suffixes = definitions::SUFFIXES.join(" or *");
+        return Err(CommandError::failed(format!("no file in {} matches *{suffixes}", paths.join(", "))));
     }
     report.outcome(args.deny_warnings)
 }
@@ -142,7 +148,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
 /// Returns the data of the events and the results in the test files of a directory. `orlog test` reports invalid files.
 fn test_samples(dir: &Path) -> DataSamples {
     let mut samples = DataSamples::default();
-    let files = definitions::files::list_matching(dir, |name| name.ends_with(SUFFIX));
+    let files = definitions::files::list_matching(dir, |name| name.ends_with(TEST_SUFFIX));
     for suite in files.into_iter().flatten().filter_map(|file| read(&file).ok()) {
         for step in suite.test_file.cases.iter().flat_map(|case| &case.steps) {
             let TestStepKind::Step { step: input, rejected: None } = &step.kind else { continue };
@@ -185,6 +191,10 @@ fn dir_of(file: &Path) -> PathBuf {
 }
 
 impl CheckReport {
+    fn is_empty(&self) -> bool {
+        self.definitions.is_empty() && self.schedules.is_empty() && self.problems.is_empty()
+    }
+
     fn problems(&self) -> impl Iterator<Item = &Diagnostic> {
         self.problems.iter().chain(self.definitions.iter().flat_map(|one| &one.problems))
     }
@@ -200,9 +210,6 @@ impl CheckReport {
 
     fn outcome(&self, deny_warnings: bool) -> Result<(), CommandError> {
         match (self.problems().count(), self.warnings().count()) {
-            (0, 0) if self.definitions.is_empty() && self.schedules.is_empty() => {
-                Err(CommandError::failed(format!("no file matches *{}", definitions::SUFFIXES.join(" or *"))))
-            }
             (0, warnings) if warnings > 0 && deny_warnings => {
                 Err(CommandError::failed(counted(warnings, "warning")))
             }

@@ -99,12 +99,27 @@ async fn act(
         ("expected_version", json!(expected_version)),
     ]));
     let client = ApiClient::new(server)?;
-    let response = client.post(&path(&["v1", "tasks", task, verb]), Some(&Value::Object(body))).await?;
+    let has_roles = body.get("roles").is_some_and(|roles| *roles != json!([]));
+    let response = client.post(&path(&["v1", "tasks", task, verb]), Some(&Value::Object(body))).await;
+    let response = response.map_err(|failure| {
+        let message = failure.to_string();
+        if has_roles || !message.contains("requires one of the roles") {
+            return failure;
+        }
+        let advice = "if authentication is off, state the roles of the user with --role";
+        CommandError::new(failure.exit(), format!("{message}; {advice}"))
+    })?;
     if console.is_json() {
         return console.json(&response);
     }
     let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
     let unchanged = reason.map(|reason| format!("; no effect: {reason}")).unwrap_or_default();
-    let before = format!("{verb} {task}: instance is ");
+    let done = match verb {
+        "claim" => "claimed",
+        "release" => "released",
+        "assign" => "assigned",
+        _ => "completed",
+    };
+    let before = format!("{task}: {}; the instance is ", if unchanged.is_empty() { done } else { verb });
     console.status(&before, &text(&response, "status"), &unchanged)
 }

@@ -209,6 +209,36 @@ async fn dead_letter_stays_stored_when_its_instance_rejects_the_redrive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dead_letter_of_an_ended_instance_is_no_canary() {
+    let node = Node::start().await;
+    let file = node.definitions().join("count.saga.yaml");
+    std::fs::write(&file, COUNT).unwrap();
+    node.post("/admin/reload", &json!(null)).await.ok();
+    for (n, id) in ["c-0", "c-1"].into_iter().enumerate() {
+        let opened = event(&format!("opened-{n}"), "CountOpened", &json!({ "countId": id }));
+        node.post("/v1/events", &opened).await.ok();
+        let count = node.until("", &format!("/v1/sagas/count/{id}"), |_| true).await;
+        // The first signal requires a version that the cancelled instance no longer has.
+        let version = (n == 0).then(|| count["version"].clone());
+        let signal = json!({ "id": format!("s-{n}"), "type": "Counted", "data": { "countId": id }, "expected_version": version });
+        node.post(&format!("/v1/sagas/count/{id}/signal"), &signal).await.problem("OR0015");
+    }
+    node.post("/v1/sagas/count/c-0/cancel", &json!({ "reason": "test" })).await.ok();
+    node.until("", "/v1/sagas/count/c-0", |count| count["status"] == "cancelled").await;
+    let fixed = COUNT.replace("version: 1", "version: 2").replace("event.n", "event.?n.orValue(0)");
+    std::fs::write(&file, fixed).unwrap();
+    node.post("/admin/reload", &json!(null)).await.ok();
+    node.post("/v1/definitions/count/migrate", &json!({ "from": "1" })).await.ok();
+
+    let response = node.post("/v1/dead-letters/redrive", &json!({ "saga": "count", "canary": 1 })).await.ok();
+    let counts = ["matched", "applied", "rejected", "skipped"].map(|field| response[field].as_u64().unwrap());
+    assert_eq!((counts, &response["stopped"]), ([2, 1, 1, 0], &Value::Null), "{response}");
+    let detail = response["failures"][0]["detail"].as_str().unwrap();
+    assert!(detail.contains("the instance has ended: discard the dead letter"), "{detail}");
+    assert_eq!(dead_letters(&node).await, ["c-0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn redrives_wait_for_deployments_and_replays() {
     let node = Node::start().await;
     let dead_letter = dead_letter(&node, "", "o-1").await;

@@ -119,6 +119,52 @@ fn stand_in_fails_as_its_rules_specify() {
 }
 
 #[test]
+fn misspelled_effect_and_event_are_reported() {
+    let home = tempfile::tempdir().unwrap();
+    let [definitions, upstreams] = dirs(home.path(), ["definitions", "upstreams"]);
+    let upstream = "base_url = 'http://127.0.0.1:9'\n[effects.'payments.charge']\npath = '/'\n";
+    fs::write(upstreams.join("payments.toml"), upstream).unwrap();
+    fs::write(definitions.join("order.saga.yaml"), order(1, "payments.chargee")).unwrap();
+    let (data, log, greeting) =
+        (home.path().join("data"), home.path().join("stderr"), home.path().join("stdout"));
+    let url = format!("127.0.0.1:{}", free_port());
+    let mut command = orlog(&["dev", "--listen", &url, "--data-dir"]);
+    command.arg(&data).arg("--definitions-dir").arg(&definitions).env("ORLOG_UPSTREAMS_DIR", &upstreams);
+    command.stdout(fs::File::create(&greeting).unwrap()).stderr(fs::File::create(&log).unwrap());
+    let node = Killed(command.spawn().unwrap());
+    let says = |file: &Path, text: &str| {
+        until_blocking(text, || fs::read_to_string(file).unwrap().contains(text).then_some(()));
+    };
+    says(&greeting, "stand-in   payments.chargee (did you mean `payments.charge`?)");
+    fs::write(definitions.join("order.saga.yaml"), order(2, "payments.chargeee")).unwrap();
+    says(&log, "no configured upstream executes the effect payments.chargeee, so the stand-in executes it");
+
+    let token = data.join("session-token");
+    let publish = |flags: &[&str]| {
+        let mut publish = orlog(&[&["publish", "--url", &format!("http://{url}")], flags].concat());
+        publish.env("ORLOG_TOKEN_FILE", &token);
+        process::feed(publish, &PLACED.replace("OrderPlaced", "OrderPlacd"))
+    };
+    let published = publish(&[]);
+    let warning = String::from_utf8(published.stderr).unwrap();
+    assert!(
+        published.status.success() && warning.contains("first: line 1, type \"OrderPlacd\""),
+        "{warning}"
+    );
+    let counts: serde_json::Value = serde_json::from_slice(&publish(&["--output", "json"]).stdout).unwrap();
+    assert_eq!(counts, serde_json::json!({ "accepted": 1, "duplicates": 1, "unmatched": 1 }));
+    drop(node);
+    fs::remove_file(&token).ok();
+    let mut list = orlog(&["saga", "list", "--url", &format!("http://{url}")]);
+    let without_node =
+        String::from_utf8(list.env("ORLOG_TOKEN_FILE", &token).output().unwrap().stderr).unwrap();
+    assert!(
+        without_node.contains("ORLOG_TOKEN_FILE") && without_node.contains("start the node"),
+        "{without_node}"
+    );
+}
+
+#[test]
 fn deploy_and_reload_reject_a_lower_version_without_the_flag() {
     let home = tempfile::tempdir().unwrap();
     let [definitions, old] = dirs(home.path(), ["definitions", "old"]);

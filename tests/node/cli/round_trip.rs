@@ -70,7 +70,7 @@ fn published_events_survive_drain_and_restart() {
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
     await_timers(&node, 40);
     let repeated: Value = serde_json::from_slice(&node.feed(&["publish"], &orders(40)).stdout).unwrap();
-    assert_eq!(repeated, serde_json::json!({ "accepted": 40, "duplicates": 40 }));
+    assert_eq!(repeated, serde_json::json!({ "accepted": 40, "duplicates": 40, "unmatched": 0 }));
     node.query(&["saga", "signal", "order", "o-1", "--type", "PaymentReceived"]);
     node.query(&["saga", "cancel", "order", "o-2", "--reason", "test"]);
     node.query(&["saga", "pause", "order", "o-3"]);

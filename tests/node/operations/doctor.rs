@@ -72,6 +72,16 @@ impl DoctorFixture {
         (code, found.collect())
     }
 
+    /// Asserts that a node does not start, and reports this code and this remedy once.
+    async fn does_not_start(&self, code: &str, remedy: &str) {
+        let (exit, _, errors) =
+            run(orlog(&["run", "--config", self.path("orlog.toml").to_str().unwrap()])).await;
+        let last = errors.lines().last().unwrap_or_default();
+        assert!(exit == 1 && last.contains(remedy), "{exit}: {errors}");
+        assert_eq!(last.matches(code).count(), 1, "{last}");
+        assert!(last.matches("is corrupt").count() <= 1, "{last}");
+    }
+
     /// Asserts that this check fails with this text.
     async fn failed(&self, check: &str, part: &str) {
         let (code, found) = self.run_doctor("error").await;
@@ -126,7 +136,7 @@ async fn doctor_lists_every_configuration_error() {
     let (code, found) = patient.run_doctor("error").await;
     assert_eq!((code, found.len()), (1, 2), "{found:#?}");
     assert!(found[0].contains("did you mean `listen`?"), "{found:#?}");
-    assert!(found[1].contains("orlog.toml: shards: invalid type"), "{found:#?}");
+    assert!(found[1].contains("orlog.toml:") && found[1].contains(": shards: invalid type"), "{found:#?}");
     patient.configure("shards = 0\nlisten = \"0.0.0.0:1\"\nrole = \"saga\"");
     let (_, found) = patient.run_doctor("error").await;
     for part in ["shards: 0 is not between", "role: ", "auth.mode: 0.0.0.0:1 is reachable"] {
@@ -188,7 +198,28 @@ async fn doctor_does_not_modify_the_data_directory() {
     let mut broken = whole.clone();
     broken[20] ^= 1;
     std::fs::write(damaged, &broken).unwrap();
+    patient.failed("events", "OR0063: cannot open the embedded bus log: DIR/data/bus/log").await;
     patient.failed("events", "is corrupt at byte 0").await;
+    patient.does_not_start("OR0063", "restore a backup with `orlog restore`").await;
+    std::fs::write(damaged, &whole).unwrap();
+
+    let stream_id = patient.path("data/bus/stream-id");
+    let id = std::fs::read(&stream_id).unwrap();
+    std::fs::write(&stream_id, "").unwrap();
+    patient
+        .failed("events", "has no stream id -> write the `identity` of [durable.bus] in layout.toml")
+        .await;
+    patient.does_not_start("OR0063", "write the `identity` of [durable.bus] in layout.toml").await;
+    std::fs::write(&stream_id, id).unwrap();
+
+    let journal = files(&patient.path("data/shard-0/journal"), "seg");
+    let damaged = journal.first().unwrap();
+    let whole = std::fs::read(damaged).unwrap();
+    let mut broken = whole.clone();
+    broken[20] ^= 1;
+    std::fs::write(damaged, &broken).unwrap();
+    patient.failed("shard 0", "OR0063: DIR/data/shard-0/journal").await;
+    patient.does_not_start("OR0063", "`orlog rebuild` creates only tables").await;
     std::fs::write(damaged, &whole).unwrap();
 
     let tables = patient.path("data/shard-0/tables/mdbx.dat");
@@ -221,7 +252,7 @@ async fn doctor_reports_an_unwritable_directory() {
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o500)).unwrap();
     // Root can write everywhere.
     if std::fs::write(data.join("x"), "").is_err() {
-        patient.failed("data directory", "cannot write").await;
+        patient.failed("data directory", "is not writable").await;
     }
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).unwrap();
 }

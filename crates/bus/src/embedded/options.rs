@@ -97,7 +97,7 @@ pub enum OpenError {
         source: std::io::Error,
     },
     /// The stream id file has invalid content.
-    #[error("{path:?} has no stream id; restore the directory from a backup or empty it")]
+    #[error("{} has no stream id", path.display())]
     StreamId {
         /// Path of the file.
         path: PathBuf,
@@ -127,6 +127,19 @@ pub enum OpenError {
     /// The log has a record that this version cannot read.
     #[error("cannot read the embedded bus log: {0}")]
     Unreadable(String),
+}
+
+impl OpenError {
+    /// Returns whether the stored log is damaged: a later attempt has the same result.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        use orlog_journal::Error as Journal;
+        match self {
+            Self::Journal(error) => matches!(error, Journal::Corrupt { .. } | Journal::WrongIdentity { .. }),
+            Self::StreamId { .. } | Self::Unreadable(_) => true,
+            Self::Io { .. } | Self::Lost { .. } | Self::ConsumerBehind { .. } => false,
+        }
+    }
 }
 
 /// Returns the error of every call after the bus is closed.

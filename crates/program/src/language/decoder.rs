@@ -81,7 +81,13 @@ impl Decoder<'_> {
             if valid.fields.iter().any(|field| field.name == key.text) {
                 fields.known.insert(&key.text, node);
             } else {
-                let names: Vec<_> = valid.fields.iter().map(|field| field.name).collect();
+                // Several actions can have a field of the same name.
+                let mut names = Vec::new();
+                for field in valid.fields {
+                    if !names.contains(&field.name) {
+                        names.push(field.name);
+                    }
+                }
                 self.unknown(path, &key.text, &names);
             }
         }

@@ -193,6 +193,10 @@ fn reports_invalid_saga_fields() {
         "4:29: events.A.accepts[1]: this must be a whole number from 0, it is a text",
     );
     check_invalid(
+        "events: { A: { accepts: 1.0 } }",
+        "4:25: events.A.accepts: this must be a whole number from 0, it is a number with decimals",
+    );
+    check_invalid(
         "events: { A: { accepts: 1, upcast: { one: 1 } } }",
         "4:38: events.A.upcast.one: `one` is not a version; a version is a whole number",
     );

@@ -220,7 +220,10 @@ impl Node {
         match &self.content {
             Content::List(_) => "a list",
             Content::Map(_) => "a map",
-            Content::Scalar { .. } => crate::expression::kind_of(&self.to_json()),
+            Content::Scalar { .. } => match self.to_json() {
+                Value::Number(number) if number.is_f64() => "a number with decimals",
+                value => crate::expression::kind_of(&value),
+            },
         }
     }
 }

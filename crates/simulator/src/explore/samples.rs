@@ -36,9 +36,11 @@ impl PayloadSamples {
         let texts = texts(definition);
         let aliases = aliases(definition);
         let items = item_fields(definition, &texts);
+        let conditions = conditions(definition);
         for text in &texts {
             for (chain, rest) in chains(text) {
-                this.read(&chain, rest, text, &aliases);
+                let is_truth = conditions.contains(text) && is_operand(&chain, rest, text);
+                this.read(&chain, rest, text, is_truth, &aliases);
             }
         }
         for (list, fields) in items {
@@ -55,7 +57,14 @@ impl PayloadSamples {
         this
     }
 
-    fn read(&mut self, chain: &str, rest: &str, text: &str, aliases: &BTreeMap<String, Vec<String>>) {
+    fn read(
+        &mut self,
+        chain: &str,
+        rest: &str,
+        text: &str,
+        is_truth: bool,
+        aliases: &BTreeMap<String, Vec<String>>,
+    ) {
         let (fields, method) = method(chain, rest);
         for path in paths(fields, aliases) {
             let values = self.fields.entry(path).or_insert_with(|| vec![json!(7)]);
@@ -65,6 +74,7 @@ impl PayloadSamples {
                 }
                 Some("orValue" | "or" | "hasValue" | "value") => (Vec::new(), around(&literals(rest))),
                 Some(_) => (literals(text).into_iter().filter(Value::is_string).collect(), Vec::new()),
+                None if is_truth => (vec![json!(true), json!(false)], Vec::new()),
                 None if is_joined(chain, rest, text) => (vec![json!("text")], Vec::new()),
                 None => (compared(rest), around(&literals(text))),
             };
@@ -274,6 +284,31 @@ pub(crate) fn chains(text: &str) -> Vec<(String, &str)> {
     found
 }
 
+/// Returns the conditions of a definition as [`texts`] returns them.
+fn conditions(definition: &Definition) -> BTreeSet<String> {
+    fn collect_conditions(value: &Value, into: &mut Vec<String>) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| collect_conditions(item, into)),
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
+                Value::String(text) if name == "when" => into.push(text.replace(".?", ".")),
+                _ => collect_conditions(value, into),
+            }),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut found = Vec::new();
+    collect_conditions(&serde_json::to_value(definition).unwrap_or_default(), &mut found);
+    found.into_iter().collect()
+}
+
+/// Returns whether the chain itself is an operand of a condition, so that it must be a boolean.
+fn is_operand(chain: &str, rest: &str, text: &str) -> bool {
+    let before = text[..text.len() - rest.len()].trim_end_matches(chain).trim_end_matches([' ', '(', '!']);
+    let rest = rest.trim_start_matches([' ', ')']);
+    let starts = before.is_empty() || before == "=" || before.ends_with("&&") || before.ends_with("||");
+    starts && (rest.is_empty() || rest.starts_with("&&") || rest.starts_with("||") || rest.starts_with('?'))
+}
+
 /// Returns whether the chain is concatenated with a text and thus must be a text.
 fn is_joined(chain: &str, rest: &str, text: &str) -> bool {
     let behind =
@@ -378,6 +413,17 @@ mod tests {
         assert_eq!(compared(" == 'open'"), [json!("open")]);
         assert_eq!(compared(" == vars.x || 5"), Vec::<Value>::new());
         assert_eq!(literals("a1 == 1.5 || 'x' in y || true"), [json!(1.5), json!("x"), json!(true)]);
+    }
+
+    #[test]
+    fn fields_that_are_conditions_are_booleans() {
+        let saga = "saga: trip\nversion: 1\nstart: Requested\nvars: { visa: =event.visa, free: =event.free, price: =event.price }\nsteps:\n  - { id: visa, when: =vars.visa, do: { effect: visas.apply } }\n  - { id: pay, when: '=!(vars.free) && vars.price > 5', do: { effect: bank.pay } }\n";
+        let compiled = orlog_program::compile_yaml(saga, "trip.saga.yaml").unwrap();
+        let usual = usual_fields(compiled.definition());
+        assert_eq!(
+            (&usual["visa"], &usual["free"], &usual["price"]),
+            (&json!(true), &json!(true), &json!(5))
+        );
     }
 
     #[test]

@@ -9,9 +9,7 @@ use orlog_simulator::SimulatorPrograms;
 use orlog_simulator::test_file::TestFile;
 
 use crate::definitions;
-
-/// Suffix of test file names.
-pub(crate) const SUFFIX: &str = ".saga.test.yaml";
+use crate::definitions::files::TEST_SUFFIX;
 
 /// Parsed test file with the definitions of its directory.
 pub(crate) struct TestSuite {
@@ -47,7 +45,7 @@ fn expand(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     if path.is_dir() && !path.is_symlink() && !hidden {
         return find(path);
     }
-    if name.ends_with(SUFFIX) { vec![Ok(path.to_owned())] } else { Vec::new() }
+    if name.ends_with(TEST_SUFFIX) { vec![Ok(path.to_owned())] } else { Vec::new() }
 }
 
 /// Reads a test file and compiles the definition under test.
