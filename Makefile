@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs site pictures recording demo dist bench compare examples fuzz stress clean-data
+.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs site pictures recording demo dist bench compare examples fuzz stress workflow-kills clean-data
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -65,6 +65,8 @@ clippy: setup ## run the lints; warnings are errors
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 # Without the optional drivers (ADR 0048).
 	$(CARGO) clippy -p orlog-effect --no-default-features --locked -- -D warnings
+# As a library without storage (ADR 0076).
+	$(CARGO) clippy -p orlog-workflow --no-default-features --locked -- -D warnings
 # A workspace of its own.
 	$(CARGO) clippy --manifest-path benches/compare/Cargo.toml --target-dir $(TARGET) --locked -- -D warnings
 
@@ -126,6 +128,9 @@ fuzz: ## fuzz all targets, FUZZ_SECONDS each (60); a failure prints the command 
 
 stress: setup nats ## run the long tests (marked `#[ignore]`), minutes to hours
 	timeout $(STRESS_LIMIT) $(CARGO) test -p orlog --release --locked -- --ignored --nocapture
+
+workflow-kills: setup ## kill 10,000 pooled workers of the workflow library, about 1 hour; ORLOG_KILLS sets the number
+	$(CARGO) test -p orlog-workflow --release --locked --test suite -- --ignored --nocapture kills
 
 clean-data: ## delete the data of a local run (./data, or DATA=…)
 	rm -rf -- "$(DATA)"

@@ -39,3 +39,5 @@ mod webhooks;
 pub use app::{App, AppOverrides};
 pub use clock::SystemClock;
 pub use config::Config;
+/// Workflows as a library, independent of nodes.
+pub use orlog_workflow as workflow;

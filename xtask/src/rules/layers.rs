@@ -34,10 +34,11 @@ const ALLOWED_FOR_ROOT: &[&str] = &[
     "orlog-engine",
     "orlog-actors",
     "orlog-simulator",
+    "orlog-workflow",
 ];
 
 /// Layers from bottom to top: a crate and its allowed dependencies.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-guest", &[]),
@@ -45,6 +46,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("orlog-store", &["orlog-model", "orlog-journal"]),
     ("orlog-bus", &["orlog-model", "orlog-journal"]),
     ("orlog-effect", &["orlog-model"]),
+    ("orlog-workflow", &["orlog-journal"]),
     ("orlog-engine", &["orlog-model", "orlog-program"]),
     ("orlog-actors", ALLOWED_FOR_ACTORS),
     ("orlog-simulator", ALLOWED_FOR_SIMULATOR),
@@ -88,7 +90,7 @@ fn check_manifest(path: &str, text: &str) -> Vec<Violation> {
 /// users.
 fn allowed(path: &str, name: &str) -> Option<&'static [&'static str]> {
     if path.starts_with("examples/") {
-        return Some(&["orlog", "orlog-guest", "orlog-model", "orlog-program"]);
+        return Some(&["orlog", "orlog-guest", "orlog-model", "orlog-program", "orlog-workflow"]);
     }
     LAYERS.iter().find(|(package, _)| *package == name).map(|(_, allowed)| *allowed)
 }

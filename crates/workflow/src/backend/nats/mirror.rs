@@ -1,0 +1,154 @@
+//! Mirror of the stream in memory: rows with the sequences of their messages, and signals.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::super::table::{Row, Table};
+use super::super::{Fetched, Hub, InstanceId, Signal, StoredInstance};
+
+/// Mirror of the stream. A process also applies its own changes, when the server has stored them.
+#[derive(Debug, Clone)]
+pub(super) struct Mirror {
+    prefix: String,
+    state: Arc<Mutex<State>>,
+    hub: Hub,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    table: Table,
+    /// Sequence of the last message of each row, also of purged ones.
+    sequences: HashMap<InstanceId, u64>,
+    /// Signals whose row is not read yet.
+    early: HashMap<InstanceId, Vec<Signal>>,
+}
+
+/// Row and the sequence of its message.
+pub(super) struct Mirrored {
+    pub(super) row: Row,
+    pub(super) sequence: u64,
+}
+
+impl Mirror {
+    pub(super) fn new(stream: &str, hub: Hub) -> Self {
+        Self { prefix: format!("{stream}."), state: Arc::default(), hub }
+    }
+
+    pub(super) fn row_subject(&self, id: &str) -> String {
+        format!("{}row.{}", self.prefix, hex::encode(id))
+    }
+
+    /// Returns a new subject of a signal.
+    pub(super) fn signal_subject(&self, id: &str) -> String {
+        format!("{}signal.{}.{}", self.prefix, hex::encode(id), uuid::Uuid::now_v7().simple())
+    }
+
+    /// Returns the filter of the signals of an instance.
+    pub(super) fn signal_subjects(&self, id: &str) -> String {
+        format!("{}signal.{}.*", self.prefix, hex::encode(id))
+    }
+
+    /// Applies a message of the stream, unless it is older than the mirror.
+    pub(super) fn apply(&self, subject: &str, payload: &[u8], sequence: u64) {
+        let Some(key) = subject.strip_prefix(&self.prefix) else { return };
+        let mut tokens = key.split('.');
+        let (kind, id) = (tokens.next(), tokens.next().and_then(decode_id));
+        match (kind, id) {
+            (Some("row"), Some(id)) if payload.is_empty() => self.remove(&id, sequence),
+            (Some("row"), Some(id)) => match rmp_serde::from_slice::<Row>(payload) {
+                Ok(row) => self.put(row, sequence),
+                Err(error) => tracing::error!(instance = %id, %error, "stored instance not readable"),
+            },
+            (Some("signal"), Some(id)) => match rmp_serde::from_slice::<Signal>(payload) {
+                Ok(signal) => self.signal(&id, Signal { number: sequence, ..signal }),
+                Err(error) => tracing::error!(instance = %id, %error, "stored signal not readable"),
+            },
+            _ => {}
+        }
+    }
+
+    /// Applies a row.
+    pub(super) fn put(&self, row: Row, sequence: u64) {
+        let mut state = self.lock();
+        let id = InstanceId::clone(&row.id);
+        if state.sequences.get(&id).is_some_and(|known| *known >= sequence) {
+            return;
+        }
+        state.sequences.insert(InstanceId::clone(&id), sequence);
+        let early = state.early.remove(&id).unwrap_or_default();
+        let (is_claimed, has_ended) = (row.is_claimed(), row.has_ended());
+        state.table.mirror(row, early);
+        drop(state);
+        if !is_claimed && !has_ended {
+            self.hub.notify_available();
+        }
+        if !is_claimed {
+            self.hub.notify(&id);
+        }
+    }
+
+    fn remove(&self, id: &InstanceId, sequence: u64) {
+        let mut state = self.lock();
+        if state.sequences.get(id).is_none_or(|known| *known < sequence) {
+            state.sequences.insert(InstanceId::clone(id), sequence);
+            state.table.remove(id);
+        }
+    }
+
+    fn signal(&self, id: &InstanceId, signal: Signal) {
+        let mut state = self.lock();
+        if let Some(early) = state.table.mirror_signal(id, signal) {
+            state.early.entry(InstanceId::clone(id)).or_default().push(early);
+        }
+        drop(state);
+        self.hub.notify(id);
+        self.hub.notify_available();
+    }
+
+    pub(super) fn row(&self, id: &str) -> Option<Mirrored> {
+        let state = self.lock();
+        let row = state.table.row(id)?.clone();
+        let sequence = state.sequences.get(id).copied().unwrap_or_default();
+        Some(Mirrored { row, sequence })
+    }
+
+    /// Returns the sequence of the last message of a row, 0 if there is none.
+    pub(super) fn sequence(&self, id: &str) -> u64 {
+        self.lock().sequences.get(id).copied().unwrap_or_default()
+    }
+
+    pub(super) fn load(&self, id: &str) -> Option<StoredInstance> {
+        self.lock().table.load(id)
+    }
+
+    pub(super) fn fetch(&self, limit: usize, now_ms: u64) -> Fetched {
+        self.lock().table.fetch(limit, now_ms)
+    }
+
+    pub(super) fn signals(&self, id: &str, after: u64) -> Vec<Signal> {
+        self.lock().table.signals(id, after)
+    }
+
+    /// Returns the numbers of the signals up to a number.
+    pub(super) fn consumed(&self, id: &str, last: u64) -> Vec<u64> {
+        let signals = self.signals(id, 0).into_iter();
+        signals.map(|signal| signal.number).filter(|number| *number <= last).collect()
+    }
+
+    pub(super) fn unended(&self, after: Option<&str>, limit: usize) -> Vec<InstanceId> {
+        self.lock().table.unended(after, limit)
+    }
+
+    pub(super) fn ended_before(&self, time_ms: u64) -> Vec<InstanceId> {
+        self.lock().table.ended_before(time_ms)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn decode_id(token: &str) -> Option<InstanceId> {
+    let bytes = hex::decode(token).ok()?;
+    String::from_utf8(bytes).ok().map(Into::into)
+}

@@ -1,0 +1,245 @@
+//! Backend in PostgreSQL: one set of tables, group commits, LISTEN and NOTIFY instead of polling.
+
+mod commits;
+mod statements;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sqlx::postgres::{PgListener, PgPoolOptions, PgRow};
+use sqlx::{PgPool, Row as _};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tracing::warn;
+
+use self::commits::{Request, big, commit_all};
+use super::{
+    Backend, BackendError, Claim, Fetched, Hub, InstanceId, NEVER_MS, NewInstance, Save, Signal,
+    StoredInstance,
+};
+
+/// Channel of notifications.
+const CHANNEL: &str = "orlog_workflow";
+/// Maximum number of requests that wait for a group commit.
+const QUEUE: usize = 4096;
+/// Delay before the listener connects again.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+
+/// Backend in PostgreSQL. Processes that connect to the same database and schema share its instances.
+#[derive(Debug)]
+pub struct PostgresBackend {
+    pool: PgPool,
+    requests: mpsc::Sender<Request>,
+    hub: Hub,
+    /// Group commits and the listener.
+    _tasks: JoinSet<()>,
+}
+
+impl PostgresBackend {
+    /// Connects to `postgres://user:password@host/database`, and creates missing tables.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] if the server does not respond, or the user may not create tables.
+    pub async fn connect(url: &str) -> Result<Self, BackendError> {
+        let connect = |error: sqlx::Error| unavailable("connect to PostgreSQL", &error);
+        let pool = PgPoolOptions::new().max_connections(8).connect(url).await.map_err(connect)?;
+        create_tables(&pool).await.map_err(|error| unavailable("create its tables", &error))?;
+        let mut listener = PgListener::connect_with(&pool).await.map_err(connect)?;
+        listener.listen(CHANNEL).await.map_err(connect)?;
+        let (requests, receiver) = mpsc::channel(QUEUE);
+        let hub = Hub::default();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(commit_all(pool.clone(), receiver));
+        tasks.spawn(listen(listener, hub.clone()));
+        Ok(Self { pool, requests, hub, _tasks: tasks })
+    }
+
+    /// Waits for the group commit of a request.
+    async fn commit<T>(
+        &self,
+        action: &'static str,
+        request: impl FnOnce(commits::Answer<T>) -> Request,
+    ) -> Result<T, BackendError> {
+        let stopped = || BackendError::Unavailable { action, reason: "the backend is stopped".to_owned() };
+        let (sender, receiver) = oneshot::channel();
+        self.requests.send(request(sender)).await.map_err(|_| stopped())?;
+        receiver.await.map_err(|_| stopped())?
+    }
+}
+
+async fn create_tables(pool: &PgPool) -> Result<(), sqlx::Error> {
+    let mut transaction = pool.begin().await?;
+    sqlx::query(statements::SCHEMA_LOCK).execute(&mut *transaction).await?;
+    for statement in statements::SCHEMA {
+        sqlx::query(statement).execute(&mut *transaction).await?;
+    }
+    transaction.commit().await
+}
+
+/// Forwards notifications to the hub. After a lost connection, all consumers look again.
+async fn listen(mut listener: PgListener, hub: Hub) {
+    loop {
+        match listener.try_recv().await {
+            Ok(Some(notification)) if notification.payload().is_empty() => hub.notify_available(),
+            Ok(Some(notification)) => hub.notify(notification.payload()),
+            Ok(None) => hub.notify_all(),
+            Err(error) => {
+                warn!(%error, "notifications of PostgreSQL unavailable");
+                tokio::time::sleep(RECONNECT_DELAY).await;
+                hub.notify_all();
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for PostgresBackend {
+    async fn create(&self, instance: NewInstance) -> Result<bool, BackendError> {
+        self.commit("store an instance", |answer| Request::Create(instance, answer)).await
+    }
+
+    async fn load(&self, id: &str) -> Result<Option<StoredInstance>, BackendError> {
+        let row = sqlx::query(statements::LOAD).bind(id).fetch_optional(&self.pool).await;
+        let row = row.map_err(|error| unavailable("read an instance", &error))?;
+        row.as_ref().map(stored).transpose()
+    }
+
+    async fn save(&self, save: Save) -> Result<(), BackendError> {
+        self.commit("store a snapshot", |answer| Request::Save(save, answer)).await
+    }
+
+    async fn fetch(&self, limit: usize, now_ms: u64) -> Result<Fetched, BackendError> {
+        let rows =
+            sqlx::query(statements::FETCH).bind(rows_limit(limit.saturating_add(1))).bind(big(NEVER_MS));
+        let rows = rows.fetch_all(&self.pool).await.map_err(|error| unavailable("list instances", &error))?;
+        let mut fetched = Fetched { ids: Vec::new(), next_ms: NEVER_MS };
+        for row in rows {
+            let available_ms = get::<i64>(&row, 1)?.cast_unsigned();
+            if available_ms > now_ms || fetched.ids.len() == limit {
+                fetched.next_ms = available_ms;
+                break;
+            }
+            fetched.ids.push(get::<String>(&row, 0)?.into());
+        }
+        Ok(fetched)
+    }
+
+    async fn claim(&self, ids: &[InstanceId], claim: &Claim) -> Result<Vec<StoredInstance>, BackendError> {
+        let rows = sqlx::query(statements::CLAIM)
+            .bind(ids.iter().map(ToString::to_string).collect::<Vec<_>>())
+            .bind(&*claim.holder)
+            .bind(big(claim.until_ms))
+            .bind(big(claim.now_ms))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| unavailable("claim instances", &error))?;
+        rows.iter().map(stored).collect()
+    }
+
+    async fn take_over(&self, id: &str, holder: &str) -> Result<Option<StoredInstance>, BackendError> {
+        let row = sqlx::query(statements::TAKE_OVER).bind(id).bind(holder).bind(big(NEVER_MS));
+        let row = row.fetch_optional(&self.pool).await;
+        let row = row.map_err(|error| unavailable("claim an instance", &error))?;
+        row.as_ref().map(stored).transpose()
+    }
+
+    async fn extend(
+        &self,
+        claims: &[(InstanceId, u64)],
+        until_ms: u64,
+    ) -> Result<Vec<InstanceId>, BackendError> {
+        let extended = claims.iter().map(|(id, epoch)| {
+            self.commit("extend a claim", |answer| Request::Extend {
+                id: InstanceId::clone(id),
+                epoch: *epoch,
+                until_ms,
+                answer,
+            })
+        });
+        let extended = futures::future::try_join_all(extended).await?;
+        let lost = claims.iter().zip(extended).filter(|(_, is_extended)| !is_extended);
+        Ok(lost.map(|((id, _), _)| InstanceId::clone(id)).collect())
+    }
+
+    async fn send_signal(&self, id: &str, name: &str, payload: Bytes) -> Result<bool, BackendError> {
+        let store = |error: sqlx::Error| unavailable("store a signal", &error);
+        let mut transaction = self.pool.begin().await.map_err(store)?;
+        let stored = sqlx::query(statements::SIGNAL).bind(id).bind(name).bind(payload.to_vec());
+        let is_stored = stored.execute(&mut *transaction).await.map_err(store)?.rows_affected() > 0;
+        if is_stored {
+            let notified = vec![id.to_owned(), String::new()];
+            sqlx::query(statements::NOTIFY).bind(notified).execute(&mut *transaction).await.map_err(store)?;
+        }
+        transaction.commit().await.map_err(store)?;
+        Ok(is_stored)
+    }
+
+    async fn signals(&self, id: &str, after: u64) -> Result<Vec<Signal>, BackendError> {
+        let rows = sqlx::query(statements::SIGNALS).bind(id).bind(big(after)).fetch_all(&self.pool).await;
+        let rows = rows.map_err(|error| unavailable("read signals", &error))?;
+        let signal = |row: &PgRow| {
+            Ok(Signal {
+                number: get::<i64>(row, 0)?.cast_unsigned(),
+                name: get(row, 1)?,
+                payload: get::<Vec<u8>>(row, 2)?.into(),
+            })
+        };
+        rows.iter().map(signal).collect()
+    }
+
+    async fn unended(&self, after: Option<&str>, limit: usize) -> Result<Vec<InstanceId>, BackendError> {
+        let rows =
+            sqlx::query(statements::UNENDED).bind(after).bind(rows_limit(limit)).fetch_all(&self.pool).await;
+        let rows = rows.map_err(|error| unavailable("list instances", &error))?;
+        rows.iter().map(|row| get::<String>(row, 0).map(Into::into)).collect()
+    }
+
+    async fn put_graph(&self, hash: &str, graph: Bytes) -> Result<(), BackendError> {
+        let stored =
+            sqlx::query(statements::PUT_GRAPH).bind(hash).bind(graph.to_vec()).execute(&self.pool).await;
+        stored.map(drop).map_err(|error| unavailable("store a graph", &error))
+    }
+
+    async fn graph(&self, hash: &str) -> Result<Option<Bytes>, BackendError> {
+        let row = sqlx::query(statements::GRAPH).bind(hash).fetch_optional(&self.pool).await;
+        let row = row.map_err(|error| unavailable("read a graph", &error))?;
+        row.map(|row| get::<Vec<u8>>(&row, 0).map(Into::into)).transpose()
+    }
+
+    async fn purge(&self, ended_before_ms: u64) -> Result<u64, BackendError> {
+        let row = sqlx::query(statements::PURGE).bind(big(ended_before_ms)).fetch_one(&self.pool).await;
+        let row = row.map_err(|error| unavailable("purge instances", &error))?;
+        Ok(get::<i64>(&row, 0)?.cast_unsigned())
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+}
+
+fn rows_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn unavailable(action: &'static str, error: &sqlx::Error) -> BackendError {
+    BackendError::Unavailable { action, reason: error.to_string() }
+}
+
+fn get<'r, T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>>(
+    row: &'r PgRow,
+    column: usize,
+) -> Result<T, BackendError> {
+    row.try_get(column).map_err(|error| BackendError::Corrupt { reason: error.to_string() })
+}
+
+fn stored(row: &PgRow) -> Result<StoredInstance, BackendError> {
+    Ok(StoredInstance {
+        id: get::<String>(row, 0)?.into(),
+        workflow: get::<String>(row, 1)?.into(),
+        hash: get::<String>(row, 2)?.into(),
+        epoch: get::<i64>(row, 3)?.cast_unsigned(),
+        state: get::<Vec<u8>>(row, 4)?.into(),
+        last_signal: get::<i64>(row, 5)?.cast_unsigned(),
+    })
+}

@@ -1,0 +1,124 @@
+//! Checkpoints of an instance: none, or snapshots in a backend.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::backend::{After, Backend, InstanceId, NEVER_MS, Save, StoredInstance, Watcher};
+use crate::driver::{Checkpoint, Input};
+use crate::outcome::RunError;
+use crate::state::{Phase, State};
+
+/// Instance in memory: no snapshots, inputs from a channel.
+pub(crate) struct Volatile {
+    pub(crate) inputs: Option<mpsc::UnboundedReceiver<Input>>,
+}
+
+impl Checkpoint for Volatile {
+    async fn save(&mut self, _: &State, _: bool, _: u64) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    async fn inputs(&mut self, _: u64) -> Result<Vec<Input>, RunError> {
+        match &mut self.inputs {
+            Some(inputs) => match inputs.recv().await {
+                Some(input) => Ok(vec![input]),
+                None => std::future::pending().await,
+            },
+            None => std::future::pending().await,
+        }
+    }
+
+    fn has_inputs(&self) -> bool {
+        self.inputs.as_ref().is_some_and(|inputs| !inputs.is_empty())
+    }
+
+    fn releases_idle(&self) -> bool {
+        false
+    }
+}
+
+/// Claimed instance of a backend.
+pub(crate) struct Snapshots {
+    backend: Arc<dyn Backend>,
+    id: InstanceId,
+    hash: Arc<str>,
+    epoch: u64,
+    watcher: Watcher,
+    /// Whether the backend may have signals that the state does not contain.
+    has_signals: bool,
+    releases_idle: bool,
+}
+
+impl Snapshots {
+    /// `watcher` was created before the instance was claimed, so that no signal is missed in between.
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        stored: &StoredInstance,
+        hash: Arc<str>,
+        state: &State,
+        watcher: Watcher,
+        releases_idle: bool,
+    ) -> Self {
+        let has_signals = stored.last_signal > state.last_signal;
+        Self {
+            backend,
+            id: Arc::clone(&stored.id),
+            hash,
+            epoch: stored.epoch,
+            watcher,
+            has_signals,
+            releases_idle,
+        }
+    }
+}
+
+impl Checkpoint for Snapshots {
+    async fn save(&mut self, state: &State, is_idle: bool, now_ms: u64) -> Result<(), RunError> {
+        let then = match state.phase {
+            Phase::Completed | Phase::Failed | Phase::Cancelled => After::End { at_ms: now_ms },
+            Phase::Stuck => After::Release { wake_ms: NEVER_MS },
+            Phase::Running | Phase::Draining | Phase::Compensating if is_idle => {
+                After::Release { wake_ms: state.next_due_ms().unwrap_or(NEVER_MS) }
+            }
+            Phase::Running | Phase::Draining | Phase::Compensating => After::Keep,
+        };
+        let encoded = state.encode().map_err(|reason| RunError::Value { reason })?;
+        let save = Save {
+            id: Arc::clone(&self.id),
+            epoch: self.epoch,
+            hash: Arc::clone(&self.hash),
+            state: encoded,
+            last_signal: state.last_signal,
+            then,
+        };
+        Ok(self.backend.save(save).await?)
+    }
+
+    async fn inputs(&mut self, after: u64) -> Result<Vec<Input>, RunError> {
+        loop {
+            if self.has_signals {
+                let signals = self.backend.signals(&self.id, after).await?;
+                self.has_signals = false;
+                if !signals.is_empty() {
+                    let input = |signal: crate::backend::Signal| Input {
+                        name: signal.name,
+                        payload: signal.payload,
+                        number: signal.number,
+                    };
+                    return Ok(signals.into_iter().map(input).collect());
+                }
+            }
+            self.watcher.changed().await;
+            self.has_signals = true;
+        }
+    }
+
+    fn has_inputs(&self) -> bool {
+        self.has_signals
+    }
+
+    fn releases_idle(&self) -> bool {
+        self.releases_idle
+    }
+}

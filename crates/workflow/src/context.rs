@@ -1,0 +1,72 @@
+//! Context of one attempt of a task.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Context of one attempt: the instance, the step and the attempt.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub(crate) instance: Arc<str>,
+    pub(crate) workflow: Arc<str>,
+    pub(crate) path: StepPath,
+    pub(crate) attempt: u32,
+    pub(crate) deadline_ms: Option<u64>,
+}
+
+/// Step, and the branches, elements and rounds that contain it.
+#[derive(Debug, Clone)]
+pub(crate) struct StepPath {
+    pub(crate) step: Arc<str>,
+    /// Index of each list element and loop round, outermost first.
+    pub(crate) indexes: Vec<u32>,
+}
+
+impl StepPath {
+    /// Returns the name of the step with the indexes of elements and rounds: `weigh[2]`.
+    pub(crate) fn display(&self) -> String {
+        let mut text = self.step.to_string();
+        for index in &self.indexes {
+            write!(text, "[{index}]").expect("writing to a String never fails");
+        }
+        text
+    }
+}
+
+impl Context {
+    /// Returns the id of the instance.
+    #[must_use]
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    /// Returns the name of the workflow.
+    #[must_use]
+    pub fn workflow(&self) -> &str {
+        &self.workflow
+    }
+
+    /// Returns the name of the step.
+    #[must_use]
+    pub fn step(&self) -> &str {
+        &self.path.step
+    }
+
+    /// Returns the number of the attempt, counted from 1. An attempt that a crash interrupted has the same number again.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Returns the deadline of the attempt, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn deadline_ms(&self) -> Option<u64> {
+        self.deadline_ms
+    }
+
+    /// Returns a key that is equal for all attempts of this step of this instance, and for the compensation of the step. An
+    /// upstream that stores it executes the task once: a crash between the effect of a task and its snapshot repeats the task.
+    #[must_use]
+    pub fn idempotency_key(&self) -> String {
+        format!("{}/{}/{}", self.workflow, self.instance, self.path.display())
+    }
+}

@@ -1,0 +1,101 @@
+//! Compensation: completed tasks in reverse order, one after another.
+
+use super::base::{Fault, Machine};
+use crate::error::{Failure, TaskError};
+use crate::graph::StepKind;
+use crate::progress::Progress;
+use crate::retry::{Retry, millis};
+use crate::state::{Completed, Phase, UndoAttempt};
+
+impl Machine<'_> {
+    /// Starts compensation after the last started task has ended.
+    pub(super) fn start_compensation(&mut self) {
+        self.state.phase = Phase::Compensating;
+        self.state.buffered.clear();
+        let tasks = self.state.compensations.len();
+        if tasks > 0 {
+            self.emit(Progress::Compensating { tasks });
+        }
+        self.end_compensation();
+    }
+
+    /// Applies the end of an attempt of the last compensation.
+    pub(crate) fn compensated(&mut self, result: Result<(), Fault>) {
+        self.state.undo.is_running = false;
+        let Some(last) = self.state.compensations.last().filter(|_| self.state.phase == Phase::Compensating)
+        else {
+            return;
+        };
+        let step = self.path_of(last).display();
+        let error = match result {
+            Ok(()) => {
+                self.emit(Progress::Compensated { step });
+                return self.pop_compensation();
+            }
+            Err(Fault::TimedOut) => {
+                TaskError::retryable("the compensation did not end within the timeout of its task")
+            }
+            Err(Fault::Error(error)) => error,
+        };
+        let attempts = self.state.undo.failed + 1;
+        let delay = self.undo_retry(last).delay_after(attempts).filter(|_| !error.is_permanent());
+        let message = error.message().to_owned();
+        self.emit(Progress::CompensationFailed {
+            step: step.clone(),
+            message: message.clone(),
+            retry_in: delay,
+        });
+        let failure = Failure::TaskFailed { step, message, attempts };
+        let not_before_ms = delay.map(|delay| self.now_ms.saturating_add(millis(delay)));
+        self.state.undo =
+            UndoAttempt { failed: attempts, not_before_ms, error: Some(failure.clone()), is_running: false };
+        if delay.is_none() {
+            self.state.phase = Phase::Stuck;
+            self.emit(Progress::Stuck(failure));
+        }
+    }
+
+    /// Applies the decision of an operator to retry the compensation that made the instance stuck.
+    pub(crate) fn retry_compensation(&mut self) {
+        if self.state.phase == Phase::Stuck {
+            self.state.phase = Phase::Compensating;
+            self.state.undo = UndoAttempt::default();
+        }
+    }
+
+    /// Applies the decision of an operator to skip the compensation that made the instance stuck.
+    pub(crate) fn skip_compensation(&mut self) {
+        if self.state.phase == Phase::Stuck {
+            self.state.phase = Phase::Compensating;
+            self.pop_compensation();
+        }
+    }
+
+    fn pop_compensation(&mut self) {
+        self.state.compensations.pop();
+        self.state.undo = UndoAttempt::default();
+        self.end_compensation();
+    }
+
+    /// Ends the instance if no compensation is left.
+    fn end_compensation(&mut self) {
+        if !self.state.compensations.is_empty() {
+            return;
+        }
+        let ended = match self.state.failure.clone() {
+            Some(failure) => (Phase::Failed, Progress::Failed(failure)),
+            None => (Phase::Cancelled, Progress::Cancelled),
+        };
+        self.state.phase = ended.0;
+        self.emit(ended.1);
+    }
+
+    fn undo_retry(&self, completed: &Completed) -> Retry {
+        let policy = match self.kind(completed.step) {
+            Some(StepKind::Task(policy)) => policy.clone(),
+            _ => return Retry::default(),
+        };
+        let retry = if completed.output.is_some() { policy.undo } else { policy.undo_unknown };
+        retry.unwrap_or_default()
+    }
+}

@@ -1,0 +1,137 @@
+//! Attempts that are ready to start.
+
+use std::sync::Arc;
+
+use super::base::Machine;
+use crate::context::{Context, StepPath};
+use crate::definition::Definition;
+use crate::graph::{StepKind, TaskPolicy};
+use crate::progress::Progress;
+use crate::state::{Phase, State, UndoAttempt, Work};
+use crate::task::{ErasedTask, ErasedUndo};
+use crate::value::Value;
+
+/// Attempt of a task or of a compensation.
+pub(crate) enum Attempt {
+    Task(TaskAttempt),
+    Undo(UndoRun),
+}
+
+/// Attempt of a task.
+pub(crate) struct TaskAttempt {
+    pub(crate) branch: u32,
+    pub(crate) task: Arc<dyn ErasedTask>,
+    pub(crate) context: Context,
+    pub(crate) input: Value,
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) deadline_ms: Option<u64>,
+    /// Whether no snapshot contains a deadline of the attempt yet.
+    pub(crate) is_deadline_new: bool,
+}
+
+/// Attempt of a compensation.
+pub(crate) struct UndoRun {
+    pub(crate) undo: Arc<dyn ErasedUndo>,
+    pub(crate) context: Context,
+    pub(crate) input: Value,
+    pub(crate) output: Option<Value>,
+    pub(crate) deadline_ms: Option<u64>,
+}
+
+impl State {
+    /// Returns the state of a new instance, whose first steps have started.
+    pub(crate) fn start(definition: &Definition, input: Value, now_ms: u64) -> Self {
+        let mut state = Self {
+            phase: Phase::Running,
+            branches: Vec::with_capacity(1),
+            next_branch: 0,
+            compensations: Vec::new(),
+            undo: UndoAttempt::default(),
+            cancelled: false,
+            failure: None,
+            output: None,
+            buffered: Vec::new(),
+            last_signal: 0,
+        };
+        Machine::new(definition, &mut state, now_ms, None).begin(input);
+        state
+    }
+}
+
+impl Machine<'_> {
+    /// Marks the attempts that can start now as started, refreshes their deadlines, and returns them.
+    pub(crate) fn start_ready(&mut self, instance: &Arc<str>) -> Vec<Attempt> {
+        let now = self.now_ms;
+        match self.state.phase {
+            Phase::Running | Phase::Draining => {
+                let is_ready = |work: &Work| match work {
+                    Work::Task { not_before_ms, .. } => not_before_ms.is_none_or(|time| time <= now),
+                    _ => false,
+                };
+                let branches = self.state.branches.iter();
+                let ready = branches.filter(|branch| !branch.is_running && is_ready(&branch.work));
+                let ready: Vec<u32> = ready.map(|branch| branch.id).collect();
+                ready
+                    .into_iter()
+                    .filter_map(|branch| self.start_task(branch, instance))
+                    .map(Attempt::Task)
+                    .collect()
+            }
+            Phase::Compensating => self.start_undo(instance).map(Attempt::Undo).into_iter().collect(),
+            Phase::Completed | Phase::Failed | Phase::Cancelled | Phase::Stuck => Vec::new(),
+        }
+    }
+
+    fn start_task(&mut self, branch: u32, instance: &Arc<str>) -> Option<TaskAttempt> {
+        let timeout_ms = self.policy(branch).timeout_ms;
+        let deadline = timeout_ms.map(|timeout| self.now_ms.saturating_add(timeout));
+        let path = self.path(branch);
+        let found = self.state.branch_mut(branch)?;
+        let Work::Task { attempt, is_started, deadline_ms, not_before_ms } = &mut found.work else {
+            return None;
+        };
+        let is_deadline_new = deadline.is_some() && deadline_ms.is_none();
+        (*is_started, *deadline_ms, *not_before_ms) = (true, deadline, None);
+        let (attempt, input, at) = (*attempt, found.value.clone(), found.at);
+        found.is_running = true;
+        if self.progress.is_some() {
+            self.emit(Progress::TaskStarted { step: path.display(), attempt });
+        }
+        let functions = self.definition.task(at).expect("a definition has a function for each task");
+        let task = Arc::clone(&functions.task);
+        let context = self.context(instance, path, attempt, deadline);
+        Some(TaskAttempt { branch, task, context, input, timeout_ms, deadline_ms: deadline, is_deadline_new })
+    }
+
+    fn start_undo(&mut self, instance: &Arc<str>) -> Option<UndoRun> {
+        let undo = &self.state.undo;
+        if undo.is_running || undo.not_before_ms.is_some_and(|time| time > self.now_ms) {
+            return None;
+        }
+        let attempt = undo.failed + 1;
+        let last = self.state.compensations.last()?;
+        let functions = self.definition.task(last.step).expect("a definition has a function for each task");
+        let function = if last.output.is_some() { &functions.undo } else { &functions.undo_unknown };
+        let function = function.as_ref().expect("only tasks with a compensation are recorded");
+        let timeout = match self.kind(last.step) {
+            Some(StepKind::Task(TaskPolicy { timeout_ms, .. })) => *timeout_ms,
+            _ => None,
+        };
+        let deadline_ms = timeout.map(|timeout| self.now_ms.saturating_add(timeout));
+        let context = self.context(instance, self.path_of(last), attempt, deadline_ms);
+        let (undo, input, output) = (Arc::clone(function), last.input.clone(), last.output.clone());
+        self.state.undo.is_running = true;
+        Some(UndoRun { undo, context, input, output, deadline_ms })
+    }
+
+    fn context(
+        &self,
+        instance: &Arc<str>,
+        path: StepPath,
+        attempt: u32,
+        deadline_ms: Option<u64>,
+    ) -> Context {
+        let (instance, workflow) = (Arc::clone(instance), Arc::clone(&self.definition.name));
+        Context { instance, workflow, path, attempt, deadline_ms }
+    }
+}

@@ -1,0 +1,105 @@
+//! Claims of a worker: heartbeats extend them, and an instance stops when its claim is lost.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tracing::warn;
+
+use crate::backend::{Backend, InstanceId, NEVER_MS};
+use crate::clock::Clock;
+use crate::retry::millis;
+
+/// Claims of a worker.
+#[derive(Clone)]
+pub(super) struct Claims {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) clock: Clock,
+    pub(super) ttl: Duration,
+    pub(super) interval: Duration,
+    held: Arc<Mutex<BTreeMap<InstanceId, Held>>>,
+}
+
+struct Held {
+    epoch: u64,
+    valid_until_ms: u64,
+    instance: AbortHandle,
+}
+
+impl Claims {
+    pub(super) fn new(backend: Arc<dyn Backend>, clock: Clock, ttl: Duration, interval: Duration) -> Self {
+        Self { backend, clock, ttl, interval, held: Arc::default() }
+    }
+
+    pub(super) fn add(&self, id: InstanceId, epoch: u64, valid_until_ms: u64, instance: AbortHandle) {
+        self.lock().insert(id, Held { epoch, valid_until_ms, instance });
+    }
+
+    /// Forgets a claim that ended. A later claim of the same instance remains.
+    pub(super) fn remove(&self, id: &str, epoch: u64) {
+        let mut held = self.lock();
+        if held.get(id).is_some_and(|held| held.epoch == epoch) {
+            held.remove(id);
+        }
+    }
+
+    /// Extends the claims until the future is dropped. An instance whose claim expired or is lost is stopped at once: another
+    /// worker may execute it.
+    pub(super) async fn keep(self) {
+        let mut beat_ms = self.clock.now_ms().saturating_add(millis(self.interval));
+        loop {
+            let expires_ms = self.lock().values().map(|held| held.valid_until_ms).min().unwrap_or(NEVER_MS);
+            self.clock.wait_until(beat_ms.min(expires_ms)).await;
+            let now = self.clock.now_ms();
+            self.stop_expired(now);
+            if now >= beat_ms {
+                self.extend(now).await;
+                beat_ms = self.clock.now_ms().saturating_add(millis(self.interval));
+            }
+        }
+    }
+
+    async fn extend(&self, now_ms: u64) {
+        let claims: Vec<_> = self.lock().iter().map(|(id, held)| (Arc::clone(id), held.epoch)).collect();
+        let expires_ms = self.lock().values().map(|held| held.valid_until_ms).min();
+        let Some(expires_ms) = expires_ms else { return };
+        let until_ms = now_ms.saturating_add(millis(self.ttl));
+        // Not longer than the claims are valid: a backend that does not respond must not delay their end.
+        let limit = Duration::from_millis(expires_ms.saturating_sub(now_ms));
+        match tokio::time::timeout(limit, self.backend.extend(&claims, until_ms)).await {
+            Ok(Ok(lost)) => self.extended(&claims, &lost, until_ms),
+            Ok(Err(error)) => warn!(%error, "claims not extended"),
+            Err(_) => warn!(reason = "the backend does not respond", "claims not extended"),
+        }
+    }
+
+    fn extended(&self, claims: &[(InstanceId, u64)], lost: &[InstanceId], until_ms: u64) {
+        let mut held = self.lock();
+        for (id, epoch) in claims {
+            let Some(found) = held.get_mut(id).filter(|held| held.epoch == *epoch) else { continue };
+            if lost.contains(id) {
+                warn!(instance = %id, "claim lost, instance stopped");
+                found.instance.abort();
+                held.remove(id);
+            } else {
+                found.valid_until_ms = until_ms;
+            }
+        }
+    }
+
+    fn stop_expired(&self, now_ms: u64) {
+        self.lock().retain(|id, held| {
+            let is_valid = held.valid_until_ms > now_ms;
+            if !is_valid {
+                warn!(instance = %id, "claim expired, instance stopped");
+                held.instance.abort();
+            }
+            is_valid
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<InstanceId, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

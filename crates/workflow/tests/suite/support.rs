@@ -1,0 +1,273 @@
+//! Tasks that record their calls, runners and backends by kind.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use orlog_testkit::wait::within;
+use orlog_workflow::{
+    Backend, CheckpointingRunner, Client, Clock, Context, Data, EmbeddedBackend, InProcessRunner,
+    MemoryBackend, PooledWorker, RunError, TaskError, TaskRegistry, Workflow,
+};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+static CALLS: Mutex<Option<HashMap<String, Vec<String>>>> = Mutex::new(None);
+
+/// Records a call under the key of a test.
+pub(crate) fn record(key: &str, call: impl Into<String>) {
+    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    calls.get_or_insert_default().entry(key.to_owned()).or_default().push(call.into());
+}
+
+/// Returns the calls that were recorded under a key.
+pub(crate) fn calls(key: &str) -> Vec<String> {
+    let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    calls.as_ref().and_then(|calls| calls.get(key).cloned()).unwrap_or_default()
+}
+
+/// Returns a key that no other test uses.
+pub(crate) fn new_key() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// Input of the workflows of the tests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) key: String,
+    pub(crate) express: bool,
+    pub(crate) parcels: Vec<u32>,
+    /// Step that fails.
+    pub(crate) fails: String,
+}
+
+impl Order {
+    pub(crate) fn new() -> Self {
+        Self { key: new_key(), express: true, parcels: vec![1, 2, 3], fails: String::new() }
+    }
+
+    pub(crate) fn failing(step: &str) -> Self {
+        Self { fails: step.to_owned(), ..Self::new() }
+    }
+
+    /// Records a call of a step, or its failure.
+    pub(crate) fn call(&self, context: &Context) -> Result<(), TaskError> {
+        if self.fails == context.step() {
+            record(&self.key, format!("{} fails", context.step()));
+            return Err(TaskError::permanent("out of stock"));
+        }
+        record(&self.key, context.step());
+        Ok(())
+    }
+}
+
+/// Task that returns its input.
+pub(crate) async fn step(context: &Context, order: Order) -> Result<Order, TaskError> {
+    order.call(context)?;
+    Ok(order)
+}
+
+/// Compensation that records its call.
+pub(crate) async fn undo(context: &Context, order: Order, output: Order) -> Result<(), TaskError> {
+    assert_eq!(order.key, output.key);
+    record(&order.key, format!("undo {}", context.step()));
+    Ok(())
+}
+
+/// Backends of the suites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BackendKind {
+    Memory,
+    Embedded,
+    Postgres,
+    Nats,
+}
+
+/// Backend and its directory.
+pub(crate) struct TestBackend {
+    pub(crate) backend: Arc<dyn Backend>,
+    /// The same instances, as another process sees them.
+    pub(crate) other: Arc<dyn Backend>,
+    kind: BackendKind,
+    address: String,
+    _dir: TempDir,
+}
+
+impl BackendKind {
+    /// All backends.
+    pub(crate) const ALL: [Self; 4] = [Self::Memory, Self::Embedded, Self::Postgres, Self::Nats];
+
+    /// Opens an empty backend.
+    pub(crate) async fn open(self) -> TestBackend {
+        let dir = tempfile::tempdir().expect("a directory");
+        let address = match self {
+            Self::Memory => String::new(),
+            Self::Embedded => dir.path().display().to_string(),
+            Self::Postgres => new_database().await,
+            Self::Nats => format!("w{}", uuid::Uuid::now_v7().simple()),
+        };
+        let backend = self.connect(&address).await;
+        let other = if self.is_shared() { self.connect(&address).await } else { Arc::clone(&backend) };
+        TestBackend { backend, other, kind: self, address, _dir: dir }
+    }
+
+    async fn connect(self, address: &str) -> Arc<dyn Backend> {
+        match self {
+            Self::Memory => Arc::new(MemoryBackend::new()),
+            Self::Embedded => Arc::new(EmbeddedBackend::open(address).expect("the directory is writable")),
+            Self::Postgres => Arc::new(
+                orlog_workflow::PostgresBackend::connect(address).await.expect("the server responds"),
+            ),
+            Self::Nats => {
+                let backend = orlog_workflow::NatsBackend::connect(&nats_url(), address).await;
+                Arc::new(backend.expect("the server responds"))
+            }
+        }
+    }
+
+    /// Returns whether several processes can open the backend.
+    fn is_shared(self) -> bool {
+        !matches!(self, Self::Memory | Self::Embedded)
+    }
+}
+
+/// Starts the server that all tests of the process use; returns its URL.
+fn nats_url() -> String {
+    use orlog_testkit::nats_server::NatsServer;
+    static SERVER: std::sync::OnceLock<NatsServer> = std::sync::OnceLock::new();
+    SERVER.get_or_init(NatsServer::start).url()
+}
+
+/// Creates a database of its own; returns its URL.
+async fn new_database() -> String {
+    let port = orlog_testkit::servers::postgres().port;
+    let url = |database: &str| format!("postgres://orlog@127.0.0.1:{port}/{database}");
+    let name = format!("w{}", uuid::Uuid::now_v7().simple());
+    let mut connection =
+        <sqlx::PgConnection as sqlx::Connection>::connect(&url("postgres")).await.expect("connects");
+    let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+    sqlx::query(create).execute(&mut connection).await.expect("the user is the superuser");
+    url(&name)
+}
+
+impl TestBackend {
+    /// Opens the same instances again, like a new process.
+    pub(crate) async fn reopen(mut self) -> Self {
+        if self.kind != BackendKind::Memory {
+            // The directory is locked while a backend uses it.
+            let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
+            (self.backend, self.other) = (Arc::clone(&memory), memory);
+            self.backend = self.kind.connect(&self.address).await;
+            self.other = Arc::clone(&self.backend);
+        }
+        self
+    }
+}
+
+/// Runners of the suite.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RunnerKind {
+    InProcess,
+    Checkpointing(BackendKind),
+    Pooled(BackendKind),
+}
+
+impl RunnerKind {
+    /// Executes a workflow to its end, in virtual time if nothing outside of the process is involved.
+    pub(crate) async fn run<In: Data, Out: Data>(
+        self,
+        workflow: &Workflow<In, Out>,
+        input: In,
+    ) -> Result<Out, RunError> {
+        within("the workflow ends", self.run_unlimited(workflow, input)).await
+    }
+
+    async fn run_unlimited<In: Data, Out: Data>(
+        self,
+        workflow: &Workflow<In, Out>,
+        input: In,
+    ) -> Result<Out, RunError> {
+        match self {
+            Self::InProcess => InProcessRunner::new().run(workflow, input).await,
+            Self::Checkpointing(kind) => {
+                let backend = kind.open().await;
+                CheckpointingRunner::new(Arc::clone(&backend.backend)).run(workflow, "i-1", input).await
+            }
+            Self::Pooled(kind) => {
+                let backend = kind.open().await;
+                let workers = [worker(&backend, workflow).spawn(), worker(&backend, workflow).spawn()];
+                let client = Client::new(Arc::clone(&backend.backend));
+                client.start(workflow, "i-1", input).await?;
+                let outcome = client.outcome("i-1").await;
+                for worker in workers {
+                    worker.shutdown();
+                    worker.join().await;
+                }
+                outcome
+            }
+        }
+    }
+
+    /// Starts a workflow, performs an interaction with it, and waits for its end.
+    pub(crate) async fn interact<In: Data, Out: Data>(
+        self,
+        workflow: &Workflow<In, Out>,
+        input: In,
+        interaction: Interaction,
+        when: impl Fn() -> bool,
+    ) -> Result<Out, RunError> {
+        let reached = || async { when().then_some(()) };
+        match self {
+            Self::InProcess => {
+                let handle = InProcessRunner::new().start(workflow, input);
+                orlog_testkit::wait::until("the condition holds", reached).await;
+                match interaction {
+                    Interaction::Cancel => handle.cancel().await?,
+                    Interaction::Signal(step, payload) => handle.signal(step, &payload).await?,
+                }
+                within("the workflow ends", handle.outcome()).await
+            }
+            Self::Checkpointing(kind) => {
+                let backend = kind.open().await;
+                let handle = CheckpointingRunner::new(Arc::clone(&backend.backend))
+                    .start(workflow, "i-1", input)
+                    .await?;
+                orlog_testkit::wait::until("the condition holds", reached).await;
+                match interaction {
+                    Interaction::Cancel => handle.cancel().await?,
+                    Interaction::Signal(step, payload) => handle.signal(step, &payload).await?,
+                }
+                within("the workflow ends", handle.outcome()).await
+            }
+            Self::Pooled(kind) => {
+                let backend = kind.open().await;
+                let worker = worker(&backend, workflow).spawn();
+                let client = Client::new(Arc::clone(&backend.backend));
+                client.start(workflow, "i-1", input).await?;
+                orlog_testkit::wait::until("the condition holds", reached).await;
+                match interaction {
+                    Interaction::Cancel => client.cancel("i-1").await?,
+                    Interaction::Signal(step, payload) => client.signal("i-1", step, &payload).await?,
+                }
+                let outcome = within("the workflow ends", client.outcome("i-1")).await;
+                worker.shutdown();
+                worker.join().await;
+                outcome
+            }
+        }
+    }
+}
+
+/// Interaction with a running instance.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Interaction {
+    Cancel,
+    Signal(&'static str, u32),
+}
+
+pub(crate) fn worker<In, Out>(backend: &TestBackend, workflow: &Workflow<In, Out>) -> PooledWorker {
+    PooledWorker::new("worker", Arc::clone(&backend.backend), TaskRegistry::new().workflow(workflow))
+        .batch(8)
+        .claim_ttl(Duration::from_secs(30))
+        .clock(Clock::default())
+}
