@@ -170,7 +170,7 @@ mod worker {
         ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports, WorkerProvider,
     };
     use orlog_effect::{ProviderError, Reply};
-    use orlog_model::{Clock, EffectName, TenantId};
+    use orlog_model::{Clock, EffectName, InDoubtPolicy, TenantId};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite;
     use orlog_testkit::provider_suite::{
@@ -257,7 +257,7 @@ mod worker {
         let effect = EffectName::new("payments.charge").expect("valid");
         tokio::spawn(work(Arc::clone(&job_board), Arc::clone(&script), effect.clone(), probes));
         std::future::ready(ProviderFixture {
-            provider: Arc::new(WorkerProvider::new(job_board, probes)),
+            provider: Arc::new(WorkerProvider::new(job_board, probes, InDoubtPolicy::Retry)),
             effect,
             script,
         })

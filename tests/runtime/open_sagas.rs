@@ -59,6 +59,7 @@ fn event(id: &str, kind: &str, data: Value) -> Event {
         schema_version: 1,
         data,
         user: None,
+        attributes: None,
     }
 }
 

@@ -77,6 +77,7 @@ impl Stage {
             schema_version: 1,
             data: json!({}),
             user: None,
+            attributes: None,
         };
         runtime.publish(&event).await;
         runtime.wait_until("an attempt is made", |_| self.attempts.load(Ordering::SeqCst) > 0).await;

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 84] = [
+const ROUTES: [&str; 89] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",

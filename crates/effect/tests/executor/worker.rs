@@ -28,7 +28,7 @@ impl Stage {
 
     fn with_probes(policy: Policy, probes: bool) -> Self {
         let (clock, board) = (SimClock::new(START), Arc::new(JobBoard::default()));
-        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board), probes));
+        let provider = Arc::new(WorkerProvider::new(Arc::clone(&board), probes, policy.in_doubt));
         let upstream = Upstream::effects("media", vec![name()], provider, policy);
         let executor = EffectExecutor::new(upstream, Arc::clone(&clock) as Arc<dyn Clock>);
         Self { clock, board, executor }
@@ -120,7 +120,7 @@ async fn claimed_job_that_is_silent_until_its_deadline_is_in_doubt() {
     let stage = Stage::new(Policy::worker());
     let deadline = START.saturating_add(Duration::from_mins(10));
     let done = stage.execute(WorkItem { deadline: Some(deadline), ..item(&name(), 1) });
-    stage.claim().await;
+    stage.claim(false).await;
     stage.clock.advance_to(deadline);
     assert_eq!(failure(&done.await.expect("it ends")).0, "timed out");
 }

@@ -175,6 +175,7 @@ fn children_of_a_requested_run_are_new_instances() {
         schema_version: 1,
         data: json!({}),
         user: None,
+        attributes: None,
     };
     let apply = |state: Option<&[u8]>, input: &ProgramInput<'_>, version: u64| {
         let context = Context { key: &key, version, now, pending_work: &[] };
