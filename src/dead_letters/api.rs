@@ -39,7 +39,7 @@ pub(crate) struct PageQuery {
 pub(crate) struct DiscardQuery {
     /// Also discard a result for which an instance waits; it receives an unknown outcome.
     #[serde(default)]
-    give_up: bool,
+    force: bool,
 }
 
 /// Page of dead letters, approximately ordered by time.
@@ -187,7 +187,7 @@ pub(crate) async fn redrive(
 
 /// Discard a dead letter
 ///
-/// The result of work for which an instance still waits is discarded only with `give_up=true`. The instance then
+/// The result of work for which an instance still waits is discarded only with `force=true`. The instance then
 /// receives an unknown outcome instead: the step fails as after a timeout, and is compensated, because it may have been
 /// executed.
 #[utoipa::path(
@@ -207,20 +207,20 @@ pub(crate) async fn discard(
     let _alone = api.app.lock_definitions().await;
     let (dead_letter, is_awaited) = find(&api, tenant, &id).await?;
     if is_awaited {
-        if !query.give_up {
+        if !query.force {
             let instance = dead_letter.instance.as_ref().map(ToString::to_string).unwrap_or_default();
             let detail = format!(
                 "{instance} waits for this result; correct the cause and redrive it, or cancel the instance. To discard \
-                 it, give up the result (give_up=true, `orlog dlq discard --give-up`): its step then fails and is \
+                 it, set force=true (`orlog dlq discard --force`): its step then fails and is \
                  compensated, because it may have been executed"
             );
             return Err(Problem::new(Code::InvalidStatus, detail));
         }
-        let given_up = without_result(dead_letter).ok_or_else(|| {
-            let detail = "the end of a child saga cannot be given up; cancel the instance";
+        let unknown = without_result(dead_letter).ok_or_else(|| {
+            let detail = "the end of a child saga cannot be discarded; cancel the instance";
             Problem::new(Code::InvalidStatus, detail)
         })?;
-        api.app.runtime.redrive(given_up).await?;
+        api.app.runtime.redrive(unknown).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
     let change = Change::DropDeadLetter { tenant: dead_letter.tenant, id: dead_letter.id };

@@ -37,7 +37,7 @@ pub(crate) struct Discard {
     /// Also discard results for which an instance waits: the step fails and is compensated, because it may have been
     /// executed
     #[arg(long)]
-    give_up: bool,
+    force: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -152,7 +152,7 @@ async fn redrive_kind(args: &Redrive, client: &ApiClient, console: &Console) -> 
 async fn discard(args: Discard, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     for id in &args.ids {
-        client.delete(&path(&["v1", "dead-letters", id]), &[("give_up", args.give_up.to_string())]).await?;
+        client.delete(&path(&["v1", "dead-letters", id]), &[("force", args.force.to_string())]).await?;
         if !console.is_json() {
             console.line(&format!("{id}: discarded"))?;
         }

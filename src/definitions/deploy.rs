@@ -51,7 +51,7 @@ enum DeployOrigin {
     /// The directories of definitions and upstreams, or the one that exists, and the configuration if it was read
     /// again.
     Dirs {
-        config: Option<ReloadedConfig>,
+        config: Option<Box<ReloadedConfig>>,
     },
     Files {
         files: Vec<SourceFile>,
@@ -69,7 +69,7 @@ impl DeployOrigin {
 
     fn into_config(self) -> Option<ReloadedConfig> {
         match self {
-            Self::Dirs { config } => config,
+            Self::Dirs { config } => config.map(|config| *config),
             Self::Files { .. } => None,
         }
     }
@@ -130,6 +130,7 @@ impl Deployments {
         policy: DeployPolicy,
         config: Option<ReloadedConfig>,
     ) -> Result<DeploymentPlan, DeployError> {
+        let config = config.map(Box::new);
         self.deploy_whole(DeployOrigin::Dirs { config }, by, policy, false).await
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use orlog_model::{Effect, EffectName, WorkItem};
 
 use crate::config::Error;
-use crate::provider::ProviderError;
+use crate::provider::{ProviderError, effect_of};
 
 pub(crate) struct Operations<O> {
     pub(crate) upstream: String,
@@ -48,11 +48,4 @@ impl<O> Operations<O> {
         })?;
         Ok((effect, operation))
     }
-}
-
-/// Returns the effect of an item. The catalog routes no other work to a provider of effects.
-pub(crate) fn effect_of(item: &WorkItem) -> Result<&Effect, ProviderError> {
-    item.work.effect().ok_or_else(|| {
-        ProviderError::permanent("not_an_effect", format!("{} is not an effect", item.work.label()))
-    })
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog_model::{
-    AttemptLog, EffectName, EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome,
+    AttemptLog, Effect, EffectName, EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome,
 };
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -346,6 +346,13 @@ impl ProviderError {
 
 fn failure(code: impl Into<String>, message: impl Into<String>) -> Failure {
     Failure { code: code.into(), message: message.into() }
+}
+
+/// Returns the effect of an item. The catalog routes no other work to a provider of effects.
+pub(crate) fn effect_of(item: &WorkItem) -> Result<&Effect, ProviderError> {
+    item.work.effect().ok_or_else(|| {
+        ProviderError::permanent("not_an_effect", format!("{} is not an effect", item.work.label()))
+    })
 }
 
 /// Result of a probe for an earlier attempt.

@@ -9,6 +9,7 @@ pub(crate) mod envelopes;
 mod generate;
 mod reachability;
 pub(crate) mod samples;
+pub(crate) mod texts;
 
 pub use samples::{set_field, usual_fields};
 

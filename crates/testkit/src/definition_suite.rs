@@ -14,6 +14,7 @@
 
 mod driver;
 mod ends;
+mod outcomes;
 mod responses;
 mod samples;
 
@@ -22,7 +23,8 @@ use orlog_program::in_doubt::{EXECUTED, NOT_EXECUTED};
 use orlog_program::{Action, CompiledDefinition, Definition, Program as _, Step};
 use serde_json::Value;
 
-pub use driver::{InstanceDriver, failed, in_doubt, succeeded};
+pub use driver::InstanceDriver;
+pub use outcomes::{failed, in_doubt, succeeded};
 use responses::PendingTag;
 pub use responses::{
     confirm_compensation, is_in_doubt, pending_tags, resolve_in_doubt, respond_fail, respond_ok,

@@ -27,6 +27,9 @@ pub(crate) const RETRY: &str = "$retry";
 /// Name of the signal that skips a stuck compensation.
 pub(crate) const SKIP: &str = "$skip";
 
+/// Number of tasks that are ready at once between two looks at the inputs.
+const YIELD_INTERVAL: u32 = 64;
+
 /// Input of an instance from outside.
 #[derive(Debug)]
 pub(crate) struct Input {
@@ -76,6 +79,7 @@ impl<C: Checkpoint> Driver<C> {
     /// Executes the instance until it ends, until it waits and is released, or until the runner stops.
     pub(crate) async fn drive(mut self) -> Result<State, RunError> {
         let mut running = Running::new();
+        let mut immediate = 0_u32;
         debug!(instance = %self.instance, workflow = %self.definition.name, "workflow starts");
         loop {
             let is_stopping = self.stop.as_ref().is_some_and(|stop| *stop.borrow());
@@ -92,6 +96,10 @@ impl<C: Checkpoint> Driver<C> {
             }
             if let Some(done) = self.launch(attempts, &mut running) {
                 self.finished(done);
+                immediate = immediate.wrapping_add(1);
+                if immediate.is_multiple_of(YIELD_INTERVAL) {
+                    self.receive_waiting(&mut running).await?;
+                }
                 continue;
             }
             self.wait(&mut running, is_stopping).await?;
@@ -116,6 +124,16 @@ impl<C: Checkpoint> Driver<C> {
     /// Returns whether nothing follows. The decision of an operator about a stuck instance is an input.
     fn has_ended(&self) -> bool {
         self.state.phase.is_ended() && !(self.state.phase == Phase::Stuck && self.checkpoint.has_inputs())
+    }
+
+    /// Lets other Tokio tasks run and applies inputs: a loop of tasks that are ready at once neither waits nor returns.
+    async fn receive_waiting(&mut self, running: &mut Running) -> Result<(), RunError> {
+        tokio::task::yield_now().await;
+        let inputs = self.checkpoint.inputs(self.state.last_signal).now_or_never();
+        for input in inputs.transpose()?.unwrap_or_default() {
+            self.input(input, running);
+        }
+        Ok(())
     }
 
     /// Starts attempts. An attempt that is alone is polled at once: most trivial tasks are ready then.

@@ -1,7 +1,7 @@
 //! Handle of an instance in execution.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::Stream;
@@ -22,11 +22,26 @@ pub(crate) enum Inputs {
 
 /// Handle of an instance that a runner executes in the background. Dropping it does not stop the instance.
 pub struct Handle<Out> {
-    pub(crate) id: InstanceId,
-    pub(crate) task: JoinHandle<Result<Value, RunError>>,
-    pub(crate) inputs: Inputs,
-    pub(crate) progress: broadcast::Receiver<Progress>,
-    pub(crate) output: PhantomData<fn() -> Out>,
+    id: InstanceId,
+    task: JoinHandle<Result<Value, RunError>>,
+    inputs: Inputs,
+    /// Progress from the start on, until it is taken.
+    first: Mutex<Option<broadcast::Receiver<Progress>>>,
+    progress: broadcast::Receiver<Progress>,
+    output: PhantomData<fn() -> Out>,
+}
+
+impl<Out> Handle<Out> {
+    /// `progress` was created before the instance started.
+    pub(crate) fn new(
+        id: InstanceId,
+        task: JoinHandle<Result<Value, RunError>>,
+        inputs: Inputs,
+        progress: broadcast::Receiver<Progress>,
+    ) -> Self {
+        let latest = progress.resubscribe();
+        Self { id, task, inputs, first: Mutex::new(Some(progress)), progress: latest, output: PhantomData }
+    }
 }
 
 impl<Out: Data> Handle<Out> {
@@ -36,10 +51,11 @@ impl<Out: Data> Handle<Out> {
         &self.id
     }
 
-    /// Returns the progress of the instance from the start on. A consumer that is more than 1024 events behind misses the oldest.
-    pub fn events(&self) -> impl Stream<Item = Progress> + Send + use<Out> {
-        let receiver = self.progress.resubscribe();
-        stream(receiver)
+    /// Returns the progress of the instance: the first call from the start on, later calls from now on. A consumer that is more
+    /// than 1024 events behind misses the oldest.
+    pub fn events(&self) -> impl Stream<Item = Progress> + Send + Unpin + use<Out> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Box::pin(stream(first.unwrap_or_else(|| self.progress.resubscribe())))
     }
 
     /// Sends a signal to the step with this name. It is stored until the step waits for it.

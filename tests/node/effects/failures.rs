@@ -221,10 +221,10 @@ async fn result_for_which_an_instance_waits_is_discarded_only_on_request() {
     let (status, problem) = node.ask(Method::DELETE, "", &letter, &Value::Null).await;
     let detail = problem["detail"].as_str().unwrap();
     assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("OR0013")));
-    assert!(detail.contains("payment") && detail.contains("o-1") && detail.contains("--give-up"), "{detail}");
+    assert!(detail.contains("payment") && detail.contains("o-1") && detail.contains("--force"), "{detail}");
     assert_eq!(node.get(path).await["attention"], "unapplied_result");
     let (status, response) =
-        node.ask(Method::DELETE, "", &format!("{letter}?give_up=true"), &Value::Null).await;
+        node.ask(Method::DELETE, "", &format!("{letter}?force=true"), &Value::Null).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{response}");
     let failed = node.end("", "o-1").await;
     assert_eq!(paths(&bank), ["/charge", "/refund"]);

@@ -18,9 +18,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::operations::effect_of;
 use crate::policy::Policy;
-use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply};
+use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply, effect_of};
 use crate::upstream::Upstream;
 
 /// Call of an asynchronous function.

@@ -26,8 +26,8 @@ pub use status::{Codes, GrpcProbeRule, GrpcResponseRule};
 
 use crate::config::Error;
 use crate::http::{self, Clients, HttpAuth, HttpAuthConfig, IDEMPOTENCY_KEY};
-use crate::operations::{Operations, effect_of};
-use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply};
+use crate::operations::Operations;
+use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply, effect_of};
 use crate::response_rules::ResponseContext;
 use crate::secret::SecretScrubber;
 use crate::template::{JsonTemplate, PlaceholderScope, TextTemplate};

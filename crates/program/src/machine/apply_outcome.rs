@@ -5,10 +5,10 @@ use orlog_model::{Fact, Failure, ParentEndPolicy, VariableChange, Work};
 use serde_json::Value;
 
 use super::collect::{Collected, collect};
-use super::compensate::{fail_compensation, schedule_retry};
+use super::compensate::{compensate_unknown, fail_compensation, schedule_retry};
 use super::complete::complete_step;
 use super::execution::{Execution, NoTransition};
-use super::fail::{compensate_unknown, end_round, fail_step};
+use super::fail::{end_round, fail_step};
 use super::in_doubt::{close_in_doubt_task, open_in_doubt_task, request_again};
 use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::{Flags, StepEntry, StepIndex};
@@ -110,7 +110,7 @@ fn complete(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) -> Res
     Ok(())
 }
 
-/// Schedules the compensation of a step that succeeded after it was abandoned. Nobody waits for its result, so a result
+/// Schedules the compensation of a step that succeeded after it was abandoned. Its result is no longer awaited, so a result
 /// that cannot be saved does not prevent the compensation.
 fn complete_late(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) {
     let saved = save_result(run, at, event);

@@ -6,7 +6,6 @@ use std::time::Duration;
 use orlog_model::{CancelChild, Failure, ParentEndPolicy, TimerChange, Work};
 
 use super::execution::Execution;
-use super::fail::compensate_unknown;
 use super::request::{abandon_outstanding, action_bindings, request_action};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
@@ -71,6 +70,20 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
     if run.has_unapplied_result(at) {
         compensate_unknown(run, at);
     }
+}
+
+/// Schedules the compensation of an abandoned step that may have been executed. Returns false if the step
+/// has none or is not abandoned.
+pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool {
+    let is_awaited = run.action_of(at, false).kind.kind().on_parent_end() != ParentEndPolicy::Abandon;
+    let has_compensation = is_awaited && run.step(at).compensation.is_some();
+    let applies = has_compensation && run.state.entry(at).state == StepState::Abandoned;
+    if applies {
+        *run.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
+        run.state.done.push(at);
+        run.add_step_note(at, "may have been executed");
+    }
+    applies
 }
 
 /// Discards these steps before a join: bypasses pending steps, abandons those in progress, and schedules the

@@ -1,7 +1,5 @@
 //! Failure of a step: tolerated by a join, stuck past the pivot, otherwise the saga compensates.
 
-use orlog_model::ParentEndPolicy;
-
 use super::compensate::{abandon, discard_branches, start_compensation};
 use super::execution::Execution;
 use super::join;
@@ -34,20 +32,6 @@ pub(super) fn fail_step(run: &mut Execution<'_>, at: StepIndex, step_state: Step
         None if blocked => run.failure = Some(cause),
         None => start_compensation(run, cause),
     }
-}
-
-/// Schedules the compensation of an abandoned step that may have been executed. Returns false if the step
-/// has none or is not abandoned.
-pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool {
-    let is_awaited = run.action_of(at, false).kind.kind().on_parent_end() != ParentEndPolicy::Abandon;
-    let has_compensation = is_awaited && run.step(at).compensation.is_some();
-    let applies = has_compensation && run.state.entry(at).state == StepState::Abandoned;
-    if applies {
-        *run.state.entry_mut(at) = StepEntry::of(StepState::CompensationPending);
-        run.state.done.push(at);
-        run.add_step_note(at, "may have been executed");
-    }
-    applies
 }
 
 /// Begins the next round of an action that can be requested again, unless it may have been executed: then

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use orlog_program::Definition;
 
-use super::samples::{literals, texts};
+use super::texts::{literals, texts};
 use crate::step::EventStep;
 
 /// Root of the attributes in expressions.

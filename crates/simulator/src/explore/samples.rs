@@ -5,15 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use orlog_program::{Action, CorrelationSpec, Definition, RetrySpec, TimeLimit, TimeSpec};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::envelopes::EnvelopeSamples;
+use super::texts::{MAX_CANDIDATES, literals, texts};
 
 /// Correlation id of every instance.
 pub(crate) const CORRELATION: &str = "o1";
-/// Maximum number of candidates for a field; more candidates do not improve coverage.
-const MAX_CANDIDATES: usize = 24;
 
 /// Candidate values for each field of event data.
 #[derive(Clone, Debug, Default)]
@@ -227,23 +225,6 @@ fn item_fields(definition: &Definition, texts: &[String]) -> Vec<(String, ItemFi
     .collect()
 }
 
-/// Returns every text of a definition or a part of it. An optional field access reads a field too.
-pub(crate) fn texts(form: &impl Serialize) -> Vec<String> {
-    let mut texts = Vec::new();
-    collect(&serde_json::to_value(form).unwrap_or_default(), &mut texts);
-    texts.iter().map(|text| text.replace(".?", ".")).collect()
-}
-
-/// Collects every text of the form.
-fn collect(value: &Value, into: &mut Vec<String>) {
-    match value {
-        Value::String(text) => into.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
-        Value::Object(fields) => fields.values().for_each(|item| collect(item, into)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
 /// Returns the event fields from which each variable is saved.
 pub(crate) fn aliases(definition: &Definition) -> BTreeMap<String, Vec<String>> {
     let saves = definition.steps.iter().flat_map(|step| &step.save);
@@ -355,37 +336,6 @@ fn around(literals: &[Value]) -> Vec<Value> {
         }
     }
     values
-}
-
-/// Returns the literals of an expression: texts, numbers, booleans.
-pub(crate) fn literals(text: &str) -> Vec<Value> {
-    let mut found = Vec::new();
-    let mut rest = text;
-    let mut before = ' ';
-    while let Some(c) = rest.chars().next() {
-        let in_identifier = before.is_alphanumeric() || matches!(before, '_' | '.');
-        let parsed = match c {
-            '\'' | '"' => rest[1..].find(c).map(|end| (Value::from(&rest[1..=end]), end + 2)),
-            c if c.is_ascii_digit() && !in_identifier => {
-                let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
-                serde_json::from_str(&rest[..end]).ok().map(|number| (number, end))
-            }
-            't' if !in_identifier && rest.starts_with("true") => Some((json!(true), 4)),
-            'f' if !in_identifier && rest.starts_with("false") => Some((json!(false), 5)),
-            _ => None,
-        };
-        let length = match parsed {
-            Some((value, length)) => {
-                found.push(value);
-                length
-            }
-            None => c.len_utf8(),
-        };
-        before = rest[..length].chars().next_back().unwrap_or(' ');
-        rest = &rest[length..];
-    }
-    found.truncate(MAX_CANDIDATES);
-    found
 }
 
 fn set(data: &mut Value, path: &str, value: Value) {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use orlog_program::{Action, Definition, Step};
 use serde_json::Value;
 
-use crate::explore::samples::texts;
+use crate::explore::texts::texts;
 
 /// Live variables; `None`: all.
 pub(super) struct LiveVariables {

@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::explore::envelopes::EnvelopeSamples;
-use crate::explore::samples::{PayloadSamples, aliases, chains, literals, method, paths, set_field, texts};
+use crate::explore::samples::{PayloadSamples, aliases, chains, method, paths, set_field};
+use crate::explore::texts::{literals, texts};
 
 /// Maximum number of payloads of one input.
 const MAX_PAYLOADS: usize = 8;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, IN_DOUBT, InstanceKey, Reference, Status, TaskChange,
-    TaskSpec, TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, Reference, Status, TaskChange, TaskSpec,
+    TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
 };
 use orlog_program::{Context, Migration, Program, ProgramInput, ProgramOutput};
 use serde_json::Value;
@@ -380,24 +380,4 @@ impl<'a> InstanceDriver<'a> {
     pub fn inputs(&self) -> usize {
         self.inputs
     }
-}
-
-/// Returns a success with this payload.
-#[must_use]
-pub fn succeeded(payload: Value) -> WorkOutcome {
-    WorkOutcome::succeeded(None, payload)
-}
-
-/// Returns an unknown outcome.
-#[must_use]
-pub fn in_doubt() -> WorkOutcome {
-    let message = "the outcome is unknown".to_owned();
-    WorkOutcome::TimedOut { failure: Failure { code: IN_DOUBT.to_owned(), message } }
-}
-
-/// Returns a permanent failure with this code.
-#[must_use]
-pub fn failed(code: &str) -> WorkOutcome {
-    let failure = Failure { code: code.to_owned(), message: format!("failed with {code}") };
-    WorkOutcome::Failed { event: None, failure, payload: serde_json::Value::Null }
 }

@@ -7,7 +7,7 @@ use orlog_program::{Action, AnswerForm as ResultMatcher, CompiledDefinition, Def
 use serde_json::Value;
 
 use super::InstanceDriver;
-use super::driver::{failed, succeeded};
+use super::outcomes::{failed, succeeded};
 use super::samples::{KnownValues, PayloadSamples};
 
 /// Pending work or wait of a tag.

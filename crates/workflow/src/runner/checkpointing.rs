@@ -1,6 +1,5 @@
 //! Runner with checkpoints: one process, a snapshot after each task, and resumption after a crash.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use futures::{StreamExt as _, stream};
@@ -116,7 +115,7 @@ impl CheckpointingRunner {
         let id = Arc::clone(&driver.instance);
         let task = tokio::spawn(async move { output(&driver.drive().await?) });
         let inputs = Inputs::Stored(Arc::clone(self.submitter.backend()));
-        Ok(Handle { id, task, inputs, progress, output: PhantomData })
+        Ok(Handle::new(id, task, inputs, progress))
     }
 
     /// Continues an instance to its end. If it has ended, its output is returned.

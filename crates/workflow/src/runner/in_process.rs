@@ -1,6 +1,5 @@
 //! Runner in process: nothing is stored, values are not encoded.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use tokio::sync::{broadcast, mpsc};
@@ -76,7 +75,7 @@ impl InProcessRunner {
         let id = instance_id();
         let driver = self.driver(workflow, Arc::clone(&id), input, Some(receiver), Some(sender));
         let task = tokio::spawn(async move { output(&driver.drive().await?) });
-        Handle { id, task, inputs: Inputs::Volatile(inputs), progress, output: PhantomData }
+        Handle::new(id, task, Inputs::Volatile(inputs), progress)
     }
 
     fn driver<In: Data, Out>(

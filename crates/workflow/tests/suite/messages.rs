@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use futures::StreamExt as _;
-use orlog_workflow::{InProcessRunner, Progress, Workflow};
+use orlog_testkit::wait::within;
+use orlog_workflow::{InProcessRunner, Progress, RunError, Workflow};
 
 use crate::support::{Order, step, undo};
 
@@ -125,4 +126,22 @@ async fn the_progress_of_an_instance_is_a_stream() {
     assert_eq!(events[5], Progress::Compensated { step: step("a") });
     assert!(matches!(events[6], Progress::Failed(_)));
     assert!(handle.outcome().await.is_err());
+}
+
+#[tokio::test]
+async fn a_loop_of_tasks_that_are_ready_at_once_can_be_cancelled() {
+    let workflow = Workflow::builder("loop")
+        .repeat(
+            "spin",
+            u32::MAX,
+            |_: &u64| true,
+            |body| body.map("add", |count: u64| async move { Ok(count + 1) }),
+        )
+        .build()
+        .expect("valid");
+    let handle = InProcessRunner::new().start(&workflow, 0);
+    handle.events().next().await.expect("the loop runs");
+    handle.cancel().await.expect("the loop runs");
+    let result = within("the loop ends", handle.outcome()).await;
+    assert!(matches!(result, Err(RunError::Cancelled)), "{result:?}");
 }

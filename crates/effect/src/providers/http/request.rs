@@ -9,8 +9,7 @@ use reqwest::{Method, Url};
 use serde_json::Value;
 
 use crate::http::{Request, RequestTarget, fill_headers, parse_headers};
-use crate::operations::effect_of;
-use crate::provider::ProviderError;
+use crate::provider::{ProviderError, effect_of};
 use crate::secret::SecretScrubber;
 use crate::template::{FillError, JsonTemplate, PathTemplate, PlaceholderScope, TextTemplate};
 
