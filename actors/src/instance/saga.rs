@@ -146,11 +146,15 @@ impl State {
         }
         let mut waited = self.has_buffered();
         // Before the commit of this input: the mailbox must not close until the buffered inputs are applied.
-        self.keep_open(self.unbuffers || waited);
+        if waited {
+            self.keep_open(true);
+        }
         match self.subject().decide(&input, attempts) {
             Decision::Commit(mut commit) => {
                 waited |= commit.buffer.is_some();
-                self.keep_open(self.unbuffers || waited);
+                if waited {
+                    self.keep_open(true);
+                }
                 let decided = self.follow(&mut commit, &input, started);
                 self.finish_with(commit, decided, None);
             }
@@ -175,7 +179,9 @@ impl State {
             }
         }
         self.unbuffers |= waited && self.instance.is_some() && !self.has_buffered();
-        self.keep_open(self.unbuffers);
+        if waited {
+            self.keep_open(self.unbuffers);
+        }
         Ok(true)
     }
 

@@ -324,10 +324,10 @@ mod tests {
         let mut carrier = fact;
         carrier.headers.push(("ce-orlogeffect".into(), "pay.charge".into()));
         assert_eq!(signer.verify(&carrier), Err(SignatureError::Missing));
-        let mut signed = signer.sign(carrier);
-        assert_eq!(signer.verify(&signed), Ok(()));
-        signed.payload = "[]".into();
-        assert_eq!(signer.verify(&signed), Err(SignatureError::Invalid));
+        let mut message = signer.sign(carrier);
+        assert_eq!(signer.verify(&message), Ok(()));
+        message.payload = "[]".into();
+        assert_eq!(signer.verify(&message), Err(SignatureError::Invalid));
     }
 
     #[test]

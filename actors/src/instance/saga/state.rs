@@ -81,8 +81,6 @@ pub(crate) struct State {
     pub(super) loaded: bool,
     /// Buffered inputs must be applied before the next input.
     pub(super) unbuffers: bool,
-    /// The mailbox stays open, because buffered inputs must be applied.
-    keeps_open: bool,
     /// It is known whether the instance has spilled inputs.
     pub(super) can_spill: bool,
     /// Reason why the stored data of the instance cannot be read.
@@ -104,8 +102,6 @@ impl State {
             own,
             loaded: false,
             unbuffers: false,
-            // A crashed predecessor may have left it open.
-            keeps_open: true,
             can_spill: false,
             quarantine: None,
             instance: None,
@@ -133,11 +129,8 @@ impl State {
 
     /// Keeps the mailbox open while buffered inputs must be applied: the actor waits for its commits meanwhile, and the
     /// queue is empty. If the mailbox closed, a second actor would serve the instance.
-    pub(super) fn keep_open(&mut self, is_required: bool) {
-        if self.keeps_open != is_required {
-            self.keeps_open = is_required;
-            self.mailbox.set_unbuffering(is_required);
-        }
+    pub(super) fn keep_open(&self, is_required: bool) {
+        self.mailbox.set_unbuffering(is_required);
     }
 
     /// Loads the snapshot after the commits of a crashed predecessor are durable.

@@ -503,7 +503,10 @@ const BUGS: [InjectedBug; 12] = [
 ];
 
 /// Returns the outcome, the violated invariant and the number of steps of the counterexample, and what was reached.
-fn summary(report: &ProveReport) -> (&'static str, Option<(Invariant, usize)>, Vec<&String>, &[String]) {
+/// Outcome, violated invariant with the length of its counterexample, ends, and remaining steps.
+type Summary<'r> = (&'static str, Option<(Invariant, usize)>, Vec<&'r String>, &'r [String]);
+
+fn summary(report: &ProveReport) -> Summary<'_> {
     let found = match &report.outcome {
         ProofOutcome::Violated(found) => Some((found.violation.rule, found.steps.len())),
         ProofOutcome::Proved | ProofOutcome::NotProved { .. } => None,
