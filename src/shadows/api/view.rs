@@ -32,9 +32,9 @@ pub(crate) struct ShadowView {
     /// Whether the inputs of new instances are recorded in all shards.
     recording: bool,
     /// Active definition at the start.
-    live: DefinitionView,
+    live: ShadowDefinitionView,
     /// Definition that is compared with it.
-    candidate: DefinitionView,
+    candidate: ShadowDefinitionView,
     /// File of the candidate.
     file: String,
     /// Sample of the new instances.
@@ -77,7 +77,7 @@ pub(crate) struct ShadowView {
 
 /// Definition.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DefinitionView {
+pub(crate) struct ShadowDefinitionView {
     /// Version, assigned by the author.
     version: u32,
     /// Content hash, in hexadecimal.
@@ -125,8 +125,8 @@ impl ShadowView {
         Ok(Some(Self {
             status: status.as_str(),
             recording: is_recording && !status.is_final(),
-            live: DefinitionView::of(&spec.live),
-            candidate: DefinitionView::of(&spec.candidate),
+            live: ShadowDefinitionView::of(&spec.live),
+            candidate: ShadowDefinitionView::of(&spec.candidate),
             file: spec.source.name,
             sample: spec.sample.to_string(),
             from: spec.from.to_string(),
@@ -149,7 +149,7 @@ impl ShadowView {
     }
 }
 
-impl DefinitionView {
+impl ShadowDefinitionView {
     fn of(id: &DefinitionId) -> Self {
         Self { version: id.version, hash: hex::encode(id.hash) }
     }

@@ -187,8 +187,8 @@ async fn redacted_parts_are_not_found_by_index() {
     until_page(&node, "/v1/inspect/index?limit=99", |page| rows(page) == 8).await;
     let found = node.get("/v1/sagas?saga=review&reference=author%3Dr-1").await.ok();
     assert_eq!((&found["items"], &found["scanned"]), (&json!([]), &json!(2)));
-    let found = node.get("/v1/sagas?saga=review&reference=paper%3Dr-1").await.ok();
-    assert_eq!(found["scanned"], 1);
+    // The rows may still be in memory, too.
+    until_page(&node, "/v1/sagas?saga=review&reference=paper%3Dr-1", |page| page["scanned"] == 1).await;
 }
 
 /// Requirements: E2.

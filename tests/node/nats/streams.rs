@@ -119,8 +119,11 @@ async fn external_aggregate_stream_is_read_only() {
 
 fn orlog(server: &NatsServer, args: &[&str]) -> (i32, Value) {
     let mut command = process::orlog(&[&["--output", "json", "streams"], args].concat());
-    let environment =
-        [("ORLOG_NATS__SERVERS", server.url()), ("ORLOG_NATS__MANAGE_AGGREGATE_STREAM", "true".to_owned())];
+    let environment = [
+        ("ORLOG_BUS__KIND", "nats".to_owned()),
+        ("ORLOG_NATS__SERVERS", server.url()),
+        ("ORLOG_NATS__MANAGE_AGGREGATE_STREAM", "true".to_owned()),
+    ];
     let Output { status, stdout, .. } = command.envs(environment).output().unwrap();
     (status.code().unwrap(), serde_json::from_slice(&stdout).unwrap_or_default())
 }

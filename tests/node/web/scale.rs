@@ -48,6 +48,8 @@ fn instance(status: Status, at: Timestamp) -> Instance {
 
 /// Writes instances into the store of a node before its start.
 fn fill(data: &Path) {
+    std::fs::create_dir_all(data).unwrap();
+    std::fs::write(data.join("layout.toml"), "shards = 1\nspread = []\n").unwrap();
     let (mut writer, _reader) =
         orlog_store::open(&data.join("shard-0"), orlog_store::Options::default()).unwrap();
     let change = |number: u32| {

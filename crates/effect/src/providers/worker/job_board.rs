@@ -425,13 +425,12 @@ mod tests {
     #[tokio::test]
     async fn non_retryable_job_of_a_silent_worker_is_in_doubt() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
-        let mut item = item(&name(), 1);
-        if let Work::Effect(effect) = &mut item.work {
-            effect.in_doubt = Some(InDoubtPolicy::Ask);
-        }
-        let poster_board = Arc::clone(&board);
+        let (poster_board, item) = (Arc::clone(&board), item(&name(), 1));
+        let options = PostOptions { forbids_retry: true, ..NEW };
         let job =
-            tokio::spawn(async move { poster_board.post(&item, NEW, &AttemptStart::default()).await.result });
+            tokio::spawn(
+                async move { poster_board.post(&item, options, &AttemptStart::default()).await.result },
+            );
         let expired = claim(&board, &clock).await;
         clock.advance_to(expired.expires_at);
         assert_eq!(now_or_none(&board, &clock, "acme"), 0);
