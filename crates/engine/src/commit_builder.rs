@@ -49,8 +49,10 @@ pub(crate) fn build_commit(
         commit.work.push(item);
     }
     if transition.status.is_final() {
-        // The program saw that the result is a dead letter, and ended.
-        open.retain(|work| work.survives_end && work.dead_letter.is_none());
+        // The program ended although it saw that these results are dead letters. After the end, they still wait for a
+        // redrive: their late success must be compensated.
+        let ends = context.instance.is_none_or(|instance| !instance.status.is_final());
+        open.retain(|work| work.survives_end && !(ends && work.dead_letter.is_some()));
     }
     if context.instance.is_none() {
         commit.disarm.extend(expiry_timer(context.buffered));

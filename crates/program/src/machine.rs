@@ -78,7 +78,7 @@ use orlog_model::{Event, Failure};
 
 use crate::contract::{Context, FailureCause, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::check_payload;
-use compensate::{compensate_next, start_compensation};
+use compensate::{compensate_next, compensate_unapplied, start_compensation};
 use complete::{complete_saga, finish_compensated};
 use execution::{Execution, NoTransition};
 pub use state::canonical::canonical_state;
@@ -240,6 +240,7 @@ fn advance_once(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     if enter_stuck_if_blocked(run) {
         return Ok(());
     }
+    compensate_unapplied(run);
     compensate_next(run);
     if enter_stuck_if_blocked(run) {
         return Ok(());

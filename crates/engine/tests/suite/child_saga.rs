@@ -302,3 +302,21 @@ fn compensation_of_a_late_success_keeps_the_result_of_the_instance() {
     assert_eq!(result("Late", "2"), (Status::Compensating, Some("OrderFailed".to_owned())));
     assert_eq!(result("Compensated", "3"), (Status::Failed, Some("OrderFailed".to_owned())));
 }
+
+#[test]
+fn result_that_is_a_dead_letter_is_awaited_after_the_end_only_if_it_came_later() {
+    let program = scripted_program();
+    let mark = |fixture: &mut DecisionFixture<'_>| {
+        fixture.instance.as_mut().unwrap().pending_work[0].dead_letter = Some(WORK);
+    };
+    let pending = |commit: Commit| commit.instance.unwrap().pending_work.len();
+    let mut fixture = DecisionFixture::empty(&program);
+    fixture.commit(&event("Placed", "p"));
+    mark(&mut fixture);
+    assert_eq!(pending(fixture.commit(&event("Broke", "x"))), 0, "the program saw it before the end");
+    let mut fixture = DecisionFixture::empty(&program);
+    fixture.commit(&event("Placed", "p"));
+    assert_eq!(pending(fixture.commit(&event("Broke", "x"))), 1);
+    mark(&mut fixture);
+    assert_eq!(pending(fixture.commit(&event("Broke", "y"))), 1, "its late success must be compensated");
+}

@@ -174,7 +174,7 @@ fn failed(run: &mut Execution<'_>, at: StepIndex, step_state: StepState, step_in
     }
     run.add_step_note(at, &cause.code);
     fail_step(run, at, step_state, cause);
-    if step_input.certainty == Certainty::Unknown || run.has_unapplied_result(at) {
+    if step_input.certainty == Certainty::Unknown {
         compensate_unknown(run, at);
     }
 }

@@ -67,8 +67,21 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
     }
     let abandoned = abandon_outstanding(run, at);
     run.finish_wait(at, abandoned);
-    if run.has_unapplied_result(at) {
-        compensate_unknown(run, at);
+}
+
+/// Schedules the compensation of abandoned steps whose results are dead letters: no other result follows.
+pub(super) fn compensate_unapplied(run: &mut Execution<'_>) {
+    if run.context.pending_work.iter().all(|work| work.dead_letter.is_none()) {
+        return;
+    }
+    for step in 0..run.saga.steps.len() {
+        for at in run.step_and_elements(step) {
+            // The input can be the result itself, after a redrive.
+            let is_settled = run.settles.as_deref() == Some(run.tag_of(at, false).as_str());
+            if !is_settled && run.has_unapplied_result(at) {
+                compensate_unknown(run, at);
+            }
+        }
     }
 }
 
