@@ -49,10 +49,8 @@ pub(crate) fn build_commit(
         commit.work.push(item);
     }
     if transition.status.is_final() {
-        // The program ended although it saw that these results are dead letters. After the end, they still wait for a
-        // redrive: their late success must be compensated.
-        let ends = context.instance.is_none_or(|instance| !instance.status.is_final());
-        open.retain(|work| work.survives_end && !(ends && work.dead_letter.is_some()));
+        let ended_before = context.instance.is_some_and(|instance| instance.status.is_final());
+        open.retain(|work| is_awaited_after_end(work, ended_before));
     }
     if context.instance.is_none() {
         commit.disarm.extend(expiry_timer(context.buffered));
@@ -220,6 +218,12 @@ fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
             dead_letter: None,
         });
     }
+}
+
+/// Returns whether an ended instance awaits the result of the work. The program ended although it saw that earlier results
+/// are dead letters; a later one waits for a redrive, because its late success must be compensated.
+fn is_awaited_after_end(work: &PendingWork, ended_before: bool) -> bool {
+    work.survives_end && (ended_before || work.dead_letter.is_none())
 }
 
 /// Returns whether a success of the work after the end of its instance must be compensated.
