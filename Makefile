@@ -129,7 +129,7 @@ fuzz: ## fuzz all targets, FUZZ_SECONDS each (60); a failure prints the command 
 stress: setup nats ## run the long tests (marked `#[ignore]`), minutes to hours
 	timeout $(STRESS_LIMIT) $(CARGO) test -p orlog --release --locked -- --ignored --nocapture
 
-workflow-kills: setup ## kill 10,000 pooled workers of the workflow library, about 1 hour; ORLOG_KILLS sets the number
+workflow-kills: setup ## kill 10,000 processes with pooled workers of the workflow library, about 1 hour; ORLOG_KILLS sets the number
 	$(CARGO) test -p orlog-workflow --release --locked --test suite -- --ignored --nocapture kills
 
 clean-data: ## delete the data of a local run (./data, or DATA=…)

@@ -10,7 +10,7 @@ use orlog_workflow::{
     Client, Context, Graph, PooledWorker, RunError, Task, TaskError, TaskRegistry, WorkerHandle, Workflow,
 };
 
-use crate::support::{BackendKind, Order, TestBackend, calls, step, worker};
+use crate::support::{BackendKind, Order, TestBackend, calls, number, step, worker};
 
 /// Tasks that count their calls and detect two concurrent executions of one instance.
 #[derive(Clone, Default)]
@@ -53,10 +53,6 @@ fn workflow(watched: &Watched) -> Workflow<u64, u64> {
         .then("c", watched.clone())
         .build()
         .expect("valid")
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 /// Starts instances while workers are killed and replaced; each instance completes once.
@@ -126,14 +122,6 @@ async fn killed_workers_lose_no_instance_on_postgres() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_workers_lose_no_instance_on_nats() {
     kill_with_random_seed(BackendKind::Nats, 30).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "long: make workflow-kills"]
-async fn ten_thousand_kills_lose_no_instance() {
-    let kills = number("ORLOG_KILLS", 10_000) / 2;
-    kill_with_random_seed(BackendKind::Postgres, kills).await;
-    kill_with_random_seed(BackendKind::Nats, kills).await;
 }
 
 /// Task that waits until a test continues.

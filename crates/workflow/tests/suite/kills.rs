@@ -18,16 +18,16 @@ use tokio::sync::Notify;
 use crate::support::{BackendKind, Order, calls, step, undo};
 
 /// Backend whose process crashes at a change: the caller never receives a response.
-struct Crashing {
+pub(crate) struct Crashing {
     inner: Arc<dyn Backend>,
     changes: AtomicUsize,
     at: usize,
     is_durable: bool,
-    crashed: Notify,
+    pub(crate) crashed: Notify,
 }
 
 impl Crashing {
-    fn new(inner: &Arc<dyn Backend>, at: usize, is_durable: bool) -> Arc<Self> {
+    pub(crate) fn new(inner: &Arc<dyn Backend>, at: usize, is_durable: bool) -> Arc<Self> {
         let (inner, changes, crashed) = (Arc::clone(inner), AtomicUsize::new(0), Notify::new());
         Arc::new(Self { inner, changes, at, is_durable, crashed })
     }

@@ -4,6 +4,7 @@ mod backends;
 mod fleet;
 mod kills;
 mod messages;
+mod processes;
 mod runners;
 mod support;
 mod versions;

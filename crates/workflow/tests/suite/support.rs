@@ -1,6 +1,7 @@
 //! Tasks that record their calls, runners and backends by kind.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,11 @@ pub(crate) fn calls(key: &str) -> Vec<String> {
 /// Returns a key that no other test uses.
 pub(crate) fn new_key() -> String {
     uuid::Uuid::now_v7().to_string()
+}
+
+/// Returns a number from the environment.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 /// Input of the workflows of the tests.
@@ -100,18 +106,24 @@ impl BackendKind {
     /// Opens an empty backend.
     pub(crate) async fn open(self) -> TestBackend {
         let dir = tempfile::tempdir().expect("a directory");
-        let address = match self {
-            Self::Memory => String::new(),
-            Self::Embedded => dir.path().display().to_string(),
-            Self::Postgres => new_database().await,
-            Self::Nats => format!("w{}", uuid::Uuid::now_v7().simple()),
-        };
+        let address = self.new_address(dir.path()).await;
         let backend = self.connect(&address).await;
         let other = if self.is_shared() { self.connect(&address).await } else { Arc::clone(&backend) };
         TestBackend { backend, other, kind: self, address, _dir: dir }
     }
 
-    async fn connect(self, address: &str) -> Arc<dyn Backend> {
+    /// Returns the address of an empty backend; an embedded one is in the directory.
+    pub(crate) async fn new_address(self, directory: &Path) -> String {
+        match self {
+            Self::Memory => String::new(),
+            Self::Embedded => directory.join("data").display().to_string(),
+            Self::Postgres => new_database().await,
+            Self::Nats => format!("{} w{}", nats_url(), uuid::Uuid::now_v7().simple()),
+        }
+    }
+
+    /// Opens a backend by its address.
+    pub(crate) async fn connect(self, address: &str) -> Arc<dyn Backend> {
         match self {
             Self::Memory => Arc::new(MemoryBackend::new()),
             Self::Embedded => Arc::new(EmbeddedBackend::open(address).expect("the directory is writable")),
@@ -119,7 +131,8 @@ impl BackendKind {
                 orlog_workflow::PostgresBackend::connect(address).await.expect("the server responds"),
             ),
             Self::Nats => {
-                let backend = orlog_workflow::NatsBackend::connect(&nats_url(), address).await;
+                let (url, prefix) = address.split_once(' ').expect("an address has a URL and a prefix");
+                let backend = orlog_workflow::NatsBackend::connect(url, prefix).await;
                 Arc::new(backend.expect("the server responds"))
             }
         }
