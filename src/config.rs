@@ -36,6 +36,7 @@ pub use audit::AuditConfig;
 pub use auth::{AdminTokenConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
 pub use cluster::{ClusterConfig, ClusterMode, ClusterTlsConfig, ordinal};
 pub use diagnostics::ConfigDiagnostic;
+pub(crate) use diagnostics::similar_name;
 pub(crate) use http_server::MIN_CONNECTIONS;
 pub use http_server::{CallerQuotaConfig, HostPattern, HttpServerConfig, HttpTlsConfig};
 pub use layers::{Layers, Setting};

@@ -28,6 +28,11 @@ pub(crate) struct Listed {
 }
 
 impl PageArgs {
+    /// Returns a client of the node of the list.
+    pub(crate) fn client(&self) -> Result<ApiClient, CommandError> {
+        ApiClient::new(&self.server)
+    }
+
     /// Fetches pages until the limit or the end. A page can be short or empty and still have a next page: the node
     /// scans a bounded number of rows.
     pub(crate) async fn fetch(
@@ -35,7 +40,7 @@ impl PageArgs {
         path: &str,
         query: &[(&'static str, Option<String>)],
     ) -> Result<Listed, CommandError> {
-        let client = ApiClient::new(&self.server)?;
+        let client = self.client()?;
         let filters = query.iter().filter_map(|(name, value)| Some((*name, value.clone()?)));
         let filters: Vec<_> = filters.collect();
         let mut listed = Listed { items: Vec::new(), next_cursor: self.cursor.clone(), pages: Vec::new() };
@@ -57,6 +62,10 @@ impl PageArgs {
 }
 
 impl Listed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     /// Prints the entries, one row for each.
     pub(crate) fn print(
         &self,

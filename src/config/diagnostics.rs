@@ -83,6 +83,13 @@ pub(super) fn read(table: Table) -> Result<Config, KeyError> {
     })
 }
 
+/// Returns the most similar known name, if one is similar.
+pub(crate) fn similar_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let likeness = |known: &&str| strsim::jaro_winkler(name, known);
+    let similar = known.into_iter().filter(|known| likeness(known) > LIKENESS);
+    similar.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+}
+
 /// Shortens the message of serde: suggests the most similar name in place of the list of all names.
 fn explain(message: &str) -> String {
     if message.contains("invalid socket address syntax") {

@@ -5,6 +5,7 @@ use orlog_model::{EffectName, WorkKind};
 use orlog_program::{Action, CommandAction, Diagnostic};
 
 use super::files::LoadedDefinition;
+use crate::config::similar_name;
 use crate::upstreams::STAND_IN_UPSTREAM;
 
 const NO_GATEWAY: &str = "no gateway is configured";
@@ -77,10 +78,8 @@ fn missing_executor(effect: &str, catalog: &Catalog) -> Option<(String, String)>
 
 /// Returns `did you mean …?` if a configured upstream executes an effect with a similar name.
 pub(crate) fn similar_effect(effect: &str, catalog: &Catalog) -> Option<String> {
-    let likeness = |name: &str| strsim::jaro_winkler(effect, name);
     let effects = catalog.effects();
-    let near = effects.iter().map(|(name, _)| name.as_str()).filter(|name| likeness(name) > 0.8);
-    let nearest = near.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    let nearest = similar_name(effect, effects.iter().map(|(name, _)| name.as_str()))?;
     Some(format!("did you mean `{nearest}`?"))
 }
 

@@ -126,7 +126,12 @@ impl NodeParts<'_> {
         }
         let finding = |condition: &&orlog_effect::UpstreamStatus| {
             let state = condition.breaker.map_or("", breaker::BreakerState::as_str);
-            let found = format!("circuit breaker of {} is {state}: too many failures", condition.upstream);
+            let mut found =
+                format!("circuit breaker of {} is {state}: too many failures", condition.upstream);
+            if let Some(error) = &condition.last_error {
+                found.push_str("; last: ");
+                found.push_str(error);
+            }
             let remedy = "check the upstream; its effects wait and continue automatically";
             CheckResult::error("breakers", found, remedy)
         };

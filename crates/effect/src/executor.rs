@@ -89,6 +89,7 @@ impl EffectExecutor {
             upstream: self.upstream.name.clone(),
             breaker: state.map(|(state, _)| state),
             breaker_open_count: state.map_or(0, |(_, opened)| opened),
+            last_error: self.admission.last_error(),
             in_flight: self.admission.in_flight(),
             waiting: self.admission.waiting(),
             remaining_retries: self.admission.remaining_retries(),
@@ -253,7 +254,10 @@ impl EffectExecutor {
         }
         (execution.attempts, execution.probes) = (execution.attempts + 1, 0);
         let result = self.attempt(item, execution).await;
-        admitted.report(call_health(&result));
+        admitted.report(
+            call_health(&result),
+            result.as_ref().err().map(|error| error.failure().message.as_str()),
+        );
         self.evaluate(item, execution, result).await
     }
 

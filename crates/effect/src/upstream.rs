@@ -41,6 +41,8 @@ pub struct UpstreamStatus {
     pub breaker: Option<BreakerState>,
     /// Number of times that its breaker has opened since the process started.
     pub breaker_open_count: u64,
+    /// Message of the last call that its breaker counted as unhealthy.
+    pub last_error: Option<String>,
     /// Items with a permit: attempts in flight, and items that wait for the breaker.
     pub in_flight: usize,
     /// Items that wait for a permit.

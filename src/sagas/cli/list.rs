@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
 use crate::cli::list::PageArgs;
+use crate::config::similar_name;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -40,6 +41,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    let saga = args.saga.clone();
     let status = Some(args.status.join(",")).filter(|status| !status.is_empty());
     let query = [
         ("saga", args.saga),
@@ -59,7 +61,25 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     if let Some(reason) = failure.filter(|_| !console.is_json()) {
         note(&format!("filter failed for {failed} instances; first: {reason}"));
     }
-    found.print(&head, row, "no instances", console)
+    let empty = match saga.filter(|_| found.is_empty() && !console.is_json()) {
+        Some(saga) => no_instances(&saga, &args.page).await?,
+        None => "no instances".to_owned(),
+    };
+    found.print(&head, row, &empty, console)
+}
+
+/// Describes an empty list: a saga without a definition is often misspelt.
+async fn no_instances(saga: &str, page: &PageArgs) -> Result<String, CommandError> {
+    let definitions = page.client()?.get("/v1/definitions", &[]).await?;
+    let known: Vec<_> = items(&definitions, "items").iter().map(|item| text(item, "saga")).collect();
+    if known.iter().any(|name| name == saga) {
+        return Ok("no instances".to_owned());
+    }
+    let hint = match similar_name(saga, known.iter().map(String::as_str)) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("sagas with a definition: {}", known.join(", ")),
+    };
+    Ok(format!("no instances; the saga `{saga}` has no definition; {hint}"))
 }
 
 fn row(item: &Value) -> Vec<String> {

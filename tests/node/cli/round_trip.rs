@@ -8,6 +8,7 @@ use orlog_testkit::wait::until_blocking;
 use serde_json::Value;
 
 use crate::cli::node::{Node, run};
+use crate::harness::process::orlog;
 
 const DEFINITION: &str = "
 saga: order
@@ -71,6 +72,9 @@ fn published_events_survive_drain_and_restart() {
     await_timers(&node, 40);
     let repeated: Value = serde_json::from_slice(&node.feed(&["publish"], &orders(40)).stdout).unwrap();
     assert_eq!(repeated, serde_json::json!({ "accepted": 40, "duplicates": 40, "unmatched": 0 }));
+    let misspelt = orlog(&["saga", "list", "--saga", "ordr", "--url", &node.url]).output().unwrap();
+    let expected = "no instances; the saga `ordr` has no definition; did you mean `order`?\n";
+    assert_eq!(String::from_utf8_lossy(&misspelt.stdout), expected);
     node.query(&["saga", "signal", "order", "o-1", "--type", "PaymentReceived"]);
     node.query(&["saga", "cancel", "order", "o-2", "--reason", "test"]);
     node.query(&["saga", "pause", "order", "o-3"]);

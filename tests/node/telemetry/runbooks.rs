@@ -66,6 +66,7 @@ async fn runbook_open_breaker() {
     node.publish("acme", &[placed("a", 5), placed("b", 5), placed("c", 5)]).await;
     exercise.until_it_fires().await;
     exercise.finds("circuit breaker of carrier is ").await;
+    exercise.finds("too many failures; last: ").await;
     exercise.inspect(&[&["\"name\":\"carrier\"", "open\""], &["carrier.ship"]]).await;
     node.switches.carrier.store(true, Ordering::SeqCst);
     exercise.cure().await;

@@ -34,10 +34,10 @@ pub(crate) struct AdmissionPermit<'a> {
 }
 
 impl AdmissionPermit<'_> {
-    /// Reports the health of the upstream to the breaker.
-    pub(crate) fn report(self, health: CallHealth) {
+    /// Reports the health of the upstream to the breaker; `error` is the message of an unhealthy call.
+    pub(crate) fn report(self, health: CallHealth, error: Option<&str>) {
         if let Some(pass) = self.pass {
-            pass.report(health);
+            pass.report(health, error);
         }
     }
 }
@@ -100,6 +100,11 @@ impl Admission {
 
     pub(crate) fn breaker(&self) -> Option<(BreakerState, u64)> {
         self.breaker.as_ref().map(BreakerGate::state)
+    }
+
+    /// Returns the message of the last unhealthy call; `None` without a breaker.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.breaker.as_ref().and_then(BreakerGate::last_error)
     }
 
     pub(crate) fn waiting(&self) -> usize {

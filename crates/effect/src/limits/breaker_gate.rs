@@ -13,6 +13,8 @@ use crate::observer::EffectObserver;
 pub(crate) struct BreakerGate {
     upstream: String,
     breaker: Mutex<Breaker>,
+    /// Message of the last unhealthy call.
+    last_error: Mutex<Option<String>>,
     changed: Notify,
     clock: Arc<dyn Clock>,
     observer: Arc<dyn EffectObserver>,
@@ -26,7 +28,8 @@ impl BreakerGate {
         observer: Arc<dyn EffectObserver>,
     ) -> Self {
         let breaker = Mutex::new(Breaker::new(options));
-        Self { upstream: upstream.to_owned(), breaker, changed: Notify::new(), clock, observer }
+        let (upstream, last_error, changed) = (upstream.to_owned(), Mutex::default(), Notify::new());
+        Self { upstream, breaker, last_error, changed, clock, observer }
     }
 
     /// Waits until a call is allowed. Dropping the future cancels the wait.
@@ -45,6 +48,11 @@ impl BreakerGate {
     pub(crate) fn state(&self) -> (BreakerState, u64) {
         let breaker = self.lock();
         (breaker.state(), breaker.open_count())
+    }
+
+    /// Returns the message of the last unhealthy call.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn wait(&self, until: SteadyTime, changed: impl Future<Output = ()>) {
@@ -94,7 +102,12 @@ pub(crate) struct BreakerPermit<'a> {
 }
 
 impl BreakerPermit<'_> {
-    pub(crate) fn report(mut self, health: CallHealth) {
+    /// Reports the health of the call; `error` is the message of an unhealthy one.
+    pub(crate) fn report(mut self, health: CallHealth, error: Option<&str>) {
+        if let Some(error) = error.filter(|_| health == CallHealth::Unhealthy) {
+            let mut last = self.gate.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = Some(error.to_owned());
+        }
         if let Some(ticket) = self.ticket.take() {
             self.gate.record(ticket, health);
         }
