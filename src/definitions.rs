@@ -23,6 +23,7 @@ mod retired;
 pub(crate) mod sample;
 mod warnings;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -61,6 +62,8 @@ impl DefinitionErrors {
 pub struct DefinitionSet {
     dir: Option<PathBuf>,
     built_in: Vec<LoadedDefinition>,
+    /// Older versions of programs written in Rust, for their instances.
+    older: Vec<Arc<dyn Program>>,
     current: RwLock<ActiveDefinitions>,
 }
 
@@ -94,17 +97,34 @@ pub struct UsageContext<'a> {
 }
 
 impl DefinitionSet {
-    /// Creates the set of a definitions directory and of programs written in Rust. No definition is active
-    /// yet.
+    /// Creates the set of a definitions directory and of programs written in Rust; of several versions, the highest starts
+    /// instances. No definition is active yet.
     #[must_use]
     pub fn new(dir: Option<PathBuf>, programs: Vec<Arc<dyn Program>>) -> Self {
-        let loaded = programs.into_iter().map(|program| LoadedDefinition {
+        let mut newest = BTreeMap::new();
+        for reference in programs.iter().map(|program| program.definition_ref()) {
+            let version = newest.entry(reference.saga.clone()).or_insert(reference.version);
+            *version = reference.version.max(*version);
+        }
+        let is_newest = |program: &Arc<dyn Program>| {
+            let DefinitionRef { saga, version, .. } = program.definition_ref();
+            newest.get(saga) == Some(version)
+        };
+        let (active, mut older): (Vec<_>, Vec<_>) = programs.into_iter().partition(is_newest);
+        older.sort_by_key(|program| program.definition_ref().version);
+        let older = older.into_iter().map(RetiredProgram::of).collect();
+        let active = active.into_iter().map(|program| LoadedDefinition {
             program,
             compiled: None,
             source: None,
             file: None,
         });
-        Self { dir, built_in: loaded.collect(), current: RwLock::default() }
+        Self { dir, built_in: active.collect(), older, current: RwLock::default() }
+    }
+
+    /// Returns the programs written in Rust, also those of older versions.
+    pub(crate) fn native(&self) -> impl Iterator<Item = &Arc<dyn Program>> {
+        self.built_in.iter().map(|definition| &definition.program).chain(&self.older)
     }
 
     /// Returns the definitions directory, if configured.
@@ -232,11 +252,13 @@ impl DefinitionSet {
     /// Returns all programs: those of the given and of the stored definitions, older ones first, and the built-in sagas.
     #[must_use]
     pub fn programs(
+        &self,
         active: &[LoadedDefinition],
         stored: &[(DefinitionRef, Vec<u8>)],
     ) -> Vec<Arc<dyn Program>> {
+        let loaded = || active.iter().map(|definition| &definition.program).chain(&self.older);
         let is_old =
-            |reference: &DefinitionRef| active.iter().all(|d| d.program.definition_ref() != reference);
+            |reference: &DefinitionRef| loaded().all(|program| program.definition_ref() != reference);
         let mut old: Vec<_> = stored.iter().filter(|(reference, _)| is_old(reference)).collect();
         old.sort_by_key(|(reference, _)| reference.version);
         let old =
@@ -250,7 +272,7 @@ impl DefinitionSet {
             Arc::new(ShadowProgram::default()),
             Arc::new(shadow::page_program()),
         ];
-        old.chain(active).chain(built_in).collect()
+        old.chain(self.older.iter().cloned()).chain(active).chain(built_in).collect()
     }
 
     /// Activates the definitions; their record must already be stored.

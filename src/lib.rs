@@ -35,6 +35,7 @@ pub mod typed;
 pub mod upstreams;
 mod url_path;
 mod webhooks;
+mod workflows;
 
 pub use app::{App, AppOverrides};
 pub use clock::SystemClock;

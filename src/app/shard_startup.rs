@@ -130,7 +130,7 @@ impl ShardStarter {
         };
         initial::store_definitions(writer, reader, &chosen, now)?;
         let retained = change::stored_definitions(&self.runtime, Some(reader))?;
-        self.programs.replace(DefinitionSet::programs(&chosen.definitions, &retained));
+        self.programs.replace(self.definitions.programs(&chosen.definitions, &retained));
         Ok(())
     }
 

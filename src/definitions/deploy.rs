@@ -288,10 +288,8 @@ impl Deployments {
             activate();
         }
         let Some(deployment) = deployment else { return Ok(plan) };
-        self.programs.replace(DefinitionSet::programs(
-            &definitions,
-            &change::stored_definitions(&self.runtime, None)?,
-        ));
+        let stored = change::stored_definitions(&self.runtime, None)?;
+        self.programs.replace(self.definitions.programs(&definitions, &stored));
         for reader in self.runtime.readers() {
             let declared = initial::declare_indexes(&reader, &definitions);
             if let Err(error) = declared {

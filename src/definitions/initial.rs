@@ -1,10 +1,12 @@
 //! Active definitions at the start of a node: those of its directory if it changed since its last
 //! deployment; otherwise those of the last deployment from any source.
 
+use std::sync::Arc;
+
 use orlog_actors::ProgramRegistry;
 use orlog_effect::Catalog;
-use orlog_model::{Change, Deployment, Timestamp};
-use orlog_program::Diagnostic;
+use orlog_model::{Change, DefinitionRef, Deployment, Timestamp};
+use orlog_program::{Diagnostic, Program};
 use orlog_store::{Reader, Writer};
 
 use crate::definitions::{
@@ -34,9 +36,10 @@ pub(crate) fn activate(
         return Ok(ProgramRegistry::new(Vec::new()));
     }
     let chosen = choose(definitions, catalog, stores.first().map(|(_, reader)| reader), now)?;
+    check_native(definitions, stores.iter().map(|(_, reader)| reader))?;
     stores.iter_mut().try_for_each(|(writer, reader)| store_definitions(writer, reader, &chosen, now))?;
     let older = stores.first().map(|(_, reader)| reader.definitions()).transpose()?.unwrap_or_default();
-    let programs = ProgramRegistry::new(DefinitionSet::programs(&chosen.definitions, &older));
+    let programs = ProgramRegistry::new(definitions.programs(&chosen.definitions, &older));
     definitions.activate(chosen.definitions, chosen.deployment);
     Ok(programs)
 }
@@ -71,6 +74,43 @@ fn choose(
     let number = deployment.number;
     tracing::info!(dir = %dir.display(), number, "definitions directory changed; deployed");
     Ok(InitialDefinitions { definitions: checked.definitions, deployment: Some(deployment) })
+}
+
+/// Rejects programs written in Rust that changed under a version that live instances use.
+fn check_native<'r>(
+    definitions: &DefinitionSet,
+    readers: impl Iterator<Item = &'r Reader>,
+) -> anyhow::Result<()> {
+    let mut problems = Vec::new();
+    for reader in readers {
+        for (stored, record) in reader.definitions()? {
+            if definitions.native().any(|program| program.definition_ref().hash == stored.hash) {
+                continue;
+            }
+            let is_same_version = |program: &&Arc<dyn Program>| {
+                let reference = program.definition_ref();
+                (&reference.saga, reference.version) == (&stored.saga, stored.version)
+            };
+            let changed = definitions.native().find(is_same_version);
+            let Some(difference) = changed.and_then(|program| program.difference(&record)) else { continue };
+            let live = reader.pin_counts(None)?.of(&stored.hash).live;
+            if live > 0 {
+                problems.push(changed_program(&stored, live, &difference));
+            }
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(DefinitionErrors(problems).into()) }
+}
+
+fn changed_program(stored: &DefinitionRef, live: u64, difference: &str) -> Diagnostic {
+    let DefinitionRef { saga, version, .. } = stored;
+    let message = format!(
+        "version {version} changed, but {live} live instances use its previous content: {difference}"
+    );
+    let suggestion =
+        format!("set version {}, and deploy the previous content as version {version} too", version + 1);
+    let file = format!("saga {saga}");
+    Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: Some(suggestion) }
 }
 
 /// Rejects definitions that contradict each other, unless the current deployment activated all of them.
@@ -128,10 +168,11 @@ pub(crate) fn store_definitions(
     let mut group = Vec::new();
     for definition in &chosen.definitions {
         let program = definition.program.definition_ref();
-        if let Some(source) = &definition.source
+        let source = definition.source.as_ref().map(|source| source.to_vec());
+        if let Some(source) = source.or_else(|| definition.program.record())
             && reader.definition(&program.hash)?.is_none()
         {
-            group.push(Change::PutDefinition { program: program.clone(), source: source.to_vec() });
+            group.push(Change::PutDefinition { program: program.clone(), source });
         }
     }
     if let Some(deployment) = &chosen.deployment

@@ -1,20 +1,30 @@
 //! Retired definition: loaded for its pinned instances, starts no new ones.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use orlog_model::{CorrelationId, DefinitionRef, Event};
 use orlog_program::{
-    CompiledDefinition, Context, Diagnostic, Manifest, Migration, Program, ProgramError, ProgramInput,
-    ProgramOutput,
+    CompiledDefinition, Context, Definition, Diagnostic, Manifest, Migration, Program, ProgramError,
+    ProgramInput, ProgramOutput,
 };
+
+use super::files::problem;
 
 /// Program that starts no instances.
 pub(super) struct RetiredProgram {
-    program: Box<dyn Program>,
+    program: Arc<dyn Program>,
     manifest: Manifest,
 }
 
 impl RetiredProgram {
+    /// Returns a program that continues the instances of another and starts none.
+    pub(super) fn of(program: Arc<dyn Program>) -> Arc<dyn Program> {
+        let mut manifest = program.manifest().clone();
+        manifest.subscriptions.iter_mut().for_each(|trigger| trigger.starts = false);
+        Arc::new(Self { program, manifest })
+    }
+
     /// Compiles a stored source. A source that this release cannot compile is logged and skipped: inputs of
     /// its instances become dead letters, to be redriven with a release that supports the source.
     pub(super) fn compile(reference: &DefinitionRef, source: &[u8]) -> Option<Arc<dyn Program>> {
@@ -26,17 +36,24 @@ impl RetiredProgram {
                 return None;
             }
         };
-        let mut manifest = program.manifest().clone();
-        manifest.subscriptions.iter_mut().for_each(|trigger| trigger.starts = false);
-        Some(Arc::new(Self { program, manifest }))
+        Some(Self::of(program))
     }
 }
 
-fn load(source: &[u8], file: &str) -> Result<Box<dyn Program>, Vec<Diagnostic>> {
-    if orlog_program::is_wasm(source) {
-        return Ok(Box::new(orlog_program::load_wasm(source, file)?));
+fn load(source: &[u8], file: &str) -> Result<Arc<dyn Program>, Vec<Diagnostic>> {
+    if orlog_workflow::is_stored_graph(source) {
+        return Err(vec![Diagnostic {
+            suggestion: Some("deploy this version of the workflow too".to_owned()),
+            ..problem(
+                Path::new(file),
+                "it is a workflow, and this process has no functions for it".to_owned(),
+            )
+        }]);
     }
-    Ok(Box::new(orlog_program::load(&String::from_utf8_lossy(source), file)?))
+    if orlog_program::is_wasm(source) {
+        return Ok(Arc::new(orlog_program::load_wasm(source, file)?));
+    }
+    Ok(Arc::new(orlog_program::load(&String::from_utf8_lossy(source), file)?))
 }
 
 impl Program for RetiredProgram {
@@ -77,6 +94,10 @@ impl Program for RetiredProgram {
 
     fn as_compiled(&self) -> Option<&CompiledDefinition> {
         self.program.as_compiled()
+    }
+
+    fn drawing(&self) -> Option<&Definition> {
+        self.program.drawing()
     }
 
     fn view_state(&self, state: &[u8]) -> Option<serde_json::Value> {

@@ -27,3 +27,4 @@ mod schedules;
 mod shadows;
 mod telemetry;
 mod web;
+mod workflows;

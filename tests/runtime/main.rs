@@ -27,3 +27,4 @@ mod simulation;
 mod stable_keys;
 mod timers;
 mod typed;
+mod workflows;

@@ -25,6 +25,15 @@ pub(crate) fn of(
     }
 }
 
+/// Returns the text or whole number at a path of the payload as the correlation id; without a path, the correlation id of the
+/// envelope.
+///
+/// # Errors
+/// [`ProgramError::SchemaMismatch`] if neither exists, or the identifier is invalid.
+pub fn correlation_by_field(event: &Event, path: Option<&str>) -> Result<CorrelationId, ProgramError> {
+    of(event, path, path.and_then(|path| field(&event.data, path)))
+}
+
 /// Returns the value at a path of fields (`order.id`); `None` if it is null.
 pub(crate) fn field<'a>(data: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(data, |value, field| value.get(field)).filter(|value| !value.is_null())

@@ -42,6 +42,7 @@ pub use compile::{CompiledDefinition, compile};
 pub use contract::{
     Context, EventSubscription, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput,
 };
+pub use correlation::correlation_by_field;
 pub use definition::{
     AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL, Definition, FactSpec,
     HandlerSpec, Join, MigrationSpec, ResultMatcher as AnswerForm, Step, StepDependencies,

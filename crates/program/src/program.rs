@@ -6,6 +6,7 @@
 
 use crate::compile::CompiledDefinition;
 use crate::contract::{Context, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput};
+use crate::definition::Definition;
 use orlog_model::{CorrelationId, DefinitionRef, Event, EventType};
 
 /// Contract that every front-end for sagas implements.
@@ -65,6 +66,23 @@ pub trait Program: Send + Sync + 'static {
 
     /// Returns the compiled definition if the program has one.
     fn as_compiled(&self) -> Option<&CompiledDefinition> {
+        None
+    }
+
+    /// Returns the steps of the program for graphs, never for decisions. Default: the compiled definition.
+    fn drawing(&self) -> Option<&Definition> {
+        self.as_compiled().map(CompiledDefinition::definition)
+    }
+
+    /// Returns a description of the program that nodes store, so that they can explain how a later one differs under the same
+    /// version. `None` if the program has a source, or nothing to compare.
+    fn record(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Returns how this program differs from a record of [`Program::record`]; `None` if it is no record, or is equal.
+    fn difference(&self, record: &[u8]) -> Option<String> {
+        let _ = record;
         None
     }
 

@@ -16,7 +16,7 @@ use crate::error::TaskError;
 use crate::function::Function;
 use crate::graph::{Graph, StepKind};
 use crate::retry::{Retry, millis};
-use crate::task::{Closure, Compensation, Task, Typed, WithoutOutput};
+use crate::task::{Closure, Compensation, Remote, Task, Typed, WithoutOutput};
 use crate::value::{Data, Value, short_name};
 use crate::workflow::Workflow;
 
@@ -55,6 +55,17 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     {
         let closure = Closure { closure, take: Value::take };
         self.part.task::<Out, Next>(name, Function::task(Arc::new(closure)));
+        self.with()
+    }
+
+    /// Adds a task that is performed elsewhere: by an upstream or a worker of a node, as the effect with this name. The payload of
+    /// the effect is the input of the step, its result the output. Other runners fail at this step.
+    pub fn remote<Next: Data>(
+        mut self,
+        name: impl Into<String>,
+        effect: impl Into<String>,
+    ) -> Builder<In, Next, TaskStep<Out>> {
+        self.part.task::<Out, Next>(name, Function::task(Remote::<Next>::new(effect.into())));
         self.with()
     }
 
@@ -179,6 +190,12 @@ impl<In, Input: Data, Out: Data> Builder<In, Out, TaskStep<Input>> {
     /// attempts ([`Builder::undo_retry`]).
     pub fn undo<U: Compensation<Input, Out>>(mut self, compensation: U) -> Self {
         self.part.undo(Typed::<U, Input, Out>::new(compensation));
+        self
+    }
+
+    /// Sets a compensation that is performed elsewhere, as the effect with this name. Its payload is `{input, output}`.
+    pub fn undo_remote(mut self, effect: impl Into<String>) -> Self {
+        self.part.undo(Remote::new(effect.into()));
         self
     }
 

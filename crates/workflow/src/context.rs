@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 /// Context of one attempt: the instance, the step and the attempt.
 #[derive(Debug, Clone)]
 pub struct Context {
@@ -11,6 +13,8 @@ pub struct Context {
     pub(crate) path: StepPath,
     pub(crate) attempt: u32,
     pub(crate) deadline_ms: Option<u64>,
+    /// Idempotency key that a node assigned.
+    pub(crate) key: Option<Uuid>,
 }
 
 /// Step, and the branches, elements and rounds that contain it.
@@ -29,6 +33,13 @@ impl StepPath {
             write!(text, "[{index}]").expect("writing to a String never fails");
         }
         text
+    }
+
+    /// Returns the indexes of the path of a step with this name.
+    #[cfg(feature = "program")]
+    pub(crate) fn indexes(path: &str, step: &str) -> Vec<u32> {
+        let indexes = path.strip_prefix(step).unwrap_or_default();
+        indexes.split(['[', ']']).filter_map(|index| index.parse().ok()).collect()
     }
 }
 
@@ -64,9 +75,13 @@ impl Context {
     }
 
     /// Returns a key that is equal for all attempts of this step of this instance, and for the compensation of the step. An
-    /// upstream that stores it executes the task once: a crash between the effect of a task and its snapshot repeats the task.
+    /// upstream that stores it executes the task once: a crash between the effect of a task and its snapshot repeats the task. On a
+    /// node it is the id of the work item, so a compensation has a key of its own.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
+        if let Some(key) = self.key {
+            return key.to_string();
+        }
         format!("{}/{}/{}", self.workflow, self.instance, self.path.display())
     }
 }

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+#[cfg(feature = "program")]
+use crate::context::StepPath;
 use crate::function::{Function, TaskFunctions};
 use crate::graph::{Graph, Step, StepId};
+#[cfg(feature = "program")]
+use crate::state::Branch;
 
 /// Executable workflow.
 pub(crate) struct Definition {
@@ -47,6 +51,18 @@ impl Definition {
 
     pub(crate) fn step_name(&self, id: StepId) -> Arc<str> {
         self.names.get(id.body).and_then(|body| body.get(id.index)).cloned().unwrap_or_else(|| "".into())
+    }
+
+    /// Returns the path of the current step of a branch.
+    #[cfg(feature = "program")]
+    pub(crate) fn path(&self, branch: &Branch) -> String {
+        self.path_at(branch.at, &branch.indexes)
+    }
+
+    /// Returns the path of a step: `weigh[2]`.
+    #[cfg(feature = "program")]
+    pub(crate) fn path_at(&self, step: StepId, indexes: &[u32]) -> String {
+        StepPath { step: self.step_name(step), indexes: indexes.to_vec() }.display()
     }
 
     /// Returns each step with its function.

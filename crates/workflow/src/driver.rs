@@ -19,6 +19,7 @@ use crate::machine::{Attempt, Machine};
 use crate::outcome::RunError;
 use crate::progress::Progress;
 use crate::state::{Phase, State, Work};
+use crate::value::Value;
 
 /// Name of the signal that cancels an instance.
 pub(crate) const CANCEL: &str = "$cancel";
@@ -205,7 +206,7 @@ impl<C: Checkpoint> Driver<C> {
             CANCEL => machine.cancel(),
             RETRY => machine.retry_compensation(),
             SKIP => machine.skip_compensation(),
-            _ => machine.signal(input.name, input.payload),
+            _ => machine.signal(input.name, Value::Encoded(input.payload)),
         });
         if had_tasks && !self.state.branches.iter().any(|branch| branch.is_running) {
             // A cancellation removes the branches; dropping the futures stops the tasks.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::error::TaskError;
 use crate::task::{ErasedTask, ErasedUndo};
 use crate::value::{Data, Value};
@@ -26,8 +24,18 @@ pub(crate) enum Function {
         split: Split,
         collect: fn(Vec<Value>) -> Result<Value, TaskError>,
     },
-    /// Adds the payload of a signal to the value.
-    Signal(fn(Value, Bytes) -> Result<Value, TaskError>),
+    /// Payload of a signal.
+    Signal(SignalFunctions),
+}
+
+/// Functions of a wait for a signal.
+#[derive(Clone, Copy)]
+pub(crate) struct SignalFunctions {
+    /// Adds the payload to the value.
+    pub(crate) add: fn(Value, Value) -> Result<Value, TaskError>,
+    /// Returns whether a payload has the type of the step.
+    #[cfg(feature = "program")]
+    pub(crate) check: fn(&mut Value) -> Result<(), TaskError>,
 }
 
 /// Task and its compensations.
@@ -58,9 +66,10 @@ impl Function {
     }
 
     pub(crate) fn signal<T: Data, S: Data>() -> Self {
-        Self::Signal(|value, payload| {
-            let signal = Value::Encoded(payload).take::<S>()?;
-            Ok(Value::new((value.take::<T>()?, signal)))
+        Self::Signal(SignalFunctions {
+            add: |value, payload| Ok(Value::new((value.take::<T>()?, payload.take::<S>()?))),
+            #[cfg(feature = "program")]
+            check: |payload| payload.typed::<S>().map(drop),
         })
     }
 

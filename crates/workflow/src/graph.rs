@@ -111,7 +111,7 @@ pub struct TaskPolicy {
 }
 
 /// Position of a step: its body, and its index in the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct StepId {
     pub(crate) body: usize,
     pub(crate) index: usize,
@@ -120,6 +120,15 @@ pub(crate) struct StepId {
 impl Graph {
     pub(crate) fn step(&self, id: StepId) -> Option<&Step> {
         self.bodies.get(id.body)?.steps.get(id.index)
+    }
+
+    /// Returns all steps with their positions.
+    #[cfg(feature = "program")]
+    pub(crate) fn positions(&self) -> impl Iterator<Item = (&Step, StepId)> {
+        let bodies = self.bodies.iter().enumerate();
+        bodies.flat_map(|(body, found)| {
+            found.steps.iter().enumerate().map(move |(index, step)| (step, StepId { body, index }))
+        })
     }
 
     /// Returns all steps, body after body.

@@ -55,6 +55,8 @@ mod handle;
 mod machine;
 mod mermaid;
 mod outcome;
+#[cfg(feature = "program")]
+mod program;
 mod progress;
 mod registry;
 mod retry;
@@ -81,6 +83,8 @@ pub use error::{Failure, TaskError};
 pub use graph::{Body, Graph, Step, StepKind, TaskPolicy};
 pub use handle::Handle;
 pub use outcome::RunError;
+#[cfg(feature = "program")]
+pub use program::{DeployError, NodeParts, NodeWorkflow, is_stored_graph};
 pub use progress::Progress;
 pub use registry::{AssembleError, TaskRegistry};
 pub use retry::Retry;

@@ -10,8 +10,6 @@ mod start;
 
 use std::time::Duration;
 
-use bytes::Bytes;
-
 pub(crate) use self::base::{Fault, Machine, panic_message};
 pub(crate) use self::start::Attempt;
 use crate::error::{Failure, TaskError};
@@ -68,7 +66,7 @@ impl Machine<'_> {
     }
 
     /// Applies a signal; it is buffered until a step waits for it.
-    pub(crate) fn signal(&mut self, name: String, payload: Bytes) {
+    pub(crate) fn signal(&mut self, name: String, payload: Value) {
         if self.state.phase != Phase::Running {
             return;
         }
@@ -102,6 +100,16 @@ impl Machine<'_> {
         self.state.branches.clear();
         self.state.phase = Phase::Draining;
         self.settle();
+    }
+
+    /// Applies a cancellation where started tasks cannot be withdrawn: they end before the compensation starts.
+    #[cfg(feature = "program")]
+    pub(crate) fn cancel_after_started(&mut self) {
+        if self.state.phase == Phase::Running {
+            self.state.cancelled = true;
+            self.drain();
+            self.settle();
+        }
     }
 
     /// Prepares a stored state: deadlines that expired fail the instance before a task is executed again. A task whose attempt
@@ -164,6 +172,8 @@ impl Machine<'_> {
 
     fn timed_out(&mut self, branch: u32, deadline_ms: u64) {
         let step = self.path(branch).display();
+        let message = "the task did not end before its deadline".to_owned();
+        self.emit(Progress::TaskFailed { step: step.clone(), message, retry_in: None });
         self.record_unknown(branch);
         self.state.remove_branch(branch);
         self.fail(Failure::TaskTimedOut { step, deadline_ms });

@@ -34,6 +34,11 @@ pub enum Progress {
         /// Path of the step.
         step: String,
     },
+    /// A step that is not a task has ended: a delay, a wait, a fork, a condition, a list, a loop or a child workflow.
+    StepCompleted {
+        /// Path of the step.
+        step: String,
+    },
     /// Compensation starts.
     Compensating {
         /// Number of tasks to compensate.

@@ -60,6 +60,28 @@ impl Retry {
         (attempt < self.attempts).then_some(Duration::from_millis(delay))
     }
 
+    /// Returns the time limit of all attempts, if each can last as long as a timeout and the delays between them are the longest.
+    #[cfg(feature = "program")]
+    pub(crate) fn longest(&self, timeout: Duration) -> Duration {
+        let delays = self.longest_delay().saturating_mul(self.attempts.saturating_sub(1));
+        timeout.saturating_mul(self.attempts).saturating_add(delays)
+    }
+
+    #[cfg(feature = "program")]
+    pub(crate) fn longest_delay(&self) -> Duration {
+        Duration::from_millis(self.max_delay_ms)
+    }
+
+    #[cfg(feature = "program")]
+    pub(crate) fn first_delay(&self) -> Duration {
+        Duration::from_millis(self.delay_ms)
+    }
+
+    #[cfg(feature = "program")]
+    pub(crate) fn max_attempts(&self) -> u32 {
+        self.attempts
+    }
+
     pub(crate) fn has_attempts(&self) -> bool {
         self.attempts > 0
     }

@@ -28,7 +28,7 @@ pub(crate) struct State {
     pub(crate) failure: Option<Failure>,
     pub(crate) output: Option<Value>,
     /// Signals that no step has received yet: name and payload.
-    pub(crate) buffered: Vec<(String, Bytes)>,
+    pub(crate) buffered: Vec<(String, Value)>,
     /// Number of the last signal that the state contains.
     pub(crate) last_signal: u64,
 }

@@ -142,10 +142,26 @@ where
 /// Task without types.
 pub(crate) trait ErasedTask: Send + Sync {
     fn run(self: Arc<Self>, context: Context, input: Value) -> BoxFuture<'static, Result<Value, TaskError>>;
+
+    /// Returns whether an output has the type of the task.
+    #[cfg(feature = "program")]
+    fn check(&self, output: &mut Value) -> Result<(), TaskError>;
+
+    /// Returns the effect that performs the task elsewhere; `None`: this process performs it.
+    #[cfg(feature = "program")]
+    fn remote(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Compensation without types. The output is `None` if the outcome of the task is unknown.
 pub(crate) trait ErasedUndo: Send + Sync {
+    /// Returns the effect that performs the compensation elsewhere; `None`: this process performs it.
+    #[cfg(feature = "program")]
+    fn remote(&self) -> Option<&str> {
+        None
+    }
+
     fn run(
         self: Arc<Self>,
         context: Context,
@@ -170,6 +186,11 @@ where
     fn run(self: Arc<Self>, context: Context, input: Value) -> BoxFuture<'static, Result<Value, TaskError>> {
         Box::pin(async move { self.0.run(&context, input.take()?).await.map(Value::new) })
     }
+
+    #[cfg(feature = "program")]
+    fn check(&self, output: &mut Value) -> Result<(), TaskError> {
+        output.typed::<T::Out>().map(drop)
+    }
 }
 
 /// Closure without context, whose input is taken from a value by a function.
@@ -187,6 +208,11 @@ where
 {
     fn run(self: Arc<Self>, _: Context, input: Value) -> BoxFuture<'static, Result<Value, TaskError>> {
         Box::pin(async move { (self.closure)((self.take)(input)?).await.map(Value::new) })
+    }
+
+    #[cfg(feature = "program")]
+    fn check(&self, output: &mut Value) -> Result<(), TaskError> {
+        output.typed::<Out>().map(drop)
     }
 }
 
@@ -222,5 +248,56 @@ impl<T: Task<In, Out = ()>, In: Data> ErasedUndo for WithoutOutput<T, In> {
         _: Option<Value>,
     ) -> BoxFuture<'static, Result<(), TaskError>> {
         Box::pin(async move { self.0.run(&context, input.take()?).await })
+    }
+}
+
+/// Task or compensation that is performed elsewhere, with the output of a task.
+pub(crate) struct Remote<Out> {
+    effect: String,
+    output: PhantomData<fn() -> Out>,
+}
+
+impl<Out> Remote<Out> {
+    pub(crate) fn new(effect: String) -> Arc<Self> {
+        Arc::new(Self { effect, output: PhantomData })
+    }
+
+    fn error(&self) -> TaskError {
+        TaskError::permanent(format!(
+            "the effect {} is performed elsewhere; deploy the workflow to a node with `on_node`",
+            self.effect
+        ))
+    }
+}
+
+impl<Out: Data> ErasedTask for Remote<Out> {
+    fn run(self: Arc<Self>, _: Context, _: Value) -> BoxFuture<'static, Result<Value, TaskError>> {
+        Box::pin(async move { Err(self.error()) })
+    }
+
+    #[cfg(feature = "program")]
+    fn check(&self, output: &mut Value) -> Result<(), TaskError> {
+        output.typed::<Out>().map(drop)
+    }
+
+    #[cfg(feature = "program")]
+    fn remote(&self) -> Option<&str> {
+        Some(&self.effect)
+    }
+}
+
+impl ErasedUndo for Remote<()> {
+    fn run(
+        self: Arc<Self>,
+        _: Context,
+        _: Value,
+        _: Option<Value>,
+    ) -> BoxFuture<'static, Result<(), TaskError>> {
+        Box::pin(async move { Err(self.error()) })
+    }
+
+    #[cfg(feature = "program")]
+    fn remote(&self) -> Option<&str> {
+        Some(&self.effect)
     }
 }

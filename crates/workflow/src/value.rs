@@ -1,7 +1,8 @@
 //! Values between steps: typed in memory, encoded when an instance is stored.
 //!
 //! A value is encoded at most once, when a snapshot needs it; a workflow that is not stored encodes nothing. Encoded values
-//! are MessagePack with field names, so that a type can get optional fields.
+//! are MessagePack with field names, so that a type can get optional fields. In a human-readable format, which nodes use, they
+//! are JSON.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -29,6 +30,8 @@ pub enum Value {
     Typed(Arc<dyn Erased>),
     /// Value from a snapshot.
     Encoded(Bytes),
+    /// Value from the state of an instance of a node, or from one of its effects.
+    Json(serde_json::Value),
     /// Results of the branches of a fork or of the elements of a list.
     List(Vec<Value>),
 }
@@ -36,6 +39,7 @@ pub enum Value {
 /// Typed value without its type.
 pub trait Erased: Send + Sync {
     fn encoded(&self) -> Result<Bytes, String>;
+    fn json(&self) -> Result<serde_json::Value, String>;
     fn as_any(&self) -> &dyn Any;
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
@@ -52,6 +56,11 @@ impl<T: Data> Erased for Cell<T> {
         }
         let bytes = encode(&self.value)?;
         Ok(self.bytes.get_or_init(|| bytes).clone())
+    }
+
+    fn json(&self) -> Result<serde_json::Value, String> {
+        serde_json::to_value(&self.value)
+            .map_err(|error| format!("a value of type {} has no JSON form: {error}", short_name::<T>()))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -76,18 +85,21 @@ impl Value {
                 Ok(Arc::try_unwrap(cell).map_or_else(|cell| cell.value.clone(), |cell| cell.value))
             }
             Self::Encoded(bytes) => decode(&bytes),
+            Self::Json(json) => from_json(json),
             Self::List(_) => Err(mismatch::<T>()),
         }
     }
 
     /// Returns a reference to the value; an encoded value is decoded once.
     pub(crate) fn typed<T: Data>(&mut self) -> Result<&T, TaskError> {
-        if let Self::Encoded(bytes) = self {
-            *self = Self::new::<T>(decode(bytes)?);
+        match self {
+            Self::Encoded(bytes) => *self = Self::new::<T>(decode(bytes)?),
+            Self::Json(json) => *self = Self::new::<T>(from_json(json.take())?),
+            Self::Typed(_) | Self::List(_) => {}
         }
         match self {
             Self::Typed(erased) => erased.as_any().downcast_ref().ok_or_else(mismatch::<T>),
-            Self::Encoded(_) | Self::List(_) => Err(mismatch::<T>()),
+            Self::Encoded(_) | Self::Json(_) | Self::List(_) => Err(mismatch::<T>()),
         }
     }
 
@@ -95,9 +107,23 @@ impl Value {
     pub(crate) fn into_list(self) -> Result<Vec<Self>, TaskError> {
         match self {
             Self::List(values) => Ok(values),
-            Self::Typed(_) | Self::Encoded(_) => {
+            Self::Json(serde_json::Value::Array(values)) => Ok(values.into_iter().map(Self::Json).collect()),
+            Self::Typed(_) | Self::Encoded(_) | Self::Json(_) => {
                 Err(TaskError::permanent("the input is not the result of a fork; this is a bug of Orlog"))
             }
+        }
+    }
+
+    /// Returns the value as JSON.
+    ///
+    /// # Errors
+    /// If it has no JSON form.
+    pub(crate) fn json(&self) -> Result<serde_json::Value, String> {
+        match self {
+            Self::Typed(erased) => erased.json(),
+            Self::Json(json) => Ok(json.clone()),
+            Self::List(values) => values.iter().map(Self::json).collect(),
+            Self::Encoded(_) => Err("a value of a snapshot has no JSON form".to_owned()),
         }
     }
 }
@@ -107,25 +133,34 @@ impl std::fmt::Debug for Value {
         match self {
             Self::Typed(_) => f.write_str("Typed"),
             Self::Encoded(bytes) => write!(f, "Encoded({} bytes)", bytes.len()),
+            Self::Json(_) => f.write_str("Json"),
             Self::List(values) => f.debug_list().entries(values).finish(),
         }
     }
 }
 
-/// Stored form of a value.
+/// Stored form of a value: MessagePack in a binary format, JSON in a human-readable one.
 #[derive(Serialize, Deserialize)]
-enum Stored {
+enum Stored<V> {
     #[serde(rename = "v")]
-    Value(Bytes),
+    Value(V),
     #[serde(rename = "l")]
     List(Vec<Value>),
 }
 
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let error = serde::ser::Error::custom;
+        if serializer.is_human_readable() {
+            return match self {
+                Self::List(values) => Stored::List::<serde_json::Value>(values.clone()).serialize(serializer),
+                value => Stored::Value(value.json().map_err(error)?).serialize(serializer),
+            };
+        }
         let stored = match self {
-            Self::Typed(erased) => Stored::Value(erased.encoded().map_err(serde::ser::Error::custom)?),
+            Self::Typed(erased) => Stored::Value(erased.encoded().map_err(error)?),
             Self::Encoded(bytes) => Stored::Value(bytes.clone()),
+            Self::Json(json) => Stored::Value(encode(json).map_err(error)?),
             Self::List(values) => Stored::List(values.clone()),
         };
         stored.serialize(serializer)
@@ -134,6 +169,12 @@ impl Serialize for Value {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            return Ok(match Stored::deserialize(deserializer)? {
+                Stored::Value(json) => Self::Json(json),
+                Stored::List(values) => Self::List(values),
+            });
+        }
         Ok(match Stored::deserialize(deserializer)? {
             Stored::Value(bytes) => Self::Encoded(bytes),
             Stored::List(values) => Self::List(values),
@@ -155,6 +196,11 @@ fn decode<T: Data>(bytes: &[u8]) -> Result<T, TaskError> {
             short_name::<T>()
         ))
     })
+}
+
+fn from_json<T: Data>(json: serde_json::Value) -> Result<T, TaskError> {
+    serde_json::from_value(json)
+        .map_err(|error| TaskError::permanent(format!("not a `{}`: {error}", short_name::<T>())))
 }
 
 fn mismatch<T>() -> TaskError {

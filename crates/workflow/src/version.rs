@@ -19,7 +19,8 @@ pub(crate) fn check(stored: &Graph, definition: &Definition) -> Result<(), Strin
     ))
 }
 
-fn difference(stored: &Graph, current: &Graph) -> String {
+/// Returns the first difference between two versions of a workflow.
+pub(crate) fn difference(stored: &Graph, current: &Graph) -> String {
     let find = |graph: &Graph, name: &str| graph.steps().find(|step| step.name == name).cloned();
     for step in stored.steps() {
         match find(current, &step.name) {

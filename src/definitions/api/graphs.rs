@@ -38,8 +38,8 @@ pub(crate) async fn of_definition(
     let missing =
         || Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga} with steps"));
     let program = api.app.programs.active(&saga).ok_or_else(missing)?;
-    let compiled = program.as_compiled().ok_or_else(missing)?;
-    Ok((HEADERS, graph::svg(compiled.definition(), None)).into_response())
+    let drawing = program.drawing().ok_or_else(missing)?;
+    Ok((HEADERS, graph::svg(drawing, None)).into_response())
 }
 
 /// Render the state of an instance
@@ -60,9 +60,9 @@ pub(crate) async fn of_instance(api: ApiState, InstancePath(key): InstancePath) 
         let undrawn = || {
             Problem::new(Code::DefinitionNotFound, format!("the definition of {key} has no steps to render"))
         };
-        let compiled = program.as_ref().and_then(|program| program.as_compiled()).ok_or_else(undrawn)?;
+        let drawing = program.as_ref().and_then(|program| program.drawing()).ok_or_else(undrawn)?;
         let view = program.as_ref().and_then(|program| program.view_state(&instance.state));
-        Ok(graph::svg(compiled.definition(), view.as_ref().map(InstanceOverlay::of).as_ref()))
+        Ok(graph::svg(drawing, view.as_ref().map(InstanceOverlay::of).as_ref()))
     });
     Ok((HEADERS, drawn.await?).into_response())
 }

@@ -42,6 +42,11 @@ impl<'a> Machine<'a> {
     /// Ends the forward execution. Tasks that have started end first: their outcome decides about their compensation.
     pub(super) fn fail(&mut self, failure: Failure) {
         self.state.failure.get_or_insert(failure);
+        self.drain();
+    }
+
+    /// Starts no further task and ends all waits.
+    pub(super) fn drain(&mut self) {
         self.state.phase = Phase::Draining;
         self.state.branches.retain(|branch| matches!(branch.work, Work::Task { is_started: true, .. }));
     }
@@ -82,7 +87,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub(super) fn path_of(&self, completed: &Completed) -> StepPath {
+    pub(crate) fn path_of(&self, completed: &Completed) -> StepPath {
         StepPath { step: self.definition.step_name(completed.step), indexes: completed.indexes.clone() }
     }
 

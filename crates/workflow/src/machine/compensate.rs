@@ -71,6 +71,15 @@ impl Machine<'_> {
         }
     }
 
+    /// Ends a stuck instance without further compensations.
+    #[cfg(feature = "program")]
+    pub(crate) fn drop_compensations(&mut self) {
+        if self.state.phase == Phase::Stuck {
+            self.state.compensations.clear();
+            self.end_compensation();
+        }
+    }
+
     fn pop_compensation(&mut self) {
         self.state.compensations.pop();
         self.state.undo = UndoAttempt::default();
@@ -82,7 +91,7 @@ impl Machine<'_> {
         if !self.state.compensations.is_empty() {
             return;
         }
-        let ended = match self.state.failure.clone() {
+        let ended = match self.state.failure.clone().filter(|_| !self.state.cancelled) {
             Some(failure) => (Phase::Failed, Progress::Failed(failure)),
             None => (Phase::Cancelled, Progress::Cancelled),
         };

@@ -1,7 +1,5 @@
 //! Steps that start and end: sequence, forks, conditions, lists, loops and waits.
 
-use bytes::Bytes;
-
 use super::base::{Machine, guarded};
 use crate::error::{Failure, TaskError};
 use crate::function::Function;
@@ -12,13 +10,18 @@ use crate::value::Value;
 
 impl Machine<'_> {
     /// Starts the workflow with its input.
-    pub(super) fn begin(&mut self, input: Value) {
+    pub(crate) fn begin(&mut self, input: Value) {
         self.spawn(None, None, 0, input);
         self.settle();
     }
 
     /// Continues with the next step of a branch.
     pub(super) fn next(&mut self, branch: u32) {
+        let step = self.state.branch(branch).and_then(|found| self.kind(found.at));
+        if self.progress.is_some() && !matches!(step, None | Some(StepKind::Task(_))) {
+            let step = self.path(branch).display();
+            self.emit(Progress::StepCompleted { step });
+        }
         if let Some(found) = self.state.branch_mut(branch) {
             found.at.index += 1;
             found.rounds = 0;
@@ -42,12 +45,12 @@ impl Machine<'_> {
     }
 
     /// Applies a signal to the branch that waits for it.
-    pub(super) fn receive(&mut self, branch: u32, payload: Bytes) {
+    pub(super) fn receive(&mut self, branch: u32, payload: Value) {
         let definition = self.definition;
         let Some(found) = self.state.branch_mut(branch) else { return };
         let value = found.value.clone();
         let received = match definition.function(found.at) {
-            Function::Signal(add) => guarded(|| add(value, payload)),
+            Function::Signal(signal) => guarded(|| (signal.add)(value, payload)),
             other => Err(wrong_function("signal", other)),
         };
         match received {

@@ -41,7 +41,14 @@ pub(crate) struct UndoRun {
 impl State {
     /// Returns the state of a new instance, whose first steps have started.
     pub(crate) fn start(definition: &Definition, input: Value, now_ms: u64) -> Self {
-        let mut state = Self {
+        let mut state = Self::empty();
+        Machine::new(definition, &mut state, now_ms, None).begin(input);
+        state
+    }
+
+    /// Returns the state before the first step.
+    pub(crate) fn empty() -> Self {
+        Self {
             phase: Phase::Running,
             branches: Vec::with_capacity(1),
             next_branch: 0,
@@ -52,9 +59,7 @@ impl State {
             output: None,
             buffered: Vec::new(),
             last_signal: 0,
-        };
-        Machine::new(definition, &mut state, now_ms, None).begin(input);
-        state
+        }
     }
 }
 
@@ -132,6 +137,6 @@ impl Machine<'_> {
         deadline_ms: Option<u64>,
     ) -> Context {
         let (instance, workflow) = (Arc::clone(instance), Arc::clone(&self.definition.name));
-        Context { instance, workflow, path, attempt, deadline_ms }
+        Context { instance, workflow, path, attempt, deadline_ms, key: None }
     }
 }

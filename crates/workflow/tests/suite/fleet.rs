@@ -10,7 +10,8 @@ use orlog_workflow::{
     Client, Context, Graph, PooledWorker, RunError, Task, TaskError, TaskRegistry, WorkerHandle, Workflow,
 };
 
-use crate::support::{BackendKind, Order, TestBackend, calls, number, step, worker};
+use crate::support::{BackendKind, TestBackend, number, worker};
+use crate::tasks::{Order, calls, step};
 
 /// Tasks that count their calls and detect two concurrent executions of one instance.
 #[derive(Clone, Default)]

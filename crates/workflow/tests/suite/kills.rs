@@ -15,7 +15,8 @@ use orlog_workflow::{
 };
 use tokio::sync::Notify;
 
-use crate::support::{BackendKind, Order, calls, step, undo};
+use crate::support::BackendKind;
+use crate::tasks::{Order, calls, step, undo};
 
 /// Backend whose process crashes at a change: the caller never receives a response.
 pub(crate) struct Crashing {

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use orlog_testkit::wait::within;
 use orlog_workflow::{InProcessRunner, Progress, RunError, Workflow};
 
-use crate::support::{Order, step, undo};
+use crate::tasks::{Order, step, undo};
 
 /// Compiles a file of `tests/compile` against the library that this test uses; returns the messages of the compiler.
 ///

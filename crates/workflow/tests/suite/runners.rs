@@ -1,53 +1,10 @@
-//! Suite over all runners: the same workflow has the same result and the same calls.
+//! Suite over all runners and backends.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use orlog_workflow::{Context, InProcessRunner, RunError, TaskError, Workflow};
 
-use orlog_workflow::{Context, Failure, Retry, RunError, Task, TaskError, Workflow};
-
-use crate::support::{BackendKind, Interaction, Order, RunnerKind, calls, record, step, undo};
-
-macro_rules! suite {
-    ($($name:ident => $runner:expr;)*) => {
-        $(mod $name {
-            use super::*;
-
-            const RUNNER: RunnerKind = $runner;
-
-            tests! {
-                steps_run_in_order_and_values_flow,
-                branches_of_a_fork_are_joined,
-                a_condition_selects_one_body,
-                elements_keep_their_order,
-                a_loop_ends_with_its_condition_or_fails_at_its_bound,
-                a_child_workflow_is_a_part_of_its_parent,
-                a_failure_compensates_completed_tasks_in_reverse_order,
-                a_failure_in_a_branch_compensates_its_siblings,
-                a_retried_task_succeeds,
-                a_permanent_error_is_not_retried,
-                a_panic_is_a_failure_of_its_task,
-                a_timeout_drops_the_task_and_compensates_the_unknown_outcome,
-                a_failing_compensation_makes_the_instance_stuck,
-                a_compensation_has_its_own_attempts,
-                a_delay_ends,
-                a_signal_is_received,
-                a_signal_times_out,
-                a_cancellation_drops_the_task_and_compensates,
-                an_empty_list_has_an_empty_result,
-            }
-        })*
-    };
-}
-
-macro_rules! tests {
-    ($($name:ident,)*) => {
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $name() {
-            super::$name(RUNNER).await;
-        })*
-    };
-}
+use crate::cases::{self, Interaction, Runner as _, hang, undo_unknown};
+use crate::support::{BackendKind, RunnerKind};
+use crate::tasks::{Order, calls, step, undo};
 
 suite! {
     in_process => RunnerKind::InProcess;
@@ -61,377 +18,41 @@ suite! {
     pooled_on_nats => RunnerKind::Pooled(BackendKind::Nats);
 }
 
-/// Requirements: S1, S2.
-async fn steps_run_in_order_and_values_flow(runner: RunnerKind) {
-    let workflow = Workflow::builder("sequence")
-        .then("a", step)
-        .then("b", step)
-        .map("count", |order: Order| async move { Ok(order.parcels.len()) })
-        .build()
-        .expect("valid");
-    let order = Order::new();
-    let key = order.key.clone();
-    assert_eq!(runner.run(&workflow, order).await.expect("completes"), 3);
-    assert_eq!(calls(&key), ["a", "b"]);
-}
-
-/// Requirements: S1.
-async fn branches_of_a_fork_are_joined(runner: RunnerKind) {
-    let workflow = Workflow::builder("fork")
-        .fork(|f| {
-            f.branch("a", step)
-                .branch_with("b", |b| {
-                    b.then("b1", step).map("b2", |order: Order| async move { Ok(order.parcels) })
-                })
-                .branch("c", step)
-        })
-        .join("join", |(a, b, c): (Order, Vec<u32>, Order)| async move { Ok((a.key, b, c.express)) })
-        .build()
-        .expect("valid");
-    let order = Order::new();
-    let key = order.key.clone();
-    assert_eq!(runner.run(&workflow, order).await.expect("completes"), (key.clone(), vec![1, 2, 3], true));
-    let mut calls = calls(&key);
-    calls.sort();
-    assert_eq!(calls, ["a", "b1", "c"]);
-}
-
-async fn a_condition_selects_one_body(runner: RunnerKind) {
-    for express in [true, false] {
-        let workflow = Workflow::builder("when")
-            .when("express", |order: &Order| order.express, |b| b.then("courier", step))
-            .otherwise(|b| b.then("post", step).then("wait", step))
+/// Requirements: S4.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancellation_drops_the_task_and_compensates() {
+    let backends = BackendKind::ALL.into_iter();
+    let stored = backends.flat_map(|kind| [RunnerKind::Checkpointing(kind), RunnerKind::Pooled(kind)]);
+    for runner in stored.chain([RunnerKind::InProcess]) {
+        let workflow = Workflow::builder("cancel")
+            .then("a", step)
+            .undo(undo)
+            .then("hang", hang)
+            .undo_unknown(undo_unknown)
             .build()
             .expect("valid");
-        let order = Order { express, ..Order::new() };
+        let order = Order::new();
         let key = order.key.clone();
-        runner.run(&workflow, order).await.expect("completes");
-        assert_eq!(calls(&key), if express { vec!["courier"] } else { vec!["post", "wait"] });
+        let is_hanging = || calls(&key).len() == 2;
+        let result = runner.interact(&workflow, order, Interaction::Cancel, is_hanging).await;
+        assert!(matches!(result, Err(RunError::Cancelled)), "{result:?}");
+        let mut calls = calls(&key);
+        assert_eq!(calls.pop().as_deref(), Some("undo a"));
+        // The future is dropped before or while the compensation starts.
+        calls.sort();
+        assert_eq!(calls, ["a", "dropped", "hang", "undo unknown hang"]);
     }
 }
 
-async fn weigh(context: &Context, parcel: u32) -> Result<(u32, String), TaskError> {
-    Ok((parcel * 10, context.idempotency_key()))
-}
-
-async fn elements_keep_their_order(runner: RunnerKind) {
+#[tokio::test]
+async fn the_key_of_a_task_contains_its_path() {
+    async fn key(context: &Context, _: u32) -> Result<String, TaskError> {
+        Ok(context.idempotency_key())
+    }
     let workflow = Workflow::builder("each")
-        .each("parcels", |order: &Order| order.parcels.clone(), |b| b.then("weigh", weigh))
+        .each("parcels", |parcels: &Vec<u32>| parcels.clone(), |b| b.then("weigh", key))
         .build()
         .expect("valid");
-    let order = Order { parcels: (0..20).collect(), ..Order::new() };
-    let results = runner.run(&workflow, order).await.expect("completes");
-    assert_eq!(
-        results.iter().map(|(weight, _)| *weight).collect::<Vec<_>>(),
-        (0..20).map(|n| n * 10).collect::<Vec<_>>()
-    );
-    assert!(results[7].1.ends_with("/weigh[7]"), "{}", results[7].1);
-}
-
-async fn an_empty_list_has_an_empty_result(runner: RunnerKind) {
-    let workflow = Workflow::builder("empty")
-        .each("parcels", |order: &Order| order.parcels.clone(), |b| b.then("weigh", weigh))
-        .build()
-        .expect("valid");
-    assert_eq!(
-        runner.run(&workflow, Order { parcels: vec![], ..Order::new() }).await.expect("completes"),
-        []
-    );
-}
-
-async fn a_loop_ends_with_its_condition_or_fails_at_its_bound(runner: RunnerKind) {
-    for (rounds, expected) in [(3, Some(3)), (2, None)] {
-        let workflow = Workflow::builder("loop")
-            .repeat(
-                "poll",
-                rounds,
-                |count: &u32| *count < 3,
-                |b| b.map("add", |count: u32| async move { Ok(count + 1) }),
-            )
-            .build()
-            .expect("valid");
-        match (runner.run(&workflow, 0).await, expected) {
-            (Ok(count), Some(expected)) => assert_eq!(count, expected),
-            (Err(RunError::Failed(Failure::LoopBound { step, rounds })), None) => {
-                assert_eq!((&*step, rounds), ("poll", 2));
-            }
-            (other, _) => panic!("{other:?}"),
-        }
-    }
-}
-
-async fn a_child_workflow_is_a_part_of_its_parent(runner: RunnerKind) {
-    let child =
-        Workflow::builder("ship").then("label", step).undo(undo).then("send", step).build().expect("valid");
-    let workflow = Workflow::builder("parent")
-        .then("pack", step)
-        .undo(undo)
-        .child("ship", &child)
-        .then("charge", step)
-        .build()
-        .expect("valid");
-    let order = Order::failing("charge");
-    let key = order.key.clone();
-    runner.run(&workflow, order).await.expect_err("fails");
-    assert_eq!(
-        calls(&key),
-        ["pack", "ship/label", "ship/send", "charge fails", "undo ship/label", "undo pack"]
-    );
-}
-
-/// Requirements: T3.
-async fn a_failure_compensates_completed_tasks_in_reverse_order(runner: RunnerKind) {
-    let workflow = Workflow::builder("undo")
-        .then("a", step)
-        .undo(undo)
-        .then("b", step)
-        .then("c", step)
-        .undo(undo)
-        .then("d", step)
-        .undo(undo)
-        .build()
-        .expect("valid");
-    let order = Order::failing("d");
-    let key = order.key.clone();
-    match runner.run(&workflow, order).await {
-        Err(RunError::Failed(Failure::TaskFailed { step, message, attempts })) => {
-            assert_eq!((&*step, &*message, attempts), ("d", "out of stock", 1));
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(calls(&key), ["a", "b", "c", "d fails", "undo c", "undo a"]);
-}
-
-async fn a_failure_in_a_branch_compensates_its_siblings(runner: RunnerKind) {
-    let workflow = Workflow::builder("siblings")
-        .then("first", step)
-        .undo(undo)
-        .fork(|f| {
-            f.branch("good", step).undo(undo).branch_with("bad", |b| {
-                // The sibling completes before this branch fails.
-                b.map("wait", |order: Order| async move {
-                    orlog_testkit::wait::until("the sibling completes", || async {
-                        calls(&order.key).contains(&"good".to_owned()).then_some(())
-                    })
-                    .await;
-                    Ok(order)
-                })
-                .then("fail", step)
-            })
-        })
-        .join("join", |(good, _): (Order, Order)| async move { Ok(good) })
-        .build()
-        .expect("valid");
-    let order = Order::failing("fail");
-    let key = order.key.clone();
-    runner.run(&workflow, order).await.expect_err("fails");
-    assert_eq!(calls(&key), ["first", "good", "fail fails", "undo good", "undo first"]);
-}
-
-/// Task that fails a number of times.
-struct Flaky {
-    failures: u32,
-    calls: Arc<AtomicU32>,
-}
-
-impl Flaky {
-    fn new(failures: u32) -> (Self, Arc<AtomicU32>) {
-        let calls = Arc::new(AtomicU32::new(0));
-        (Self { failures, calls: Arc::clone(&calls) }, calls)
-    }
-}
-
-impl Task<u32> for Flaky {
-    type Out = u32;
-
-    async fn run(&self, context: &Context, input: u32) -> Result<u32, TaskError> {
-        let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        assert_eq!(context.attempt(), call);
-        if call <= self.failures { Err(TaskError::retryable("unavailable")) } else { Ok(input + call) }
-    }
-}
-
-async fn a_retried_task_succeeds(runner: RunnerKind) {
-    let (flaky, calls) = Flaky::new(2);
-    let retry = Retry::attempts(3).delay(Duration::from_millis(1));
-    let workflow = Workflow::builder("retry").then("flaky", flaky).retry(retry).build().expect("valid");
-    assert_eq!(runner.run(&workflow, 10).await.expect("completes"), 13);
-    assert_eq!(calls.load(Ordering::SeqCst), 3);
-}
-
-async fn a_permanent_error_is_not_retried(runner: RunnerKind) {
-    let workflow =
-        Workflow::builder("permanent").then("a", step).retry(Retry::attempts(5)).build().expect("valid");
-    let order = Order::failing("a");
-    let key = order.key.clone();
-    runner.run(&workflow, order).await.expect_err("fails");
-    assert_eq!(calls(&key), ["a fails"]);
-}
-
-async fn a_panic_is_a_failure_of_its_task(runner: RunnerKind) {
-    let workflow = Workflow::builder("panic")
-        .then("a", step)
-        .undo(undo)
-        .map("boom", |order: Order| async move {
-            assert!(!order.express, "boom");
-            Ok(order)
-        })
-        .build()
-        .expect("valid");
-    let order = Order::new();
-    let key = order.key.clone();
-    match runner.run(&workflow, order).await {
-        Err(RunError::Failed(Failure::TaskFailed { step, message, .. })) => {
-            assert_eq!((&*step, &*message), ("boom", "panicked: boom"));
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(calls(&key), ["a", "undo a"]);
-}
-
-struct RecordDrop(String);
-
-impl Drop for RecordDrop {
-    fn drop(&mut self) {
-        record(&self.0, "dropped");
-    }
-}
-
-/// Task that never ends.
-async fn hang(context: &Context, order: Order) -> Result<Order, TaskError> {
-    order.call(context)?;
-    let _dropped = RecordDrop(order.key.clone());
-    std::future::pending().await
-}
-
-async fn undo_unknown(context: &Context, order: Order) -> Result<(), TaskError> {
-    record(&order.key, format!("undo unknown {}", context.step()));
-    Ok(())
-}
-
-/// Requirements: S4.
-async fn a_timeout_drops_the_task_and_compensates_the_unknown_outcome(runner: RunnerKind) {
-    let workflow = Workflow::builder("timeout")
-        .then("a", step)
-        .undo(undo)
-        .then("hang", hang)
-        .timeout(Duration::from_millis(20))
-        .retry(Retry::attempts(3))
-        .undo(undo)
-        .undo_unknown(undo_unknown)
-        .build()
-        .expect("valid");
-    let order = Order::new();
-    let key = order.key.clone();
-    match runner.run(&workflow, order).await {
-        Err(RunError::Failed(Failure::TaskTimedOut { step, .. })) => assert_eq!(step, "hang"),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(calls(&key), ["a", "hang", "dropped", "undo unknown hang", "undo a"]);
-}
-
-async fn failing_undo(context: &Context, order: Order, _: Order) -> Result<(), TaskError> {
-    record(&order.key, format!("undo {} fails", context.step()));
-    Err(TaskError::retryable("still shipping"))
-}
-
-async fn a_failing_compensation_makes_the_instance_stuck(runner: RunnerKind) {
-    let workflow = Workflow::builder("stuck")
-        .then("a", step)
-        .undo(undo)
-        .then("b", step)
-        .undo(failing_undo)
-        .undo_retry(Retry::attempts(2).delay(Duration::from_millis(1)))
-        .then("c", step)
-        .build()
-        .expect("valid");
-    let order = Order::failing("c");
-    let key = order.key.clone();
-    match runner.run(&workflow, order).await {
-        Err(RunError::Stuck(Failure::TaskFailed { step, message, attempts })) => {
-            assert_eq!((&*step, &*message, attempts), ("b", "still shipping", 2));
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(calls(&key), ["a", "b", "c fails", "undo b fails", "undo b fails"]);
-}
-
-async fn flaky_undo(context: &Context, order: Order, _: Order) -> Result<(), TaskError> {
-    record(&order.key, format!("undo attempt {}", context.attempt()));
-    if context.attempt() < 3 { Err(TaskError::retryable("unavailable")) } else { Ok(()) }
-}
-
-async fn a_compensation_has_its_own_attempts(runner: RunnerKind) {
-    let workflow = Workflow::builder("undo-retry")
-        .then("a", step)
-        .undo(flaky_undo)
-        .undo_retry(Retry::attempts(3).delay(Duration::from_millis(1)))
-        .then("b", step)
-        .build()
-        .expect("valid");
-    let order = Order::failing("b");
-    let key = order.key.clone();
-    assert!(matches!(runner.run(&workflow, order).await, Err(RunError::Failed(_))));
-    assert_eq!(calls(&key), ["a", "b fails", "undo attempt 1", "undo attempt 2", "undo attempt 3"]);
-}
-
-async fn a_delay_ends(runner: RunnerKind) {
-    let workflow = Workflow::builder("delay")
-        .then("a", step)
-        .delay("pause", Duration::from_millis(20))
-        .then("b", step)
-        .build()
-        .expect("valid");
-    let order = Order::new();
-    let key = order.key.clone();
-    runner.run(&workflow, order).await.expect("completes");
-    assert_eq!(calls(&key), ["a", "b"]);
-}
-
-async fn a_signal_is_received(runner: RunnerKind) {
-    let workflow =
-        Workflow::builder("signal").then("a", step).signal::<u32>("approval").build().expect("valid");
-    let order = Order::new();
-    let key = order.key.clone();
-    let is_waiting = || calls(&key) == ["a"];
-    let result = runner.interact(&workflow, order, Interaction::Signal("approval", 7), is_waiting).await;
-    assert_eq!(result.expect("completes").1, 7);
-}
-
-async fn a_signal_times_out(runner: RunnerKind) {
-    let workflow = Workflow::builder("signal-timeout")
-        .then("a", step)
-        .undo(undo)
-        .signal::<u32>("approval")
-        .timeout(Duration::from_millis(20))
-        .build()
-        .expect("valid");
-    let order = Order::new();
-    let key = order.key.clone();
-    match runner.run(&workflow, order).await {
-        Err(RunError::Failed(Failure::SignalTimedOut { step, .. })) => assert_eq!(step, "approval"),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(calls(&key), ["a", "undo a"]);
-}
-
-/// Requirements: S4.
-async fn a_cancellation_drops_the_task_and_compensates(runner: RunnerKind) {
-    let workflow = Workflow::builder("cancel")
-        .then("a", step)
-        .undo(undo)
-        .then("hang", hang)
-        .undo_unknown(undo_unknown)
-        .build()
-        .expect("valid");
-    let order = Order::new();
-    let key = order.key.clone();
-    let is_hanging = || calls(&key).len() == 2;
-    let result = runner.interact(&workflow, order, Interaction::Cancel, is_hanging).await;
-    assert!(matches!(result, Err(RunError::Cancelled)), "{result:?}");
-    let mut calls = calls(&key);
-    assert_eq!(calls.pop().as_deref(), Some("undo a"));
-    // The future is dropped before or while the compensation starts.
-    calls.sort();
-    assert_eq!(calls, ["a", "dropped", "hang", "undo unknown hang"]);
+    let keys = InProcessRunner::new().run(&workflow, vec![5, 6]).await.expect("completes");
+    assert!(keys[1].starts_with("each/") && keys[1].ends_with("/weigh[1]"), "{keys:?}");
 }

@@ -1,83 +1,21 @@
-//! Tasks that record their calls, runners and backends by kind.
+//! Runners and backends by kind.
 
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_testkit::wait::within;
 use orlog_workflow::{
-    Backend, CheckpointingRunner, Client, Clock, Context, Data, EmbeddedBackend, InProcessRunner,
-    MemoryBackend, PooledWorker, RunError, TaskError, TaskRegistry, Workflow,
+    Backend, CheckpointingRunner, Client, Clock, Data, EmbeddedBackend, InProcessRunner, MemoryBackend,
+    PooledWorker, RunError, TaskRegistry, Workflow,
 };
-use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-static CALLS: Mutex<Option<HashMap<String, Vec<String>>>> = Mutex::new(None);
-
-/// Records a call under the key of a test.
-pub(crate) fn record(key: &str, call: impl Into<String>) {
-    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    calls.get_or_insert_default().entry(key.to_owned()).or_default().push(call.into());
-}
-
-/// Returns the calls that were recorded under a key.
-pub(crate) fn calls(key: &str) -> Vec<String> {
-    let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    calls.as_ref().and_then(|calls| calls.get(key).cloned()).unwrap_or_default()
-}
-
-/// Returns a key that no other test uses.
-pub(crate) fn new_key() -> String {
-    uuid::Uuid::now_v7().to_string()
-}
+use crate::cases::{Interaction, Runner};
 
 /// Returns a number from the environment.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// Input of the workflows of the tests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Order {
-    pub(crate) key: String,
-    pub(crate) express: bool,
-    pub(crate) parcels: Vec<u32>,
-    /// Step that fails.
-    pub(crate) fails: String,
-}
-
-impl Order {
-    pub(crate) fn new() -> Self {
-        Self { key: new_key(), express: true, parcels: vec![1, 2, 3], fails: String::new() }
-    }
-
-    pub(crate) fn failing(step: &str) -> Self {
-        Self { fails: step.to_owned(), ..Self::new() }
-    }
-
-    /// Records a call of a step, or its failure.
-    pub(crate) fn call(&self, context: &Context) -> Result<(), TaskError> {
-        if self.fails == context.step() {
-            record(&self.key, format!("{} fails", context.step()));
-            return Err(TaskError::permanent("out of stock"));
-        }
-        record(&self.key, context.step());
-        Ok(())
-    }
-}
-
-/// Task that returns its input.
-pub(crate) async fn step(context: &Context, order: Order) -> Result<Order, TaskError> {
-    order.call(context)?;
-    Ok(order)
-}
-
-/// Compensation that records its call.
-pub(crate) async fn undo(context: &Context, order: Order, output: Order) -> Result<(), TaskError> {
-    assert_eq!(order.key, output.key);
-    record(&order.key, format!("undo {}", context.step()));
-    Ok(())
 }
 
 /// Backends of the suites.
@@ -185,9 +123,8 @@ pub(crate) enum RunnerKind {
     Pooled(BackendKind),
 }
 
-impl RunnerKind {
-    /// Executes a workflow to its end, in virtual time if nothing outside of the process is involved.
-    pub(crate) async fn run<In: Data, Out: Data>(
+impl Runner for RunnerKind {
+    async fn run<In: Data, Out: Data>(
         self,
         workflow: &Workflow<In, Out>,
         input: In,
@@ -195,34 +132,7 @@ impl RunnerKind {
         within("the workflow ends", self.run_unlimited(workflow, input)).await
     }
 
-    async fn run_unlimited<In: Data, Out: Data>(
-        self,
-        workflow: &Workflow<In, Out>,
-        input: In,
-    ) -> Result<Out, RunError> {
-        match self {
-            Self::InProcess => InProcessRunner::new().run(workflow, input).await,
-            Self::Checkpointing(kind) => {
-                let backend = kind.open().await;
-                CheckpointingRunner::new(Arc::clone(&backend.backend)).run(workflow, "i-1", input).await
-            }
-            Self::Pooled(kind) => {
-                let backend = kind.open().await;
-                let workers = [worker(&backend, workflow).spawn(), worker(&backend, workflow).spawn()];
-                let client = Client::new(Arc::clone(&backend.backend));
-                client.start(workflow, "i-1", input).await?;
-                let outcome = client.outcome("i-1").await;
-                for worker in workers {
-                    worker.shutdown();
-                    worker.join().await;
-                }
-                outcome
-            }
-        }
-    }
-
-    /// Starts a workflow, performs an interaction with it, and waits for its end.
-    pub(crate) async fn interact<In: Data, Out: Data>(
+    async fn interact<In: Data, Out: Data>(
         self,
         workflow: &Workflow<In, Out>,
         input: In,
@@ -271,11 +181,32 @@ impl RunnerKind {
     }
 }
 
-/// Interaction with a running instance.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Interaction {
-    Cancel,
-    Signal(&'static str, u32),
+impl RunnerKind {
+    async fn run_unlimited<In: Data, Out: Data>(
+        self,
+        workflow: &Workflow<In, Out>,
+        input: In,
+    ) -> Result<Out, RunError> {
+        match self {
+            Self::InProcess => InProcessRunner::new().run(workflow, input).await,
+            Self::Checkpointing(kind) => {
+                let backend = kind.open().await;
+                CheckpointingRunner::new(Arc::clone(&backend.backend)).run(workflow, "i-1", input).await
+            }
+            Self::Pooled(kind) => {
+                let backend = kind.open().await;
+                let workers = [worker(&backend, workflow).spawn(), worker(&backend, workflow).spawn()];
+                let client = Client::new(Arc::clone(&backend.backend));
+                client.start(workflow, "i-1", input).await?;
+                let outcome = client.outcome("i-1").await;
+                for worker in workers {
+                    worker.shutdown();
+                    worker.join().await;
+                }
+                outcome
+            }
+        }
+    }
 }
 
 pub(crate) fn worker<In, Out>(backend: &TestBackend, workflow: &Workflow<In, Out>) -> PooledWorker {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use orlog_testkit::wait::within;
 use orlog_workflow::{CheckpointingRunner, RunError, Workflow};
 
-use crate::support::{BackendKind, Order, calls, step};
+use crate::support::BackendKind;
+use crate::tasks::{Order, calls, step};
 
 /// Stores an instance of a workflow that waits between two steps.
 async fn suspended(backend: &Arc<dyn orlog_workflow::Backend>, order: &Order) {

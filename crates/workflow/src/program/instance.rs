@@ -1,0 +1,361 @@
+//! Program of a workflow: maps the inputs of an instance to transitions.
+
+use std::sync::Arc;
+
+use orlog_model::{
+    CorrelationId, DefinitionRef, Event, EventType, Fact, Failure, Name, RunChange, TimerChange, Transition,
+    TransitionFailure, Wait, WaitKind, Work, WorkOutcome,
+};
+use orlog_program::{
+    Context, Definition, Manifest, Program, ProgramError, ProgramInput, ProgramOutput, correlation_by_field,
+};
+use serde_json::{Value as Json, json};
+
+use super::compiled::{WorkflowProgram, difference};
+use super::effects::{COMPENSATE, millis, timestamp};
+use super::state::{Cause, NodeState, name_of, status};
+use crate::error::TaskError;
+use crate::function::Function;
+use crate::machine::{Fault, Machine};
+use crate::progress::Progress;
+use crate::state::{Phase, State, Work as BranchWork};
+use crate::value::Value;
+
+/// Effect of an input on the state machine.
+enum Decision {
+    /// It is applied. Contains the failure of the work, if it failed.
+    Applied(Option<Failure>),
+    /// It changes nothing.
+    Unchanged(ProgramOutput),
+}
+
+impl Program for WorkflowProgram {
+    fn definition_ref(&self) -> &DefinitionRef {
+        &self.reference
+    }
+
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
+        correlation_by_field(event, self.correlate.as_deref())
+    }
+
+    fn correlates_by_envelope(&self, _: &EventType) -> bool {
+        self.correlate.is_none()
+    }
+
+    fn apply(
+        &self,
+        state: Option<&[u8]>,
+        input: &ProgramInput<'_>,
+        context: &Context<'_>,
+    ) -> Result<ProgramOutput, ProgramError> {
+        let Some(state) = state else { return self.start(input, context) };
+        let mut state = NodeState::decode(state)?;
+        let (mut progress, timers) = (Vec::new(), state.due_times(&self.definition));
+        // A clock that was set back can be behind the timer.
+        let due = timers
+            .iter()
+            .filter(|(name, _)| matches!(input, ProgramInput::Timer { name: fired } if name == fired));
+        let now_ms = due.map(|(_, due)| *due).fold(millis(context.now), u64::max);
+        let machine = Machine::new(&self.definition, &mut state.workflow, now_ms, Some(&mut progress));
+        let failure = match self.decide(machine, input) {
+            Decision::Applied(failure) => failure,
+            Decision::Unchanged(output) => return Ok(output),
+        };
+        if let ProgramInput::Cancel { reason } = input {
+            let (code, message) = ("cancelled".to_owned(), (*reason).to_owned());
+            state.cause = Some(Cause { code, message, step: None });
+        }
+        let failure = reported_failure(&mut state, failure, input);
+        self.transition(state, progress, &timers, (failure, input), context)
+    }
+
+    fn view_state(&self, state: &[u8]) -> Option<Json> {
+        Some(super::view::view(self, &NodeState::decode(state).ok()?))
+    }
+
+    fn drawing(&self) -> Option<&Definition> {
+        Some(&self.drawing)
+    }
+
+    fn record(&self) -> Option<Vec<u8>> {
+        Some(self.stored_graph.clone())
+    }
+
+    fn difference(&self, record: &[u8]) -> Option<String> {
+        difference(record, &self.definition)
+    }
+}
+
+impl WorkflowProgram {
+    fn start(&self, input: &ProgramInput<'_>, context: &Context<'_>) -> Result<ProgramOutput, ProgramError> {
+        let event = match input {
+            ProgramInput::Event(event) if event.kind == self.start_event => event,
+            _ => return Ok(ProgramOutput::Ignored("the instance does not exist".into())),
+        };
+        let invalid = |error: TaskError| {
+            let name = &self.definition.name;
+            ProgramError::SchemaMismatch(format!("invalid input of workflow \"{name}\": {}", error.message()))
+        };
+        let mut data = Value::Json(event.data.clone());
+        let mut checked = (self.check_input)(&mut data);
+        if checked.is_err() && event.data == json!({}) {
+            // A request without a body has no data, which is the input of a workflow without one.
+            data = Value::Json(Json::Null);
+            checked = (self.check_input)(&mut data).or(checked);
+        }
+        checked.map_err(invalid)?;
+        let mut state = NodeState::new(State::empty());
+        let mut progress = Vec::new();
+        Machine::new(&self.definition, &mut state.workflow, millis(context.now), Some(&mut progress))
+            .begin(data);
+        let failure = reported_failure(&mut state, None, input);
+        self.transition(state, progress, &[], (failure, input), context)
+    }
+
+    fn decide(&self, mut machine: Machine<'_>, input: &ProgramInput<'_>) -> Decision {
+        let phase = machine.state.phase;
+        let rejected = |reason: &'static str| Decision::Unchanged(ProgramOutput::Rejected(reason.into()));
+        let is_stuck = phase == Phase::Stuck;
+        match input {
+            ProgramInput::Event(event) => return self.signal(machine, event),
+            ProgramInput::WorkResult { tag, outcome } => return self.result(machine, tag, outcome),
+            ProgramInput::Timer { .. } if machine.tick() => {}
+            ProgramInput::Timer { .. } => return ignored("nothing is due"),
+            ProgramInput::Cancel { .. } if phase == Phase::Running => machine.cancel_after_started(),
+            ProgramInput::Cancel { .. } if is_stuck => {
+                return rejected("the instance is stuck; retry, skip or force-complete it");
+            }
+            ProgramInput::Cancel { .. } => return rejected("the instance is already compensating"),
+            ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete if !is_stuck => {
+                return rejected("only a stuck instance can be retried, skipped or force-completed");
+            }
+            ProgramInput::Retry => machine.retry_compensation(),
+            ProgramInput::Skip => machine.skip_compensation(),
+            ProgramInput::ForceComplete => machine.drop_compensations(),
+        }
+        Decision::Applied(None)
+    }
+
+    /// Applies a signal. A payload of another type is rejected, so that it cannot end the instance.
+    fn signal(&self, mut machine: Machine<'_>, event: &Event) -> Decision {
+        let name = event.kind.as_str();
+        if event.kind == self.start_event {
+            return ignored("the instance has started");
+        }
+        let mut steps = self.definition.functions().filter(|(step, _)| step.name == name);
+        let Some((_, Function::Signal(functions))) = steps.next() else {
+            return ignored("the workflow has no signal of this name");
+        };
+        if machine.state.phase != Phase::Running {
+            return ignored("the workflow does not run forward");
+        }
+        let mut payload = Value::Json(event.data.clone());
+        if let Err(error) = (functions.check)(&mut payload) {
+            let reason = format!("the payload of signal \"{name}\" is invalid: {}", error.message());
+            return Decision::Unchanged(ProgramOutput::Rejected(reason.into()));
+        }
+        machine.signal(name.to_owned(), payload);
+        Decision::Applied(None)
+    }
+
+    /// Applies the result of an effect.
+    fn result(&self, mut machine: Machine<'_>, tag: &str, outcome: &WorkOutcome) -> Decision {
+        if let Some(path) = tag.strip_prefix(COMPENSATE) {
+            let last = machine.state.compensations.last().map(|last| machine.path_of(last).display());
+            if machine.state.phase != Phase::Compensating || last.as_deref() != Some(path) {
+                return ignored("the compensation is no longer awaited");
+            }
+            let failure = outcome.failure().cloned();
+            // All attempts are used up.
+            let error = |failure: &Failure| Fault::Error(TaskError::permanent(&failure.message));
+            machine.compensated(failure.as_ref().map_or(Ok(()), |failure| Err(error(failure))));
+            return Decision::Applied(failure);
+        }
+        let is_of = |branch: &&crate::state::Branch| {
+            matches!(branch.work, BranchWork::Task { is_started: true, .. })
+                && self.definition.path(branch) == tag
+        };
+        let Some(branch) = machine.state.branches.iter().find(is_of) else {
+            return ignored("the task is no longer awaited");
+        };
+        let (branch, at) = (branch.id, branch.at);
+        let (result, failure) = match outcome {
+            WorkOutcome::Accepted => return ignored("an effect is not accepted, it has a result"),
+            WorkOutcome::Succeeded { payload, .. } => {
+                let mut output = Value::Json(payload.clone());
+                let task = self.definition.task(at).expect("a definition has a function for each task");
+                match task.task.check(&mut output) {
+                    Ok(()) => (Ok(output), None),
+                    Err(error) => {
+                        let message = format!("the result of step \"{tag}\" is {}", error.message());
+                        (
+                            Err(message.clone()),
+                            Some(Failure { code: "contract_violation".to_owned(), message }),
+                        )
+                    }
+                }
+            }
+            WorkOutcome::Failed { failure, .. } => (Err(failure.message.clone()), Some(failure.clone())),
+            WorkOutcome::TimedOut { failure } => {
+                machine.finished(branch, Err(Fault::TimedOut));
+                return Decision::Applied(Some(failure.clone()));
+            }
+        };
+        machine.finished(branch, result.map_err(|message| Fault::Error(TaskError::permanent(message))));
+        Decision::Applied(failure)
+    }
+
+    /// Returns the transition after an input: requests the attempts that are ready.
+    fn transition(
+        &self,
+        mut state: NodeState,
+        mut progress: Vec<Progress>,
+        timers: &[(String, u64)],
+        (failure, input): (Option<Box<TransitionFailure>>, &ProgramInput<'_>),
+        context: &Context<'_>,
+    ) -> Result<ProgramOutput, ProgramError> {
+        let id: Arc<str> = context.key.correlation.as_str().into();
+        let mut machine =
+            Machine::new(&self.definition, &mut state.workflow, millis(context.now), Some(&mut progress));
+        let attempts = machine.start_ready(&id);
+        let requests =
+            attempts.into_iter().map(|attempt| self.request(attempt, &mut state.workflow, context.now));
+        let mut work = requests.collect::<Result<Vec<_>, _>>()?;
+        state.record(&progress);
+        work.extend(self.end(&state, &progress)?.map(Work::Fact));
+        Ok(ProgramOutput::Applied(Box::new(Transition {
+            status: status(state.workflow.phase),
+            timers: timer_changes(timers, &state.due_times(&self.definition))?,
+            waits: self.waits(&state.workflow)?,
+            note: note(&progress).unwrap_or_else(|| label(input)),
+            state: state.encode()?,
+            work,
+            failure,
+            tasks: Vec::new(),
+            reference: None,
+            variables: Vec::new(),
+            run: RunChange::default(),
+        })))
+    }
+
+    /// Returns the fact of the end of the instance, if it ends.
+    fn end(&self, state: &NodeState, progress: &[Progress]) -> Result<Option<Fact>, ProgramError> {
+        match progress.last() {
+            Some(Progress::Completed) => {
+                let output = state.workflow.output.as_ref().map_or(Ok(Json::Null), Value::json);
+                let output = output.map_err(ProgramError::Evaluation)?;
+                Ok(Some(Fact::new(self.completed_event.clone(), output)))
+            }
+            Some(Progress::Failed(_)) => Ok(Some(Fact::new(self.failed_event.clone(), json!(state.cause)))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns what the instance waits for.
+    fn waits(&self, state: &State) -> Result<Vec<Wait>, ProgramError> {
+        let name = |text: &str| Name::new(text).map_err(|error| ProgramError::Evaluation(error.to_string()));
+        let mut waits = Vec::new();
+        for branch in &state.branches {
+            let path = self.definition.path(branch);
+            let (kind, wait, until) = match branch.work {
+                BranchWork::Task { deadline_ms, .. } => (WaitKind::WorkResult, &*path, deadline_ms),
+                BranchWork::Delay { until_ms } => (WaitKind::Timer, &*path, Some(until_ms)),
+                BranchWork::Signal { until_ms } => (WaitKind::Event, name_of(&path), until_ms),
+                BranchWork::Children { .. } => continue,
+            };
+            waits.push(Wait::new(kind, name(wait)?, until.map(timestamp)));
+        }
+        let kind = match state.phase {
+            Phase::Compensating => WaitKind::WorkResult,
+            Phase::Stuck => WaitKind::Operator,
+            _ => return Ok(waits),
+        };
+        if let Some(last) = state.compensations.last() {
+            let path = self.definition.path_at(last.step, &last.indexes);
+            waits.push(Wait::new(kind, name(&format!("{COMPENSATE}{path}"))?, None));
+        }
+        Ok(waits)
+    }
+}
+
+/// Returns the failure that a transition reports, and records the first one as the cause.
+fn reported_failure(
+    state: &mut NodeState,
+    result: Option<Failure>,
+    input: &ProgramInput<'_>,
+) -> Option<Box<TransitionFailure>> {
+    let reported = |failure: Failure, step: Option<&str>| {
+        Box::new(TransitionFailure { failure, step: step.and_then(|step| Name::new(step).ok()) })
+    };
+    if state.cause.is_none()
+        && let Some(failure) = &state.workflow.failure
+    {
+        let cause = Cause::of(failure, result.as_ref());
+        state.cause = Some(cause.clone());
+        let failure = Failure { code: cause.code, message: cause.message };
+        return Some(reported(failure, cause.step.as_deref()));
+    }
+    match input {
+        ProgramInput::WorkResult { tag, .. } => {
+            result.map(|failure| reported(failure, Some(tag.strip_prefix(COMPENSATE).unwrap_or(tag))))
+        }
+        ProgramInput::Cancel { .. } => state.cause.clone().map(|cause| {
+            reported(Failure { code: cause.code, message: cause.message }, cause.step.as_deref())
+        }),
+        _ => None,
+    }
+}
+
+fn ignored(reason: &'static str) -> Decision {
+    Decision::Unchanged(ProgramOutput::Ignored(reason.into()))
+}
+
+/// Returns the changes from one set of timers to another.
+fn timer_changes(
+    before: &[(String, u64)],
+    after: &[(String, u64)],
+) -> Result<Vec<TimerChange>, ProgramError> {
+    let name = |text: &str| Name::new(text).map_err(|error| ProgramError::Evaluation(error.to_string()));
+    let ended = before.iter().filter(|(path, _)| after.iter().all(|(other, _)| other != path));
+    let new = after.iter().filter(|timer| !before.contains(timer));
+    ended
+        .map(|(path, _)| Ok(TimerChange::Cancel { name: name(path)? }))
+        .chain(new.map(|(path, due)| Ok(TimerChange::Arm { name: name(path)?, due: timestamp(*due) })))
+        .collect()
+}
+
+/// Returns the note of the history entry; `None` if nothing has ended.
+fn note(progress: &[Progress]) -> Option<String> {
+    let notes = progress.iter().filter_map(|event| match event {
+        Progress::TaskCompleted { step } | Progress::StepCompleted { step } => {
+            Some(format!("{step}: completed"))
+        }
+        Progress::TaskFailed { step, .. } => Some(format!("{step}: failed")),
+        Progress::Compensated { step } => Some(format!("{step}: compensated")),
+        Progress::CompensationFailed { step, .. } => Some(format!("{step}: compensation failed")),
+        Progress::Completed => Some("completed".to_owned()),
+        Progress::Failed(_) => Some("failed".to_owned()),
+        Progress::Cancelled => Some("cancelled".to_owned()),
+        Progress::Stuck(_) => Some("stuck".to_owned()),
+        Progress::TaskStarted { .. } | Progress::Waiting { .. } | Progress::Compensating { .. } => None,
+    });
+    let notes: Vec<_> = notes.collect();
+    (!notes.is_empty()).then(|| notes.join(", "))
+}
+
+/// Returns the note of an input after which nothing has ended.
+fn label(input: &ProgramInput<'_>) -> String {
+    match input {
+        ProgramInput::Event(event) => event.kind.to_string(),
+        ProgramInput::WorkResult { tag, outcome } => format!("{tag}: {}", outcome.label()),
+        ProgramInput::Timer { name } => format!("{name}: due"),
+        ProgramInput::Cancel { .. } => "cancelled by request".to_owned(),
+        ProgramInput::Retry => "retry".to_owned(),
+        ProgramInput::Skip => "compensation skipped".to_owned(),
+        ProgramInput::ForceComplete => "force-completed".to_owned(),
+    }
+}
