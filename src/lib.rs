@@ -31,7 +31,6 @@ mod tasks;
 pub mod telemetry;
 mod timers;
 mod tls;
-pub mod typed;
 pub mod upstreams;
 mod url_path;
 mod webhooks;

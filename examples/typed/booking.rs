@@ -1,31 +1,33 @@
-//! Seat booking as a typed saga: reserve, charge, and release the seat if the card is declined.
+//! Booking workflow: the trigger, the handlers and their events.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_trait::async_trait;
-use orlog::typed::{
-    Compensation, Event, Handler, HandlerContext, HandlerError, Handlers, Identifier, NoFailure, Saga,
-    Trigger,
+use orlog::workflow::{
+    BuildError, Compensation, Context, Contract, Event, Handler, HandlerError, Identifier, NoFailure,
+    TaskError, Trigger, Workflow,
 };
-use orlog_effect::ProviderError;
-use orlog_program::{CompiledDefinition, Diagnostic};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-/// Identifier of all events of a booking.
-pub(crate) struct BookingId(String);
+/// Identifier of a booking, `b-` and a number.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BookingId(pub(crate) u32);
 
 impl Identifier for BookingId {
     const FIELD: &'static str = "booking";
 
     fn text(&self) -> String {
-        self.0.clone()
+        format!("b-{}", self.0)
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let number = text.strip_prefix("b-").and_then(|number| number.parse().ok());
+        number.map(Self).ok_or_else(|| "an identifier is `b-` and a number".to_owned())
     }
 }
 
 /// A seat was requested; the start event of a booking.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SeatRequested {
     /// Id of the booking.
     pub(crate) booking: String,
@@ -35,199 +37,150 @@ pub(crate) struct SeatRequested {
     pub(crate) card: String,
 }
 
-impl Event for SeatRequested {
-    const TYPE: &'static str = "SeatWanted";
-}
-
 impl Trigger for SeatRequested {
     type Id = BookingId;
 
     fn id(&self) -> BookingId {
-        BookingId(self.booking.clone())
+        BookingId::from_text(&self.booking).unwrap_or(BookingId(0))
     }
 }
 
-/// The seat was reserved for this booking.
-#[derive(Serialize, Deserialize)]
+/// The seat was reserved for a card.
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct SeatReserved {
     seat: u32,
+    card: String,
 }
 
 /// The seat was already reserved.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct SeatUnavailable {
     reason: String,
 }
 
-/// The card was charged.
-#[derive(Serialize, Deserialize)]
+/// The card was charged for a seat.
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Paid {
+    seat: u32,
     receipt: String,
 }
 
-/// Points earned by a payment. A fact that the handler emits in addition to its result.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct PointsEarned {
-    card: String,
-}
-
 /// The card was declined.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct CardRejected {
     reason: String,
 }
 
+/// Points earned by a payment. A fact that the handler emits in addition to its result.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct PointsEarned {
+    card: String,
+}
+
 /// The ticket was sent.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct TicketSent {}
-
-/// The booking is completed.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Booked {}
-
-/// The booking failed.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct BookingFailed {}
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct TicketSent {
+    seat: u32,
+}
 
 macro_rules! events {
     ($($event:ident),*) => { $(impl Event for $event { const TYPE: &'static str = stringify!($event); })* };
 }
-events!(SeatReserved, SeatUnavailable, Paid, PointsEarned, CardRejected, TicketSent, Booked, BookingFailed);
+events!(SeatRequested, SeatReserved, SeatUnavailable, Paid, CardRejected, PointsEarned, TicketSent);
 
 /// Reserved seats and their bookings.
-pub(crate) type SeatMap = Arc<Mutex<BTreeSet<(u32, String)>>>;
-
-/// Command payload with a seat.
-#[derive(Deserialize)]
-pub(crate) struct SeatRequest {
-    seat: u32,
-    booking: String,
-}
+pub(crate) type SeatMap = Arc<Mutex<BTreeSet<(u32, u32)>>>;
 
 /// Reserves a seat.
 pub(crate) struct Reserve(pub(crate) SeatMap);
 
-#[async_trait]
-impl Handler for Reserve {
+impl Contract for Reserve {
     const EFFECT: &'static str = "house.reserve";
-    type Command = SeatRequest;
+    type Command = SeatRequested;
     type Ok = SeatReserved;
     type Fail = SeatUnavailable;
+}
 
+impl Handler for Reserve {
     async fn handle(
         &self,
-        request: SeatRequest,
-        _call: &mut HandlerContext,
+        context: &Context,
+        request: SeatRequested,
     ) -> Result<SeatReserved, HandlerError<SeatUnavailable>> {
+        let BookingId(booking) = context.identifier()?;
         let mut seats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seats.iter().any(|(seat, booking)| *seat == request.seat && *booking != request.booking) {
-            return Err(HandlerError::Failure(SeatUnavailable {
-                reason: format!("seat {} is taken", request.seat),
-            }));
+        if seats.iter().any(|(seat, other)| *seat == request.seat && *other != booking) {
+            let reason = format!("seat {} is taken", request.seat);
+            return Err(HandlerError::Failure(SeatUnavailable { reason }));
         }
-        seats.insert((request.seat, request.booking));
-        Ok(SeatReserved { seat: request.seat })
+        seats.insert((request.seat, booking));
+        Ok(SeatReserved { seat: request.seat, card: request.card })
     }
 }
 
 /// Releases a seat.
 pub(crate) struct Release(pub(crate) SeatMap);
 
-#[async_trait]
-impl Compensation for Release {
-    const EFFECT: &'static str = "house.release";
-    type Command = SeatRequest;
-
-    async fn compensate(&self, request: SeatRequest) -> Result<(), ProviderError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(request.seat, request.booking));
+impl Compensation<SeatRequested, SeatReserved> for Release {
+    async fn run(
+        &self,
+        context: &Context,
+        _: SeatRequested,
+        reserved: SeatReserved,
+    ) -> Result<(), TaskError> {
+        let BookingId(booking) = context.identifier()?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(reserved.seat, booking));
         Ok(())
     }
-}
-
-/// Command payload with a card.
-#[derive(Deserialize)]
-pub(crate) struct CardRequest {
-    card: String,
 }
 
 /// Charges the card.
 pub(crate) struct Charge;
 
-#[async_trait]
-impl Handler for Charge {
+impl Contract for Charge {
     const EFFECT: &'static str = "bank.charge";
-    type Command = CardRequest;
+    type Command = SeatReserved;
     type Ok = Paid;
     type Fail = CardRejected;
+}
 
+impl Handler for Charge {
     async fn handle(
         &self,
-        order: CardRequest,
-        call: &mut HandlerContext,
+        context: &Context,
+        order: SeatReserved,
     ) -> Result<Paid, HandlerError<CardRejected>> {
         if order.card.starts_with('0') {
             return Err(HandlerError::Failure(CardRejected { reason: "the card is expired".to_owned() }));
         }
-        call.emit(PointsEarned { card: order.card.clone() })?;
-        Ok(Paid { receipt: format!("receipt for {}", order.card) })
+        context.emit(&PointsEarned { card: order.card.clone() })?;
+        Ok(Paid { seat: order.seat, receipt: format!("receipt for {}", order.card) })
     }
+}
+
+/// Sends the ticket. The mail server of the house performs it, not this program.
+pub(crate) struct Send;
+
+impl Contract for Send {
+    const EFFECT: &'static str = "mail.ticket";
+    type Command = Paid;
+    type Ok = TicketSent;
+    type Fail = NoFailure;
 }
 
 /// Refunds the payment.
-pub(crate) struct Refund;
-
-#[async_trait]
-impl Compensation for Refund {
-    const EFFECT: &'static str = "bank.refund";
-    type Command = CardRequest;
-
-    async fn compensate(&self, order: CardRequest) -> Result<(), ProviderError> {
-        println!("refund to {}", order.card);
-        Ok(())
-    }
+async fn refund(_: &Context, _: SeatReserved, paid: Paid) -> Result<(), TaskError> {
+    println!("refund of {}", paid.receipt);
+    Ok(())
 }
 
-/// Sends the ticket.
-pub(crate) struct Send;
-
-#[async_trait]
-impl Handler for Send {
-    const EFFECT: &'static str = "mail.ticket";
-    type Command = SeatRequest;
-    type Ok = TicketSent;
-    type Fail = NoFailure;
-
-    async fn handle(
-        &self,
-        _request: SeatRequest,
-        _call: &mut HandlerContext,
-    ) -> Result<TicketSent, HandlerError<NoFailure>> {
-        Ok(TicketSent {})
-    }
-}
-
-/// Creates all handlers with a shared seat map.
-pub(crate) fn handlers(seats: &SeatMap) -> Handlers {
-    let reserve = Reserve(Arc::clone(seats));
-    Handlers::new()
-        .handler(reserve)
-        .compensation(Release(Arc::clone(seats)))
-        .handler(Charge)
-        .compensation(Refund)
-        .handler(Send)
-}
-
-/// Builds the booking saga.
-pub(crate) fn saga() -> Result<Arc<CompiledDefinition>, Vec<Diagnostic>> {
-    let request = || json!({ "seat": "=vars.seat", "booking": "=key.correlation" });
-    Saga::<SeatRequested>::new("booking")
-        .with_builder(|saga| saga.var("seat", json!("=event.seat")).var("card", json!("=event.card")))
-        .step::<Reserve>("reserve", request())
-        .compensate::<Release>(request())
-        .step::<Charge>("charge", json!({ "card": "=vars.card" }))
-        .compensate::<Refund>(json!({ "card": "=vars.card" }))
-        .step::<Send>("send", request())
-        .completed::<Booked>(json!({}))
-        .failed::<BookingFailed>(json!({ "reason": "=failure.message" }))
+/// Builds the booking workflow.
+pub(crate) fn workflow(seats: &SeatMap) -> Result<Workflow<SeatRequested, TicketSent>, BuildError> {
+    Workflow::builder("booking")
+        .handle("reserve", Reserve(Arc::clone(seats)))
+        .undo(Release(Arc::clone(seats)))
+        .handle("charge", Charge)
+        .undo(refund)
+        .handled_elsewhere::<Send>("send")
         .build()
 }

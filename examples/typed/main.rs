@@ -1,5 +1,4 @@
-//! A program with embedded Orlog: two bookings of a typed saga, one that succeeds and one whose card is
-//! declined.
+//! A program with embedded Orlog: two bookings of a workflow, one that succeeds and one whose card is declined.
 //!
 //! `cargo run --example typed` prints the final status of both and the reserved seats.
 
@@ -11,11 +10,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use booking::{SeatMap, SeatRequested};
-use orlog::typed::event;
-use orlog::{App, Config};
+use orlog::workflow::start_event;
+use orlog::{App, AppOverrides, Config};
 use orlog_actors::CommitObserver;
-use orlog_effect::Policy;
+use orlog_effect::{FunctionProvider, Policy};
 use orlog_model::{Commit, EventId, Status};
+use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Reports the final status of each booking.
@@ -34,9 +34,13 @@ impl CommitObserver for CompletionObserver {
 async fn main() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let seats = SeatMap::default();
-    let saga = booking::saga().map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
+    let workflow = booking::workflow(&seats)?.on_node_by_event();
+    let workflow = workflow.completed_event("Booked").failed_event("BookingFailed");
     let (ended, mut receiver) = unbounded_channel();
-    let mut overrides = booking::handlers(&seats).overrides(vec![saga], Policy::default())?;
+    let mut overrides = AppOverrides::workflows([workflow])?;
+    let mail = FunctionProvider::new()
+        .effect("mail.ticket", |call| async move { Ok(json!({ "seat": call.payload["seat"] })) });
+    overrides.upstreams.push(mail.upstream("mail", Policy::default()));
     overrides.observer = Some(Arc::new(CompletionObserver(ended)));
     let config = Config { data_dir: dir.path().to_owned(), ..Config::default() };
     let app = App::start_with(config, overrides).await?;
@@ -44,7 +48,7 @@ async fn main() -> anyhow::Result<()> {
     let requested = [("b-1", 7, "4711"), ("b-2", 8, "0815")];
     let events = requested.map(|(booking, seat, card)| {
         let requested = SeatRequested { booking: booking.to_owned(), seat, card: card.to_owned() };
-        event(&requested, EventId::new(booking)?, "urn:example:typed", app.clock.now())
+        start_event(&requested, EventId::new(booking)?, "urn:example:typed", app.clock.now())
     });
     app.publish(events.into_iter().collect::<Result<_, _>>()?).await?;
 

@@ -3,6 +3,7 @@
 #[path = "../../crates/workflow/tests/suite/cases.rs"]
 #[macro_use]
 mod cases;
+mod booking;
 mod deployment;
 mod runner;
 #[path = "../../crates/workflow/tests/suite/tasks.rs"]

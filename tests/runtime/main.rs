@@ -26,5 +26,4 @@ mod results;
 mod simulation;
 mod stable_keys;
 mod timers;
-mod typed;
 mod workflows;

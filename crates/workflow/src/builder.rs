@@ -15,8 +15,10 @@ use crate::definition::Definition;
 use crate::error::TaskError;
 use crate::function::Function;
 use crate::graph::{Graph, StepKind};
+use crate::handled::{Handled, Remote};
+use crate::handler::{Contract, Handler};
 use crate::retry::{Retry, millis};
-use crate::task::{Closure, Compensation, Remote, Task, Typed, WithoutOutput};
+use crate::task::{Closure, Compensation, Task, Typed, WithoutOutput};
 use crate::value::{Data, Value, short_name};
 use crate::workflow::Workflow;
 
@@ -55,6 +57,25 @@ impl<In, Out: Data, Last> Builder<In, Out, Last> {
     {
         let closure = Closure { closure, take: Value::take };
         self.part.task::<Out, Next>(name, Function::task(Arc::new(closure)));
+        self.with()
+    }
+
+    /// Adds a step that a handler performs. Its success event is the output; a node publishes the events of the step.
+    pub fn handle<H: Handler<Command = Out>>(
+        mut self,
+        name: impl Into<String>,
+        handler: H,
+    ) -> Builder<In, H::Ok, TaskStep<Out>> {
+        self.part.task::<Out, H::Ok>(name, Function::task(Handled::new(handler)));
+        self.with()
+    }
+
+    /// Adds a step whose contract is performed elsewhere, like [`Builder::remote`]. A node publishes the events of the step.
+    pub fn handled_elsewhere<C: Contract<Command = Out>>(
+        mut self,
+        name: impl Into<String>,
+    ) -> Builder<In, C::Ok, TaskStep<Out>> {
+        self.part.task::<Out, C::Ok>(name, Function::task(Remote::<C::Ok>::of::<C>()));
         self.with()
     }
 

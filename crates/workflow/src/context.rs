@@ -1,9 +1,12 @@
 //! Context of one attempt of a task.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::Uuid;
+
+use crate::error::TaskError;
+use crate::event::{Event, Identifier};
 
 /// Context of one attempt: the instance, the step and the attempt.
 #[derive(Debug, Clone)]
@@ -15,7 +18,12 @@ pub struct Context {
     pub(crate) deadline_ms: Option<u64>,
     /// Idempotency key that a node assigned.
     pub(crate) key: Option<Uuid>,
+    /// Types and data of emitted facts, if a node publishes them.
+    pub(crate) facts: Option<Facts>,
 }
+
+/// Types and data of the facts of an attempt.
+pub(crate) type Facts = Arc<Mutex<Vec<(&'static str, serde_json::Value)>>>;
 
 /// Step, and the branches, elements and rounds that contain it.
 #[derive(Debug, Clone)]
@@ -72,6 +80,32 @@ impl Context {
     #[must_use]
     pub fn deadline_ms(&self) -> Option<u64> {
         self.deadline_ms
+    }
+
+    /// Returns the id of the instance as its identifier.
+    ///
+    /// # Errors
+    /// A permanent error if the id is no such identifier.
+    pub fn identifier<I: Identifier>(&self) -> Result<I, TaskError> {
+        I::from_text(&self.instance).map_err(|error| {
+            TaskError::permanent(format!(
+                "the id of the instance, \"{}\", is invalid: {error}",
+                self.instance
+            ))
+        })
+    }
+
+    /// Emits a fact in addition to the result. A node publishes it once, when the result is stored; facts of an attempt that is
+    /// retried are discarded. The other runners discard facts.
+    ///
+    /// # Errors
+    /// A permanent error if the event has no JSON form.
+    pub fn emit<E: Event>(&self, event: &E) -> Result<(), TaskError> {
+        let Some(facts) = &self.facts else { return Ok(()) };
+        let data = serde_json::to_value(event)
+            .map_err(|error| TaskError::permanent(format!("{} has no JSON form: {error}", E::TYPE)))?;
+        facts.lock().unwrap_or_else(PoisonError::into_inner).push((E::TYPE, data));
+        Ok(())
     }
 
     /// Returns a key that is equal for all attempts of this step of this instance, and for the compensation of the step. An

@@ -22,17 +22,31 @@ use serde::{Deserialize, Serialize};
 pub struct TaskError {
     message: String,
     permanent: bool,
+    /// Type and data of the failure event.
+    #[serde(skip)]
+    event: Option<Box<(&'static str, serde_json::Value)>>,
 }
 
 impl TaskError {
     /// Returns an error that a further attempt may not have.
     pub fn retryable(message: impl Into<String>) -> Self {
-        Self { message: message.into(), permanent: false }
+        Self { message: message.into(), permanent: false, event: None }
     }
 
     /// Returns an error that each attempt would have: the task is not retried.
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self { message: message.into(), permanent: true }
+        Self { message: message.into(), permanent: true, event: None }
+    }
+
+    /// Returns a permanent error that is an event.
+    pub(crate) fn with_event(message: String, kind: &'static str, data: serde_json::Value) -> Self {
+        Self { message, permanent: true, event: Some(Box::new((kind, data))) }
+    }
+
+    /// Returns type and data of the event, if the error is one.
+    #[cfg(feature = "program")]
+    pub(crate) fn failure_event(&self) -> Option<(&'static str, &serde_json::Value)> {
+        self.event.as_ref().map(|event| (event.0, &event.1))
     }
 
     /// Returns whether the task is not retried.

@@ -4,6 +4,7 @@
 //! are those of the node, so that an instance appears in the API, the web UI and the command line like any other.
 
 mod compiled;
+mod decide;
 mod drawing;
 mod effects;
 mod executor;
@@ -14,10 +15,13 @@ mod view;
 
 use std::sync::Arc;
 
+use orlog_model::{CorrelationId, Event as NodeEvent, EventId, EventType, IdError, TenantId, Timestamp};
+
 pub use self::compiled::is_stored_graph;
-pub use self::parts::{DeployError, NodeParts};
+pub use self::parts::{DeployError, NodeParts, StepRef};
 use crate::definition::Definition;
 use crate::error::TaskError;
+use crate::event::{Identifier as _, Trigger};
 use crate::value::{Data, Value};
 use crate::workflow::Workflow;
 
@@ -45,6 +49,7 @@ pub struct NodeWorkflow {
     pub(crate) version: u32,
     pub(crate) start_event: String,
     pub(crate) correlate: Option<String>,
+    pub(crate) check_identifier: fn(&str) -> Result<(), String>,
     pub(crate) completed_event: String,
     pub(crate) failed_event: String,
 }
@@ -61,10 +66,52 @@ impl<In: Data, Out: Data> Workflow<In, Out> {
             version: 1,
             start_event: format!("{name}.start"),
             correlate: None,
+            check_identifier: |_| Ok(()),
             completed_event: format!("{name}.completed"),
             failed_event: format!("{name}.failed"),
         }
     }
+}
+
+impl<In: Trigger, Out: Data> Workflow<In, Out> {
+    /// Returns the workflow for a deployment to a node, like [`Workflow::on_node`]. Its input is the start event, with the identifier
+    /// in its field as the correlation id.
+    pub fn on_node_by_event(&self) -> NodeWorkflow {
+        NodeWorkflow {
+            check_identifier: |text| In::Id::from_text(text).map(drop),
+            ..self.on_node().start_event(In::TYPE).correlate(In::Id::FIELD)
+        }
+    }
+}
+
+/// Returns a start event to publish.
+///
+/// # Errors
+/// If its identifier or its type is invalid.
+///
+/// # Panics
+/// If its data has no JSON form.
+pub fn start_event<T: Trigger>(
+    trigger: &T,
+    id: EventId,
+    source: impl Into<String>,
+    time: Timestamp,
+) -> Result<NodeEvent, IdError> {
+    Ok(NodeEvent {
+        id,
+        tenant: TenantId::default(),
+        kind: EventType::for_input(T::TYPE)?,
+        source: source.into(),
+        subject: None,
+        time,
+        correlation: Some(CorrelationId::for_path(trigger.id().text())?),
+        causation: None,
+        trace: None,
+        schema_version: 1,
+        data: serde_json::to_value(trigger).expect("an event has a JSON form"),
+        user: None,
+        attributes: None,
+    })
 }
 
 impl NodeWorkflow {

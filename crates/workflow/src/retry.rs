@@ -24,6 +24,9 @@ pub struct Retry {
     max_delay_ms: u64,
 }
 
+/// Default policy of compensations.
+pub(crate) const UNDO: Retry = Retry::attempts(5);
+
 impl Default for Retry {
     fn default() -> Self {
         Self::attempts(1)

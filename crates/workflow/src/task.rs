@@ -7,6 +7,10 @@ use futures::future::BoxFuture;
 
 use crate::context::Context;
 use crate::error::TaskError;
+#[cfg(feature = "program")]
+use crate::event::Event as _;
+#[cfg(feature = "program")]
+use crate::handler::Contract;
 use crate::value::{Data, Value};
 
 /// Task that takes `In`: an `async fn(&Context, In) -> Result<Out, TaskError>`, or a type with state.
@@ -152,6 +156,49 @@ pub(crate) trait ErasedTask: Send + Sync {
     fn remote(&self) -> Option<&str> {
         None
     }
+
+    /// Returns the contract of the task, if it has one.
+    #[cfg(feature = "program")]
+    fn contract(&self) -> Option<TaskContract> {
+        None
+    }
+
+    /// Returns whether an earlier attempt was executed; `None` if the task cannot tell.
+    #[cfg(feature = "program")]
+    fn probe(
+        self: Arc<Self>,
+        _context: Context,
+        _input: Value,
+    ) -> Option<BoxFuture<'static, Result<Probed, TaskError>>> {
+        None
+    }
+}
+
+/// Contract without types.
+#[cfg(feature = "program")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TaskContract {
+    pub(crate) effect: &'static str,
+    pub(crate) ok: &'static str,
+    /// Type of the failure event; `None` if the task cannot fail by decision.
+    pub(crate) fail: Option<&'static str>,
+}
+
+#[cfg(feature = "program")]
+impl TaskContract {
+    pub(crate) fn of<C: Contract>() -> Self {
+        let fail = Some(C::Fail::TYPE).filter(|kind| !kind.is_empty());
+        Self { effect: C::EFFECT, ok: C::Ok::TYPE, fail }
+    }
+}
+
+/// Outcome of an earlier attempt, without types.
+#[cfg(feature = "program")]
+pub(crate) enum Probed {
+    Executed(Value),
+    Failed(TaskError),
+    NotExecuted,
+    Unknown,
 }
 
 /// Compensation without types. The output is `None` if the outcome of the task is unknown.
@@ -248,56 +295,5 @@ impl<T: Task<In, Out = ()>, In: Data> ErasedUndo for WithoutOutput<T, In> {
         _: Option<Value>,
     ) -> BoxFuture<'static, Result<(), TaskError>> {
         Box::pin(async move { self.0.run(&context, input.take()?).await })
-    }
-}
-
-/// Task or compensation that is performed elsewhere, with the output of a task.
-pub(crate) struct Remote<Out> {
-    effect: String,
-    output: PhantomData<fn() -> Out>,
-}
-
-impl<Out> Remote<Out> {
-    pub(crate) fn new(effect: String) -> Arc<Self> {
-        Arc::new(Self { effect, output: PhantomData })
-    }
-
-    fn error(&self) -> TaskError {
-        TaskError::permanent(format!(
-            "the effect {} is performed elsewhere; deploy the workflow to a node with `on_node`",
-            self.effect
-        ))
-    }
-}
-
-impl<Out: Data> ErasedTask for Remote<Out> {
-    fn run(self: Arc<Self>, _: Context, _: Value) -> BoxFuture<'static, Result<Value, TaskError>> {
-        Box::pin(async move { Err(self.error()) })
-    }
-
-    #[cfg(feature = "program")]
-    fn check(&self, output: &mut Value) -> Result<(), TaskError> {
-        output.typed::<Out>().map(drop)
-    }
-
-    #[cfg(feature = "program")]
-    fn remote(&self) -> Option<&str> {
-        Some(&self.effect)
-    }
-}
-
-impl ErasedUndo for Remote<()> {
-    fn run(
-        self: Arc<Self>,
-        _: Context,
-        _: Value,
-        _: Option<Value>,
-    ) -> BoxFuture<'static, Result<(), TaskError>> {
-        Box::pin(async move { Err(self.error()) })
-    }
-
-    #[cfg(feature = "program")]
-    fn remote(&self) -> Option<&str> {
-        Some(&self.effect)
     }
 }

@@ -1,19 +1,17 @@
 //! Probes of attempts in doubt: the documented examples, and the errors of their configuration.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use orlog::typed::{Event, Handler, HandlerContext, HandlerError, Handlers, NoFailure, ProbeOutcome};
-use orlog_effect::Policy;
+use orlog::workflow::{
+    Context, Contract, Event, Handler, HandlerError, NoFailure, NodeParts, ProbeOutcome, TaskError, Workflow,
+};
 use orlog_effect::config::{UpstreamConfig, UpstreamSite};
 use orlog_effect::providers::grpc::GrpcConfig;
 use orlog_effect::providers::http::HttpConfig;
 use orlog_effect::providers::smtp::SmtpConfig;
 use orlog_effect::{Probe, ProbeResult, ProviderError, Reply, Upstream};
 use orlog_model::{EffectName, EventType, Timestamp};
-use orlog_program::{Definition, StepAction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -139,7 +137,7 @@ fn invalid_probe_is_rejected_with_its_location() {
     check_rejected::<SmtpConfig>(&smtp, "upstream pay: probe: invalid path \"messages?");
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Seated {
     seat: u32,
 }
@@ -149,7 +147,7 @@ impl Event for Seated {
 }
 
 /// Payload of the handler below: what its ledger contains.
-#[derive(Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Seat {
     ledger: Option<u32>,
     is_down: bool,
@@ -157,40 +155,38 @@ struct Seat {
 
 struct Seats;
 
-#[async_trait]
-impl Handler for Seats {
+impl Contract for Seats {
     const EFFECT: &'static str = "seats.reserve";
     type Command = Seat;
     type Ok = Seated;
     type Fail = NoFailure;
+}
 
-    async fn handle(&self, _: Seat, _: &mut HandlerContext) -> Result<Seated, HandlerError<NoFailure>> {
+impl Handler for Seats {
+    async fn handle(&self, _: &Context, _: Seat) -> Result<Seated, HandlerError<NoFailure>> {
         Ok(Seated { seat: 0 })
     }
 
     async fn probe(
         &self,
+        context: &Context,
         seat: Seat,
-        call: &mut HandlerContext,
-    ) -> Result<ProbeOutcome<Seated, NoFailure>, ProviderError> {
-        assert_eq!(call.attempt().number, 0);
+    ) -> Result<ProbeOutcome<Seated, NoFailure>, TaskError> {
+        assert_eq!(context.attempt(), 0);
         if seat.is_down {
-            return Err(ProviderError::unavailable("ledger", "the ledger is locked"));
+            return Err(TaskError::retryable("the ledger is locked"));
         }
         let Some(seat) = seat.ledger else { return Ok(ProbeOutcome::NotExecuted) };
-        call.emit(Seated { seat })?;
+        context.emit(&Seated { seat })?;
         Ok(ProbeOutcome::Executed(Seated { seat }))
     }
 }
 
 /// Requirements: R10, T2.
 #[tokio::test]
-async fn typed_handler_answers_probes_with_its_events() {
-    let saga = Definition::builder("seating").start("SeatWanted");
-    let saga = saga.step("reserve", StepAction::effect("seats.reserve")).ok("Seated").build().unwrap();
-    let overrides =
-        Handlers::new().handler(Seats).overrides(vec![Arc::new(saga)], Policy::in_process()).unwrap();
-    let provider = &overrides.upstreams[0].provider;
+async fn handler_of_a_workflow_answers_probes_with_its_events() {
+    let workflow = Workflow::builder("seating").handle("reserve", Seats).build().unwrap();
+    let provider = NodeParts::of([workflow.on_node()]).unwrap().upstream.unwrap().provider;
     assert!(provider.can_probe(&EffectName::new("seats.reserve").unwrap()));
     let probe = async |payload| provider.probe(&request("seats.reserve", payload), PROBE).await;
     let found = probe(json!({ "ledger": 7, "is_down": false })).await;
@@ -202,7 +198,7 @@ async fn typed_handler_answers_probes_with_its_events() {
     assert_eq!(probe(json!({ "ledger": null, "is_down": false })).await, ProbeResult::NotDone);
     let locked = probe(json!({ "ledger": 7, "is_down": true })).await;
     assert!(
-        matches!(&locked, ProbeResult::Unanswered { failure, .. } if failure.code == "ledger"),
+        matches!(&locked, ProbeResult::Unanswered { failure, .. } if failure.message == "the ledger is locked"),
         "{locked:?}"
     );
     assert_eq!(probe(json!("no command")).await, ProbeResult::Unknown);

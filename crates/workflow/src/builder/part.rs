@@ -6,12 +6,9 @@ use std::time::Duration;
 
 use crate::function::{Function, TaskFunctions};
 use crate::graph::{Body, Graph, Step, StepKind, TaskPolicy};
-use crate::retry::{Retry, millis};
+use crate::retry::{Retry, UNDO, millis};
 use crate::task::ErasedUndo;
 use crate::value::short_name;
-
-/// Attempts of a compensation.
-const UNDO_ATTEMPTS: u32 = 5;
 
 /// Bodies, of which the first one gets the next step.
 pub(crate) struct Part {
@@ -84,14 +81,14 @@ impl Part {
     }
 
     pub(crate) fn undo(&mut self, undo: Arc<dyn ErasedUndo>) {
-        self.policy(|policy| policy.undo = Some(Retry::attempts(UNDO_ATTEMPTS)));
+        self.policy(|policy| policy.undo = Some(UNDO));
         if let Some(functions) = self.last_task() {
             functions.undo = Some(undo);
         }
     }
 
     pub(crate) fn undo_unknown(&mut self, undo: Arc<dyn ErasedUndo>) {
-        self.policy(|policy| policy.undo_unknown = Some(Retry::attempts(UNDO_ATTEMPTS)));
+        self.policy(|policy| policy.undo_unknown = Some(UNDO));
         if let Some(functions) = self.last_task() {
             functions.undo_unknown = Some(undo);
         }

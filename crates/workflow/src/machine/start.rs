@@ -137,6 +137,6 @@ impl Machine<'_> {
         deadline_ms: Option<u64>,
     ) -> Context {
         let (instance, workflow) = (Arc::clone(instance), Arc::clone(&self.definition.name));
-        Context { instance, workflow, path, attempt, deadline_ms, key: None }
+        Context { instance, workflow, path, attempt, deadline_ms, key: None, facts: None }
     }
 }

@@ -23,6 +23,7 @@ pub(super) struct WorkflowProgram {
     pub(super) completed_event: EventType,
     pub(super) failed_event: EventType,
     pub(super) correlate: Option<String>,
+    pub(super) check_identifier: fn(&str) -> Result<(), String>,
     pub(super) effects: BTreeMap<StepId, TaskEffects>,
     pub(super) drawing: Drawing,
     pub(super) stored_graph: Vec<u8>,
@@ -34,6 +35,10 @@ pub(super) struct TaskEffects {
     pub(super) task: TaskEffect,
     pub(super) undo: Option<TaskEffect>,
     pub(super) undo_unknown: Option<TaskEffect>,
+    /// Success event of a contract.
+    pub(super) ok: Option<EventType>,
+    /// Failure event of a contract.
+    pub(super) fail: Option<EventType>,
 }
 
 /// Effect of a task or of a compensation.

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::compiled::{TaskEffect, WorkflowProgram};
 use crate::machine::Attempt;
-use crate::retry::Retry;
+use crate::retry::{Retry, UNDO};
 use crate::state::{State, Work as BranchWork};
 use crate::value::Value;
 
@@ -33,7 +33,8 @@ impl WorkflowProgram {
                 }
                 let effect = &self.effects(branch.at).task;
                 let tag = attempt.context.path.display();
-                self.effect(effect, &tag, json_of(&attempt.input)?, timeout, policy.retry)
+                let retry = hint(policy.retry, Retry::default(), effect);
+                self.effect(effect, &tag, json_of(&attempt.input)?, (timeout, retry))
             }
             Attempt::Undo(attempt) => {
                 let last = state.compensations.last().expect("a compensation is in progress");
@@ -47,7 +48,8 @@ impl WorkflowProgram {
                     payload["output"] = json_of(output)?;
                 }
                 let tag = format!("{COMPENSATE}{}", attempt.context.path.display());
-                self.effect(effect, &tag, payload, limit(policy.timeout_ms, retry), retry)
+                let timeout = limit(policy.timeout_ms, retry);
+                self.effect(effect, &tag, payload, (timeout, hint(retry, UNDO, effect)))
             }
         }
     }
@@ -57,8 +59,7 @@ impl WorkflowProgram {
         effect: &TaskEffect,
         tag: &str,
         payload: Json,
-        timeout: Option<Duration>,
-        retry: Retry,
+        (timeout, retry): (Option<Duration>, Option<RetryPolicy>),
     ) -> Result<Work, ProgramError> {
         let evaluation = |error: String| ProgramError::Evaluation(format!("step {tag}: {error}"));
         check_payload(&payload).map_err(|large| evaluation(large.to_string()))?;
@@ -68,16 +69,21 @@ impl WorkflowProgram {
             name: effect.name.clone(),
             payload,
             timeout,
-            retry: Some(RetryPolicy {
-                max_attempts: Some(retry.max_attempts()),
-                initial_backoff: Some(retry.first_delay()),
-            }),
+            retry,
             in_doubt: None,
             // The version selects the functions of this process.
             schema_version: if effect.is_remote { 1 } else { self.reference.version },
             priority: Priority::Normal,
         }))
     }
+}
+
+/// Returns the retry policy of an effect; `None` is that of the upstream, which applies to an effect that is performed elsewhere unless
+/// the workflow sets another policy than the default.
+fn hint(retry: Retry, default: Retry, effect: &TaskEffect) -> Option<RetryPolicy> {
+    let policy =
+        RetryPolicy { max_attempts: Some(retry.max_attempts()), initial_backoff: Some(retry.first_delay()) };
+    Some(policy).filter(|_| !effect.is_remote || retry != default)
 }
 
 /// Returns the time limit of all attempts together, so that each can last as long as its timeout.

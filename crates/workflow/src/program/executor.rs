@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use orlog_effect::{Attempt, Provider, ProviderError, Reply};
-use orlog_model::{Effect, EffectName, Failure, WorkItem, format_duration};
+use orlog_effect::{Attempt, Probe, ProbeResult, Provider, ProviderError, Reply};
+use orlog_model::{Effect, EffectName, EventType, Fact, Failure, WorkItem, format_duration};
 use serde_json::Value as Json;
 
 use super::effects::{COMPENSATE, millis};
-use crate::context::{Context, StepPath};
+use crate::context::{Context, Facts, StepPath};
 use crate::definition::Definition;
 use crate::error::TaskError;
+use crate::function::TaskFunctions;
 use crate::graph::{StepId, StepKind};
 use crate::machine::panic_message;
+use crate::task::{Probed, TaskContract};
 use crate::value::Value;
 
 /// Function of an effect.
@@ -44,17 +46,38 @@ pub(super) struct TaskProvider {
 #[async_trait]
 impl Provider for TaskProvider {
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
+        let (function, effect) = self.function(item)?;
+        function.execute(item, effect, attempt).await
+    }
+
+    fn can_probe(&self, effect: &EffectName) -> bool {
+        let mut functions = self.functions.iter().filter(|((name, _), _)| name == effect);
+        functions.any(|(_, function)| function.functions().task.contract().is_some())
+    }
+
+    async fn probe(&self, item: &WorkItem, probe: Probe) -> ProbeResult {
+        let attempt = Attempt { number: 0, timeout: probe.timeout, at: probe.at, in_doubt: true };
+        match self.function(item) {
+            Ok((function, effect)) => {
+                function.probe(item, effect, attempt).await.unwrap_or_else(ProbeResult::from_error)
+            }
+            Err(error) => ProbeResult::from_error(error),
+        }
+    }
+}
+
+impl TaskProvider {
+    fn function<'a>(&self, item: &'a WorkItem) -> Result<(&LocalFunction, &'a Effect), ProviderError> {
         let effect =
             item.work.effect().ok_or_else(|| ProviderError::permanent("no_effect", "not an effect"))?;
-        let function =
-            self.functions.get(&(effect.name.clone(), effect.schema_version)).ok_or_else(|| {
-                let (name, version) = (&effect.name, effect.schema_version);
-                let message = format!(
-                    "no workflow of version {version} that performs {name} is deployed; deploy it too"
-                );
-                ProviderError::permanent("effect_unknown", message)
-            })?;
-        function.execute(item, effect, attempt).await
+        let function = self.functions.get(&(effect.name.clone(), effect.schema_version));
+        let function = function.ok_or_else(|| {
+            let (name, version) = (&effect.name, effect.schema_version);
+            let message =
+                format!("no workflow of version {version} that performs {name} is deployed; deploy it too");
+            ProviderError::permanent("effect_unknown", message)
+        })?;
+        Ok((function, effect))
     }
 }
 
@@ -65,7 +88,9 @@ impl LocalFunction {
         effect: &Effect,
         attempt: Attempt,
     ) -> Result<Reply, ProviderError> {
-        let call = AssertUnwindSafe(self.call(item, effect, attempt)).catch_unwind();
+        let (facts, ok) = (Facts::default(), self.contract().map(|contract| contract.ok));
+        let call =
+            AssertUnwindSafe(self.call(effect, self.context(item, effect, attempt, &facts))).catch_unwind();
         let result = match self.timeout() {
             None => call.await,
             Some(timeout) => {
@@ -73,19 +98,37 @@ impl LocalFunction {
             }
         };
         let result = result.unwrap_or_else(|panic| Err(TaskError::retryable(panic_message(&*panic))));
-        let output = result.map_err(|error| failed(&error, effect, attempt))?;
-        let output = output.json().map_err(|error| ProviderError::permanent("invalid_result", error))?;
-        Ok(Reply::from(output))
+        match result {
+            Ok(output) => reply(ok, &output, &facts),
+            Err(error) => Err(failed(&error, effect, attempt, &facts)),
+        }
     }
 
-    fn call(
+    /// Asks the handler whether an earlier attempt was executed.
+    async fn probe(
         &self,
         item: &WorkItem,
         effect: &Effect,
         attempt: Attempt,
-    ) -> BoxFuture<'static, Result<Value, TaskError>> {
-        let functions = self.definition.task(self.step).expect("only tasks are registered").clone();
-        let context = self.context(item, effect, attempt);
+    ) -> Result<ProbeResult, ProviderError> {
+        let (facts, ok) = (Facts::default(), self.contract().map(|contract| contract.ok));
+        let context = self.context(item, effect, attempt, &facts);
+        let task = self.functions().task.clone();
+        let Some(probe) = task.probe(context, Value::Json(effect.payload.clone())) else {
+            return Ok(ProbeResult::Unknown);
+        };
+        let probed = AssertUnwindSafe(probe).catch_unwind().await;
+        let probed = probed.unwrap_or_else(|panic| Err(TaskError::retryable(panic_message(&*panic))));
+        Ok(match probed.map_err(|error| failed(&error, effect, attempt, &facts))? {
+            Probed::Executed(output) => ProbeResult::Done(reply(ok, &output, &facts)?),
+            Probed::Failed(error) => ProbeResult::Failed(failed(&error, effect, attempt, &facts)),
+            Probed::NotExecuted => ProbeResult::NotDone,
+            Probed::Unknown => ProbeResult::Unknown,
+        })
+    }
+
+    fn call(&self, effect: &Effect, context: Context) -> BoxFuture<'static, Result<Value, TaskError>> {
+        let functions = self.functions().clone();
         let payload = |field: &str| Value::Json(effect.payload.get(field).cloned().unwrap_or_default());
         let (undo, output) = match self.role {
             Role::Task => return functions.task.run(context, Value::Json(effect.payload.clone())),
@@ -97,7 +140,15 @@ impl LocalFunction {
         result.map(|result| result.map(|()| Value::Json(Json::Null))).boxed()
     }
 
-    fn context(&self, item: &WorkItem, effect: &Effect, attempt: Attempt) -> Context {
+    fn functions(&self) -> &TaskFunctions {
+        self.definition.task(self.step).expect("only tasks are registered")
+    }
+
+    fn contract(&self) -> Option<TaskContract> {
+        self.functions().task.contract().filter(|_| self.role == Role::Task)
+    }
+
+    fn context(&self, item: &WorkItem, effect: &Effect, attempt: Attempt, facts: &Facts) -> Context {
         let step = self.definition.step_name(self.step);
         let tag = effect.tag.as_str();
         let indexes = StepPath::indexes(tag.strip_prefix(COMPENSATE).unwrap_or(tag), &step);
@@ -108,6 +159,7 @@ impl LocalFunction {
             attempt: attempt.number,
             deadline_ms: self.timeout().map(|timeout| millis(attempt.at.saturating_add(timeout))),
             key: Some(item.id),
+            facts: Some(Arc::clone(facts)),
         }
     }
 
@@ -133,13 +185,41 @@ impl LocalFunction {
     }
 }
 
+/// Returns the reply of a task, with its success event if it has a contract.
+fn reply(ok: Option<&str>, output: &Value, facts: &Facts) -> Result<Reply, ProviderError> {
+    let payload = output.json().map_err(|error| ProviderError::permanent("invalid_result", error))?;
+    let reply = Reply { event: ok.map(event_type).transpose()?, ..Reply::from(payload) };
+    Ok(reply.with_facts(taken(facts)?))
+}
+
 /// Returns the error of an attempt. The last attempt keeps its message.
-fn failed(error: &TaskError, effect: &Effect, attempt: Attempt) -> ProviderError {
+fn failed(error: &TaskError, effect: &Effect, attempt: Attempt, facts: &Facts) -> ProviderError {
     let max_attempts = effect.retry.and_then(|retry| retry.max_attempts);
     let is_last = max_attempts.is_some_and(|max| attempt.number >= max);
-    if error.is_permanent() || is_last {
-        ProviderError::permanent("task_failed", error.message())
-    } else {
-        ProviderError::unavailable("task_failed", error.message())
+    let facts = match taken(facts) {
+        Ok(facts) => facts,
+        Err(error) => return error,
+    };
+    match error.failure_event() {
+        Some((kind, data)) => match event_type(kind) {
+            Ok(event) => ProviderError::permanent_with_event(event, kind, error.message())
+                .with_payload(data.clone())
+                .with_facts(facts),
+            Err(error) => error,
+        },
+        None if error.is_permanent() || is_last => {
+            ProviderError::permanent("task_failed", error.message()).with_facts(facts)
+        }
+        None => ProviderError::unavailable("task_failed", error.message()),
     }
+}
+
+/// Returns the emitted facts.
+fn taken(facts: &Facts) -> Result<Vec<Fact>, ProviderError> {
+    let facts = std::mem::take(&mut *facts.lock().unwrap_or_else(PoisonError::into_inner));
+    facts.into_iter().map(|(kind, data)| Ok(Fact::new(event_type(kind)?, data))).collect()
+}
+
+fn event_type(kind: &str) -> Result<EventType, ProviderError> {
+    EventType::for_input(kind).map_err(|error| ProviderError::permanent("invalid_event", error.to_string()))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orlog_model::{
     CorrelationId, DefinitionRef, Event, EventType, Fact, Failure, Name, RunChange, TimerChange, Transition,
-    TransitionFailure, Wait, WaitKind, Work, WorkOutcome,
+    TransitionFailure, Wait, WaitKind, Work,
 };
 use orlog_program::{
     Context, Definition, Manifest, Program, ProgramError, ProgramInput, ProgramOutput, correlation_by_field,
@@ -12,22 +12,14 @@ use orlog_program::{
 use serde_json::{Value as Json, json};
 
 use super::compiled::{WorkflowProgram, difference};
+use super::decide::{Decision, WorkEnd};
 use super::effects::{COMPENSATE, millis, timestamp};
 use super::state::{Cause, NodeState, name_of, status};
 use crate::error::TaskError;
-use crate::function::Function;
-use crate::machine::{Fault, Machine};
+use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::state::{Phase, State, Work as BranchWork};
 use crate::value::Value;
-
-/// Effect of an input on the state machine.
-enum Decision {
-    /// It is applied. Contains the failure of the work, if it failed.
-    Applied(Option<Failure>),
-    /// It changes nothing.
-    Unchanged(ProgramOutput),
-}
 
 impl Program for WorkflowProgram {
     fn definition_ref(&self) -> &DefinitionRef {
@@ -39,7 +31,14 @@ impl Program for WorkflowProgram {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        correlation_by_field(event, self.correlate.as_deref())
+        let id = correlation_by_field(event, self.correlate.as_deref())?;
+        (self.check_identifier)(id.as_str()).map_err(|error| {
+            ProgramError::SchemaMismatch(format!(
+                "the identifier \"{id}\" of {} is invalid: {error}",
+                event.kind
+            ))
+        })?;
+        Ok(id)
     }
 
     fn correlates_by_envelope(&self, _: &EventType) -> bool {
@@ -61,8 +60,8 @@ impl Program for WorkflowProgram {
             .filter(|(name, _)| matches!(input, ProgramInput::Timer { name: fired } if name == fired));
         let now_ms = due.map(|(_, due)| *due).fold(millis(context.now), u64::max);
         let machine = Machine::new(&self.definition, &mut state.workflow, now_ms, Some(&mut progress));
-        let failure = match self.decide(machine, input) {
-            Decision::Applied(failure) => failure,
+        let WorkEnd { failure, event } = match self.decide(machine, input) {
+            Decision::Applied(end) => end,
             Decision::Unchanged(output) => return Ok(output),
         };
         if let ProgramInput::Cancel { reason } = input {
@@ -70,7 +69,7 @@ impl Program for WorkflowProgram {
             state.cause = Some(Cause { code, message, step: None });
         }
         let failure = reported_failure(&mut state, failure, input);
-        self.transition(state, progress, &timers, (failure, input), context)
+        self.transition(state, progress, &timers, (failure, event, input), context)
     }
 
     fn view_state(&self, state: &[u8]) -> Option<Json> {
@@ -113,100 +112,7 @@ impl WorkflowProgram {
         Machine::new(&self.definition, &mut state.workflow, millis(context.now), Some(&mut progress))
             .begin(data);
         let failure = reported_failure(&mut state, None, input);
-        self.transition(state, progress, &[], (failure, input), context)
-    }
-
-    fn decide(&self, mut machine: Machine<'_>, input: &ProgramInput<'_>) -> Decision {
-        let phase = machine.state.phase;
-        let rejected = |reason: &'static str| Decision::Unchanged(ProgramOutput::Rejected(reason.into()));
-        let is_stuck = phase == Phase::Stuck;
-        match input {
-            ProgramInput::Event(event) => return self.signal(machine, event),
-            ProgramInput::WorkResult { tag, outcome } => return self.result(machine, tag, outcome),
-            ProgramInput::Timer { .. } if machine.tick() => {}
-            ProgramInput::Timer { .. } => return ignored("nothing is due"),
-            ProgramInput::Cancel { .. } if phase == Phase::Running => machine.cancel_after_started(),
-            ProgramInput::Cancel { .. } if is_stuck => {
-                return rejected("the instance is stuck; retry, skip or force-complete it");
-            }
-            ProgramInput::Cancel { .. } => return rejected("the instance is already compensating"),
-            ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete if !is_stuck => {
-                return rejected("only a stuck instance can be retried, skipped or force-completed");
-            }
-            ProgramInput::Retry => machine.retry_compensation(),
-            ProgramInput::Skip => machine.skip_compensation(),
-            ProgramInput::ForceComplete => machine.drop_compensations(),
-        }
-        Decision::Applied(None)
-    }
-
-    /// Applies a signal. A payload of another type is rejected, so that it cannot end the instance.
-    fn signal(&self, mut machine: Machine<'_>, event: &Event) -> Decision {
-        let name = event.kind.as_str();
-        if event.kind == self.start_event {
-            return ignored("the instance has started");
-        }
-        let mut steps = self.definition.functions().filter(|(step, _)| step.name == name);
-        let Some((_, Function::Signal(functions))) = steps.next() else {
-            return ignored("the workflow has no signal of this name");
-        };
-        if machine.state.phase != Phase::Running {
-            return ignored("the workflow does not run forward");
-        }
-        let mut payload = Value::Json(event.data.clone());
-        if let Err(error) = (functions.check)(&mut payload) {
-            let reason = format!("the payload of signal \"{name}\" is invalid: {}", error.message());
-            return Decision::Unchanged(ProgramOutput::Rejected(reason.into()));
-        }
-        machine.signal(name.to_owned(), payload);
-        Decision::Applied(None)
-    }
-
-    /// Applies the result of an effect.
-    fn result(&self, mut machine: Machine<'_>, tag: &str, outcome: &WorkOutcome) -> Decision {
-        if let Some(path) = tag.strip_prefix(COMPENSATE) {
-            let last = machine.state.compensations.last().map(|last| machine.path_of(last).display());
-            if machine.state.phase != Phase::Compensating || last.as_deref() != Some(path) {
-                return ignored("the compensation is no longer awaited");
-            }
-            let failure = outcome.failure().cloned();
-            // All attempts are used up.
-            let error = |failure: &Failure| Fault::Error(TaskError::permanent(&failure.message));
-            machine.compensated(failure.as_ref().map_or(Ok(()), |failure| Err(error(failure))));
-            return Decision::Applied(failure);
-        }
-        let is_of = |branch: &&crate::state::Branch| {
-            matches!(branch.work, BranchWork::Task { is_started: true, .. })
-                && self.definition.path(branch) == tag
-        };
-        let Some(branch) = machine.state.branches.iter().find(is_of) else {
-            return ignored("the task is no longer awaited");
-        };
-        let (branch, at) = (branch.id, branch.at);
-        let (result, failure) = match outcome {
-            WorkOutcome::Accepted => return ignored("an effect is not accepted, it has a result"),
-            WorkOutcome::Succeeded { payload, .. } => {
-                let mut output = Value::Json(payload.clone());
-                let task = self.definition.task(at).expect("a definition has a function for each task");
-                match task.task.check(&mut output) {
-                    Ok(()) => (Ok(output), None),
-                    Err(error) => {
-                        let message = format!("the result of step \"{tag}\" is {}", error.message());
-                        (
-                            Err(message.clone()),
-                            Some(Failure { code: "contract_violation".to_owned(), message }),
-                        )
-                    }
-                }
-            }
-            WorkOutcome::Failed { failure, .. } => (Err(failure.message.clone()), Some(failure.clone())),
-            WorkOutcome::TimedOut { failure } => {
-                machine.finished(branch, Err(Fault::TimedOut));
-                return Decision::Applied(Some(failure.clone()));
-            }
-        };
-        machine.finished(branch, result.map_err(|message| Fault::Error(TaskError::permanent(message))));
-        Decision::Applied(failure)
+        self.transition(state, progress, &[], (failure, None, input), context)
     }
 
     /// Returns the transition after an input: requests the attempts that are ready.
@@ -215,7 +121,7 @@ impl WorkflowProgram {
         mut state: NodeState,
         mut progress: Vec<Progress>,
         timers: &[(String, u64)],
-        (failure, input): (Option<Box<TransitionFailure>>, &ProgramInput<'_>),
+        (failure, event, input): (Option<Box<TransitionFailure>>, Option<Fact>, &ProgramInput<'_>),
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
         let id: Arc<str> = context.key.correlation.as_str().into();
@@ -226,7 +132,7 @@ impl WorkflowProgram {
             attempts.into_iter().map(|attempt| self.request(attempt, &mut state.workflow, context.now));
         let mut work = requests.collect::<Result<Vec<_>, _>>()?;
         state.record(&progress);
-        work.extend(self.end(&state, &progress)?.map(Work::Fact));
+        work.extend(event.into_iter().chain(self.end(&state, &progress)?).map(Work::Fact));
         Ok(ProgramOutput::Applied(Box::new(Transition {
             status: status(state.workflow.phase),
             timers: timer_changes(timers, &state.due_times(&self.definition))?,
@@ -308,10 +214,6 @@ fn reported_failure(
         }),
         _ => None,
     }
-}
-
-fn ignored(reason: &'static str) -> Decision {
-    Decision::Unchanged(ProgramOutput::Ignored(reason.into()))
 }
 
 /// Returns the changes from one set of timers to another.

@@ -27,6 +27,23 @@ pub struct NodeParts {
     pub programs: Vec<Arc<dyn Program>>,
     /// Upstream that performs their tasks; `None` if all tasks are performed elsewhere.
     pub upstream: Option<Upstream>,
+    /// Step of each effect that a function or a handler performs.
+    pub steps: BTreeMap<EffectName, StepRef>,
+}
+
+/// Step of a workflow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepRef {
+    /// Name of the workflow.
+    pub workflow: String,
+    /// Name of the step.
+    pub step: String,
+}
+
+impl std::fmt::Display for StepRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "step \"{}\" of workflow \"{}\"", self.step, self.workflow)
+    }
 }
 
 /// Workflows that cannot be deployed to a node: all problems that were found.
@@ -50,7 +67,7 @@ impl NodeParts {
                 collected.problems.push(format!("workflow \"{name}\": {problem}"));
             }
         }
-        let Collected { programs, provider, longest_delay, problems, .. } = collected;
+        let Collected { programs, provider, longest_delay, problems, steps } = collected;
         if !problems.is_empty() {
             return Err(DeployError { problems });
         }
@@ -61,7 +78,7 @@ impl NodeParts {
         let upstream =
             (!effects.is_empty()).then(|| Upstream::effects(UPSTREAM, effects, Arc::new(provider), policy));
         let programs = programs.into_iter().map(|program| Arc::new(program) as Arc<dyn Program>);
-        Ok(Self { programs: programs.collect(), upstream })
+        Ok(Self { programs: programs.collect(), upstream, steps })
     }
 }
 
@@ -71,7 +88,7 @@ struct Collected {
     programs: Vec<WorkflowProgram>,
     provider: TaskProvider,
     /// Step of each effect that a function performs.
-    steps: BTreeMap<EffectName, String>,
+    steps: BTreeMap<EffectName, StepRef>,
     longest_delay: Duration,
     problems: Vec<String>,
 }
@@ -120,6 +137,7 @@ impl Collected {
             completed_event,
             failed_event,
             correlate: workflow.correlate,
+            check_identifier: workflow.check_identifier,
             effects,
             drawing,
             stored_graph: stored_graph(&definition.graph)?,
@@ -145,30 +163,34 @@ impl Collected {
                 continue;
             };
             self.longest_delay = self.longest_delay.max(longest_delay(policy));
+            let TaskFunctions { task, undo, undo_unknown } = functions;
+            let contract = task.contract();
             let own = format!("{}.{}", definition.name, step.name);
-            let mut add = |remote: Option<&str>, suffix: &str, role| {
-                let name = remote.map_or_else(|| format!("{own}{suffix}"), ToOwned::to_owned);
-                let name = EffectName::for_input(name)
-                    .map_err(|error| format!("step \"{}\": {error}", step.name))?;
+            let named = contract.map_or_else(|| own.clone(), |contract| contract.effect.to_owned());
+            let mut add = |remote: Option<&str>, local: String, role| {
+                let name = EffectName::for_input(remote.map_or(local, ToOwned::to_owned));
+                let name = name.map_err(|error| format!("step \"{}\": {error}", step.name))?;
                 if remote.is_none() {
-                    let step_of = format!("{} of workflow \"{}\"", step.name, definition.name);
-                    self.register(
-                        &name,
-                        version,
-                        &step_of,
-                        LocalFunction { definition: Arc::clone(definition), step: id, role },
-                    )?;
+                    let function = LocalFunction { definition: Arc::clone(definition), step: id, role };
+                    self.register(&name, version, &step.name, function)?;
                 }
                 Ok::<_, String>(TaskEffect { name, is_remote: remote.is_some() })
             };
-            let TaskFunctions { task, undo, undo_unknown } = functions;
+            let event = |kind: &str| {
+                EventType::for_input(kind).map_err(|error| format!("step \"{}\": {error}", step.name))
+            };
             let effects = TaskEffects {
-                task: add(task.remote(), "", Role::Task)?,
-                undo: undo.as_ref().map(|undo| add(undo.remote(), ".undo", Role::Undo)).transpose()?,
+                task: add(task.remote(), named, Role::Task)?,
+                undo: undo
+                    .as_ref()
+                    .map(|undo| add(undo.remote(), format!("{own}.undo"), Role::Undo))
+                    .transpose()?,
                 undo_unknown: undo_unknown
                     .as_ref()
-                    .map(|undo| add(undo.remote(), ".undo_unknown", Role::UndoUnknown))
+                    .map(|undo| add(undo.remote(), format!("{own}.undo_unknown"), Role::UndoUnknown))
                     .transpose()?,
+                ok: contract.map(|contract| event(contract.ok)).transpose()?,
+                fail: contract.and_then(|contract| contract.fail).map(event).transpose()?,
             };
             all.insert(id, effects);
         }
@@ -182,11 +204,12 @@ impl Collected {
         step: &str,
         function: LocalFunction,
     ) -> Result<(), String> {
-        let first = self.steps.entry(effect.clone()).or_insert_with(|| step.to_owned());
+        let own = StepRef { workflow: function.definition.name.to_string(), step: step.to_owned() };
+        let first = self.steps.entry(effect.clone()).or_insert_with(|| own.clone()).clone();
         let earlier = self.provider.functions.insert((effect.clone(), version), function);
-        if first != step || earlier.is_some() {
+        if first != own || earlier.is_some() {
             return Err(format!(
-                "the effect {effect} is performed by step {first} and by step {step}; give each its own name"
+                "the effect {effect} is performed by {first} and by {own}; a function performs one step, give each its own effect"
             ));
         }
         Ok(())

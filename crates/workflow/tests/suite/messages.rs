@@ -62,6 +62,13 @@ fn a_wrong_chain_does_not_compile_and_the_message_names_the_types() {
             ],
         ),
         (
+            "wrong_command.rs",
+            [
+                "type mismatch resolving `<Charge as Contract>::Command == usize`",
+                "note: expected this to be `usize`",
+            ],
+        ),
+        (
             "undo_without_task.rs",
             ["no method named `undo` found", "orlog_workflow::Builder<In, Out, TaskStep<Input>>"],
         ),

@@ -138,6 +138,35 @@ fn result_of_another_type_is_a_contract_violation() {
 
 /// Requirements: T4.
 #[test]
+fn task_that_violated_its_contract_may_have_had_its_effect() {
+    let program = program(purchase().on_node());
+    let mut run = started(&*program);
+    run.outcome("reserve", &succeeded(order())).expect("applied");
+    run.outcome("charge", &succeeded(json!(1))).expect("applied");
+    assert_eq!(run.labels().last().map(String::as_str), Some("purchase.charge.undo_unknown"));
+}
+
+#[test]
+fn effect_of_others_has_the_retries_of_its_upstream_unless_the_workflow_sets_them() {
+    let workflow = |retry: Retry| {
+        let workflow =
+            Workflow::builder::<Order>("purchase").remote::<Order>("charge", "bank.charge").retry(retry);
+        let workflow = workflow.undo_remote("bank.refund").then("end", step).build().expect("valid");
+        program(workflow.on_node())
+    };
+    for (attempts, expected) in [(1, None), (3, Some(Some(3)))] {
+        let program = workflow(Retry::attempts(attempts));
+        let mut run = started(&*program);
+        run.outcome("charge", &succeeded(order())).expect("applied");
+        run.outcome("end", &failed("broken")).expect("applied");
+        let retries = run.work().iter().filter_map(|work| work.effect());
+        let retries: Vec<_> = retries.map(|effect| effect.retry.map(|retry| retry.max_attempts)).collect();
+        assert_eq!(retries, [expected, Some(Some(1)), None]);
+    }
+}
+
+/// Requirements: T4.
+#[test]
 fn late_results_are_ignored() {
     let program = program(purchase().on_node());
     let mut run = started(&*program);
@@ -258,8 +287,8 @@ fn problems_of_a_deployment_name_their_place() {
             "workflow \"a\": step \"weigh[1]\": the name contains '[', which a node uses in paths; rename the step",
             "workflow \"b\": version 1 is deployed twice, and step \"x\" is missing now; deploy it once, or set another version",
             "workflow \"c\": versions begin with 1; set another with `version`",
-            "workflow \"d\": the effect d.e.f is performed by step f of workflow \"d.e\" and by step e.f of workflow \"d\"; \
-             give each its own name",
+            "workflow \"d\": the effect d.e.f is performed by step \"f\" of workflow \"d.e\" and by step \"e.f\" of workflow \"d\"; \
+             a function performs one step, give each its own effect",
         ]
     );
 }
