@@ -2,6 +2,7 @@
 //!
 //! The only module that uses the NATS client. Every component uses one [`Connection`].
 
+mod bucket;
 mod connection;
 mod cursors;
 mod effect_queue;
