@@ -7,6 +7,7 @@
 mod actor;
 pub(crate) mod api;
 mod change;
+pub(crate) mod cli;
 mod context;
 mod directory;
 mod member;

@@ -25,7 +25,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
 use crate::{
-    audit, backup, batches, dead_letters, definitions, doctor, events, export, node, replay, sagas,
+    access, audit, backup, batches, dead_letters, definitions, doctor, events, export, node, replay, sagas,
     schedules, shadows, tasks, timers,
 };
 use console::{Console, Output};
@@ -73,6 +73,12 @@ enum Command {
     /// Start sagas by cron expressions, at intervals or at one date
     #[command(subcommand)]
     Schedule(schedules::cli::Command),
+    /// Show and change who administers, reads and executes in a tenant
+    #[command(subcommand)]
+    Context(access::cli::contexts::Command),
+    /// Create and invite actors, and change their keys
+    #[command(subcommand)]
+    Actor(access::cli::actors::Command),
     /// List, claim and complete human tasks
     #[command(subcommand)]
     Task(tasks::cli::Command),
@@ -181,6 +187,8 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Batch(command) => batches::cli::run(command, console).await,
         Command::Shadow(command) => shadows::cli::run(command, console).await,
         Command::Schedule(command) => schedules::cli::run(command, console).await,
+        Command::Context(command) => access::cli::contexts::run(command, console).await,
+        Command::Actor(command) => access::cli::actors::run(command, console).await,
         Command::Task(command) => tasks::cli::run(command, console).await,
         Command::Dlq(command) => dead_letters::cli::run(command, console).await,
         Command::Timers(args) => timers::cli::run(args, console).await,
