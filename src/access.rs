@@ -11,6 +11,7 @@ pub(crate) mod cli;
 mod context;
 mod directory;
 mod member;
+mod nats;
 mod store;
 
 pub use actor::{Actor, ActorKey, Invitation, InvitationToken, KeyError, PublicKey};
@@ -18,4 +19,5 @@ pub use change::Change;
 pub use context::Context;
 pub use directory::{Directory, Stored};
 pub use member::{Member, MemberError};
+pub use nats::{authorization as nats_authorization, consumers as nats_consumers};
 pub use store::{AccessRegistry, Outdated, WriteError};

@@ -116,6 +116,9 @@ enum Command {
     /// Compare the JetStream streams with the configuration and apply the differences
     #[command(subcommand)]
     Streams(streams::Command),
+    /// Print the users of contexts on NATS with their permissions
+    #[command(subcommand)]
+    Nats(access::cli::nats::Command),
     /// Validate definitions
     Check(definitions::cli::check::Args),
     /// Print the JSON Schema of definitions
@@ -206,6 +209,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Migrate(args) => definitions::cli::migrate::run(args, console).await,
         Command::Replay(args) => replay::cli::run(args, console).await,
         Command::Streams(command) => streams::run(command, console).await,
+        Command::Nats(command) => access::cli::nats::run(command, console).await,
         Command::Check(args) => definitions::cli::check::run(&args, console),
         Command::Schema => console.json(&orlog_program::json_schema()),
         Command::Test(args) => definitions::cli::test::run(&args, console),

@@ -1,7 +1,8 @@
-//! `orlog context` and `orlog actor`.
+//! `orlog context`, `orlog actor` and `orlog nats`.
 
 pub(crate) mod actors;
 pub(crate) mod contexts;
+pub(crate) mod nats;
 
 use serde_json::Value;
 

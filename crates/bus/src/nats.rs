@@ -5,6 +5,7 @@
 mod bucket;
 mod connection;
 mod cursors;
+mod durable_consumers;
 mod effect_queue;
 mod filters;
 mod leases;
@@ -28,6 +29,7 @@ use uuid::Uuid;
 
 pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, TlsOptions};
 pub use cursors::durable_consumer;
+pub use durable_consumers::{ConsumerSpec, create_consumer};
 pub use effect_queue::{NatsEffectQueue, consumer_name};
 pub use leases::{LeaseOptions, Leases};
 pub use provision::{ProvisionError, StreamDiff, apply, diff};
