@@ -5,6 +5,7 @@
 //! tenant. Permissions are in `api/permissions.rs`. The description at `/openapi.json` is generated
 //! from the handlers.
 
+pub(crate) mod admission;
 pub(crate) mod allowed_hosts;
 pub(crate) mod audit_guard;
 pub(crate) mod authorize;
@@ -48,8 +49,8 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
-    audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, jobs, node,
-    replay, sagas, schedules, shadows, tasks, timers, webhooks,
+    access, audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, jobs,
+    node, replay, sagas, schedules, shadows, tasks, timers, webhooks,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -132,7 +133,24 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(schedule_routes())
         .merge(batch_routes())
         .merge(shadow_routes())
+        .merge(access_routes())
         .merge(node_routes())
+}
+
+fn access_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(access::api::contexts::list))
+        .routes(routes!(
+            access::api::contexts::show,
+            access::api::contexts::put,
+            access::api::contexts::delete
+        ))
+        .routes(routes!(access::api::actors::list, access::api::actors::create))
+        .routes(routes!(access::api::actors::show, access::api::actors::put))
+        .routes(routes!(access::api::actors::add_key))
+        .routes(routes!(access::api::actors::revoke_key))
+        .routes(routes!(access::api::actors::invite))
+        .routes(routes!(access::api::actors::enroll))
 }
 
 fn tenant_routes() -> OpenApiRouter<ApiState> {

@@ -9,6 +9,7 @@ pub(crate) mod component_config;
 pub(crate) mod effects;
 pub(crate) mod layout;
 mod observers;
+mod registry;
 mod reload;
 pub mod replication;
 mod services;
@@ -30,6 +31,7 @@ use orlog_program::Program;
 use orlog_store::Device;
 use tokio::sync::watch;
 
+use crate::access::AccessRegistry;
 use crate::audit::AuditTrail;
 use crate::auth::{Authenticator, SessionToken};
 use crate::backup::service::claim_dir;
@@ -120,6 +122,8 @@ pub struct App {
     pub attempt_metrics: Arc<AttemptMetrics>,
     /// The authenticator of callers.
     pub authenticator: Authenticator,
+    /// The contexts and actors.
+    pub access: Arc<AccessRegistry>,
     /// The pages of the built-in sagas.
     pub(crate) pages: BuiltInPages,
     /// The received webhooks.
@@ -172,7 +176,7 @@ impl App {
         let started_at = clock.now();
         let tls = NodeTls::load(&config)?;
         let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
-        let NodeStorage { mut stores, transport } =
+        let NodeStorage { mut stores, transport, access } =
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&overrides.telemetry, overrides.effect_observer);
@@ -220,9 +224,9 @@ impl App {
             locks: Arc::default(),
             background: Arc::default(),
             local,
+            access,
         };
         let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis: overrides.diagnosis };
-        let telemetry = overrides.telemetry;
         let state = Observed {
             registry,
             started_at,
@@ -232,7 +236,7 @@ impl App {
             pages,
             webhooks,
             config_source: overrides.config_source.map(Arc::new),
-            telemetry,
+            telemetry: overrides.telemetry,
         };
         Box::pin(Self::join(parts, own, state)).await
     }
@@ -257,6 +261,7 @@ impl App {
             attempts: state.attempts,
             attempt_metrics: state.counted,
             authenticator: state.authenticator,
+            access: parts.access,
             pages: state.pages,
             webhooks: state.webhooks,
             config_source: state.config_source,

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use crate::config::{AuthMode, Config};
 use admin_token::AdminToken;
 pub use admin_token::{admin_token_file, check_admin_token};
+pub(crate) use caller::is_user_name;
 pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, TenantScope};
 use gateway::TrustedGatewayAuth;
 use metrics_token::MetricsToken;

@@ -17,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use orlog_bus::Bus as _;
-use orlog_bus::embedded::Embedded;
+use orlog_bus::embedded::{Embedded, JournalRegistry};
 use orlog_store::{Reader, StoreCopy, copy_consistently};
 
 pub use error::BackupFailure;
@@ -36,6 +36,8 @@ pub struct BackupSource<'a> {
     pub layout: String,
     /// The event stream, if it is in the data directory.
     pub bus: Option<&'a Embedded>,
+    /// The registry of contexts and actors, if it is in the data directory.
+    pub registry: Option<&'a JournalRegistry>,
     /// Name of the node.
     pub node: String,
     /// Current time, RFC 3339.
@@ -52,6 +54,10 @@ pub fn create(source: &BackupSource<'_>, to: &Path) -> Result<Manifest, BackupFa
         return Err(BackupFailure::Replicated);
     }
     let (shards, bus) = copy_data(source, to)?;
+    if let Some(registry) = source.registry {
+        let dir = to.join("registry");
+        registry.copy_to(&dir).map_err(|error| files::io_error(&dir)(std::io::Error::other(error)))?;
+    }
     let layout = to.join("layout.toml");
     fs::write(&layout, &source.layout).map_err(files::io_error(&layout))?;
     let definitions = source.shards.first().map(|(_, reader)| definitions(reader)).transpose()?;

@@ -25,7 +25,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
 use crate::{
-    audit, backup, batches, dead_letters, definitions, doctor, events, export, node, replay, sagas,
+    access, audit, backup, batches, dead_letters, definitions, doctor, events, export, node, replay, sagas,
     schedules, shadows, tasks, timers,
 };
 use console::{Console, Output};
@@ -73,6 +73,12 @@ enum Command {
     /// Start sagas by cron expressions, at intervals or at one date
     #[command(subcommand)]
     Schedule(schedules::cli::Command),
+    /// Show and change who administers, reads and executes in a tenant
+    #[command(subcommand)]
+    Context(access::cli::contexts::Command),
+    /// Create and invite actors, and change their keys
+    #[command(subcommand)]
+    Actor(access::cli::actors::Command),
     /// List, claim and complete human tasks
     #[command(subcommand)]
     Task(tasks::cli::Command),
@@ -110,6 +116,9 @@ enum Command {
     /// Compare the JetStream streams with the configuration and apply the differences
     #[command(subcommand)]
     Streams(streams::Command),
+    /// Print the users of contexts on NATS with their permissions
+    #[command(subcommand)]
+    Nats(access::cli::nats::Command),
     /// Validate definitions
     Check(definitions::cli::check::Args),
     /// Print the JSON Schema of definitions
@@ -181,6 +190,8 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Batch(command) => batches::cli::run(command, console).await,
         Command::Shadow(command) => shadows::cli::run(command, console).await,
         Command::Schedule(command) => schedules::cli::run(command, console).await,
+        Command::Context(command) => access::cli::contexts::run(command, console).await,
+        Command::Actor(command) => access::cli::actors::run(command, console).await,
         Command::Task(command) => tasks::cli::run(command, console).await,
         Command::Dlq(command) => dead_letters::cli::run(command, console).await,
         Command::Timers(args) => timers::cli::run(args, console).await,
@@ -198,6 +209,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Migrate(args) => definitions::cli::migrate::run(args, console).await,
         Command::Replay(args) => replay::cli::run(args, console).await,
         Command::Streams(command) => streams::run(command, console).await,
+        Command::Nats(command) => access::cli::nats::run(command, console).await,
         Command::Check(args) => definitions::cli::check::run(&args, console),
         Command::Schema => console.json(&orlog_program::json_schema()),
         Command::Test(args) => definitions::cli::test::run(&args, console),

@@ -3,6 +3,7 @@
 //!
 //! This is the root crate. Embed it ([`App::start_with`]) or run it as the command `orlog`.
 
+pub mod access;
 pub mod api;
 pub mod app;
 pub mod audit;

@@ -29,6 +29,7 @@ export function path(...segments) {
 export const get = (url, query, signal) => request('GET', withQuery(url, query), { signal });
 
 export const post = (url, body, { query, headers } = {}) => request('POST', withQuery(url, query), { body: body ?? {}, headers });
+export const put = (url, body, { headers } = {}) => request('PUT', url, { body, headers });
 export const remove = (url, query) => request('DELETE', withQuery(url, query));
 
 /** Returns a random idempotency key. `crypto.randomUUID` requires HTTPS. */

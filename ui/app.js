@@ -25,6 +25,8 @@ const VIEWS = {
   'batches/': 'batch',
   shadows: 'shadows',
   'shadows/': 'shadow',
+  contexts: 'contexts',
+  'contexts/': 'context',
   definitions: 'definitions',
   deploy: 'deploy',
   'definitions/': 'definition',
@@ -43,6 +45,7 @@ const NAVIGATION = [
   ['batches', 'Batches', 'read'],
   ['definitions', 'Definitions', 'read'],
   ['shadows', 'Shadows', 'read'],
+  ['contexts', 'Contexts', 'read'],
   ['node', 'Node', 'read'],
 ];
 const THEMES = { '': ['auto', 'system'], light: ['sun', 'light'], dark: ['moon', 'dark'] };
@@ -262,8 +265,8 @@ function applyTheme() {
 settings.onChange((key) => {
   if (key === 'theme') applyTheme();
   renderBar();
-  if (key === 'token') start();
-  else if (key === 'tenant') show();
+  // The lists of a context grant roles for its tenant.
+  if (key === 'token' || key === 'tenant') start();
 });
 document.getElementById('skip').addEventListener('click', (event) => {
   event.preventDefault();

@@ -3,14 +3,13 @@
 use std::time::Instant;
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use orlog_model::TenantId;
 
+use super::admission::{self, Admission};
 use super::audit_guard::{self, AuditGuard};
 use super::connections::network;
 use super::context::{ApiState, RequestScope};
-use super::extract::TENANT_HEADER;
 use super::login;
 use super::origin;
 use super::permissions::{self, Permission};
@@ -18,7 +17,7 @@ use super::pod_client;
 use super::problem::{Code, Problem};
 use super::quotas::CallerKey;
 use super::request_info::{NO_ROUTE, WEBHOOK_ROUTE, peer};
-use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Right, Role, TenantScope};
+use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials};
 
 /// Header of a response without authentication: the path that starts a log-in.
 const LOGIN_HEADER: HeaderName = HeaderName::from_static("x-orlog-login");
@@ -53,6 +52,7 @@ where
             if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
                 scope.caller = Some(permit.budgets.clone());
             }
+            let admission = request.extensions().get::<Admission>().cloned();
             let response = if route == WEBHOOK_ROUTE {
                 // Anyone can send such a request: the handler audits it when the signature is valid.
                 handler(request).await
@@ -60,7 +60,7 @@ where
                 audit(api, (route, id), request, handler).await
             };
             drop(permit);
-            response
+            withhold(api, admission, response)
         }
         Err(problem) => problem.into_response(),
     }
@@ -98,15 +98,16 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     origin::check(&api.hosts, (route, request.method(), request.uri()), request.headers())?;
     pod_client::check_sender(&api.app, request)?;
     let access = &api.app.authenticator;
-    if !access.is_enabled() || route == NO_ROUTE {
-        request.extensions_mut().insert(Caller::unauthenticated());
-        return Ok(());
-    }
     let right = permissions::required_permission(
         request.method().as_str(),
         route,
         &api.app.config.auth.public_routes,
     );
+    admission::name_context(right, request)?;
+    if !access.is_enabled() || route == NO_ROUTE {
+        request.extensions_mut().insert(Caller::unauthenticated());
+        return Ok(());
+    }
     if right == Permission::Public {
         return Ok(());
     }
@@ -119,73 +120,21 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     if let Some(name) = &caller.name {
         tracing::Span::current().record("who", name);
     }
-    let permitted = permit(&caller, right, request.headers_mut());
+    let admission = Admission::new(caller, right, request);
     // A denial is counted with its caller.
+    request.extensions_mut().insert(admission.authenticated().clone());
+    let caller = admission.admit(&api.app.access)?;
     request.extensions_mut().insert(caller);
-    permitted
-}
-
-fn permit(caller: &Caller, permission: Permission, headers: &mut HeaderMap) -> Result<(), Problem> {
-    match permission {
-        Permission::Public | Permission::Authenticated => Ok(()),
-        Permission::Tenant(needed) => {
-            has_right(caller, needed)?;
-            acts_for(caller, headers)
-        }
-        Permission::Node(needed) => {
-            has_right(caller, needed)?;
-            if caller.tenants == TenantScope::All {
-                return Ok(());
-            }
-            let detail = "this route affects the whole node and requires access to all tenants (*)";
-            Err(Problem::new(Code::TenantForbidden, detail))
-        }
-    }
-}
-
-fn has_right(caller: &Caller, needed: Right) -> Result<(), Problem> {
-    if caller.roles.allow(needed) {
-        return Ok(());
-    }
-    let name = caller.name.as_deref().unwrap_or("the caller");
-    let granting: Vec<_> = Role::all().filter(|role| role.allows(needed)).map(Role::as_str).collect();
-    let detail = format!(
-        "this requires the right {:?}; roles that grant it: {}; roles of {name}: {}",
-        needed.as_str(),
-        granting.join(", "),
-        caller.roles
-    );
-    Err(Problem::new(Code::Forbidden, detail))
-}
-
-/// Rejects tenants that the caller may not access. Without a named tenant, the only tenant of the
-/// caller applies.
-fn acts_for(caller: &Caller, headers: &mut HeaderMap) -> Result<(), Problem> {
-    if !headers.contains_key(TENANT_HEADER)
-        && let Some(only) = caller.tenants.single_tenant()
-        && let Ok(only) = HeaderValue::from_str(only.as_str())
-    {
-        headers.insert(TENANT_HEADER, only);
-    }
-    let absent = HeaderValue::from_static("");
-    let mut named: Vec<&HeaderValue> = headers.get_all(TENANT_HEADER).iter().collect();
-    if named.is_empty() {
-        named.push(&absent);
-    }
-    for value in named {
-        // An invalid tenant id belongs to no tenant; the handler rejects it.
-        let tenant = std::str::from_utf8(value.as_bytes()).ok().and_then(|text| TenantId::new(text).ok());
-        if let Some(tenant) = tenant.filter(|tenant| !caller.tenants.contains(tenant)) {
-            let detail = match tenant.as_str() {
-                "" => {
-                    format!("no access to the default tenant; set a tenant in {TENANT_HEADER}")
-                }
-                name => format!("no access to the tenant {name:?}"),
-            };
-            return Err(Problem::new(Code::TenantForbidden, detail));
-        }
-    }
+    request.extensions_mut().insert(admission);
     Ok(())
+}
+
+/// Withholds the response to a request that reads or waits, if its caller has lost its access meanwhile.
+fn withhold(api: &ApiState, admission: Option<Admission>, response: Response) -> Response {
+    match admission.map(|admission| admission.recheck(&api.app.access)) {
+        Some(Err(problem)) => problem.into_response(),
+        _ => response,
+    }
 }
 
 impl From<AuthError> for Problem {

@@ -6,10 +6,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::context::ApiState;
-use super::login;
+use super::{extract, login};
 use crate::auth::{Caller, Right, TenantScope};
 
-/// Caller of the request.
+/// Caller of the request, with its roles in the context of the tenant in `x-tenant-id`.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CallerView {
     /// User name; null if authentication is off.
@@ -25,6 +25,15 @@ pub(crate) struct CallerView {
     session: bool,
 }
 
+/// Returns a member of the context of the request with its roles there. Other callers are unchanged, so that they cannot find
+/// out which contexts exist.
+fn in_context(api: &ApiState, caller: Caller, headers: &HeaderMap) -> Caller {
+    let Ok(tenant) = extract::tenant(headers, api) else { return caller };
+    let mut member = caller.clone();
+    let is_member = api.app.access.enter(&mut member, &tenant).is_ok() && member.tenants.contains(&tenant);
+    if is_member { member } else { caller }
+}
+
 /// Show the caller: its user, roles, rights and tenants
 #[utoipa::path(
     get,
@@ -38,6 +47,7 @@ pub(crate) async fn show(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Json<CallerView> {
+    let caller = in_context(&api, caller, &headers);
     let rights = Right::ALL.into_iter().filter(|right| caller.roles.allow(*right));
     Json(CallerView {
         user: caller.name.clone(),

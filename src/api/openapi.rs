@@ -15,6 +15,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::extract::TENANT_HEADER;
 use super::permissions::{self, Permission};
 use super::problem::{Problem, ProblemDetail};
+use crate::auth::Right;
 
 const DESCRIPTION: &str = "Durable saga runner: publish events, inspect and control instances. Every error is a \
     problem (RFC 9457) with a code; its `type` is the URL of its page.";
@@ -45,7 +46,10 @@ pub(crate) fn finish(description: &mut OpenApi) {
             }
             let problem = RefOr::Ref(Ref::from_response_name(PROBLEM));
             operation.responses.responses.insert("default".to_owned(), problem);
-            if path.starts_with("/v1/") && permission != Permission::Public {
+            if path.starts_with("/v1/")
+                && matches!(permission, Permission::Tenant(_) | Permission::Node(_))
+                && !path.starts_with("/v1/actors")
+            {
                 add_tenant(operation);
             }
         }
@@ -96,6 +100,8 @@ fn permission_extensions(permission: Permission) -> Extensions {
         Permission::Public => ("public", None),
         Permission::Authenticated => ("authenticated", None),
         Permission::Tenant(right) => ("tenant", Some(right.as_str())),
+        Permission::Context(right) => ("context", Some(right.as_str())),
+        Permission::Actor => ("actor", Some(Right::Admin.as_str())),
         Permission::Node(right) => ("node", Some(right.as_str())),
     };
     ExtensionsBuilder::new().add("x-orlog-scope", scope).add("x-orlog-right", right).build()

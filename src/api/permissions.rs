@@ -1,7 +1,7 @@
 //! Permissions of routes. A route without an entry requires the right `admin` for the node; a test
 //! verifies that all routes have one.
 
-use super::request_info::WEBHOOK_ROUTE;
+use super::request_info::{ENROLL_ROUTE, WEBHOOK_ROUTE};
 use crate::auth::Right;
 
 /// Permission that a route requires.
@@ -13,11 +13,15 @@ pub(crate) enum Permission {
     Authenticated,
     /// Right for the tenant of the request.
     Tenant(Right),
+    /// Right for the tenant in the path: `/v1/contexts/{tenant}`.
+    Context(Right),
+    /// The actor in the path itself, or the right `admin` for the node: `/v1/actors/{actor}`.
+    Actor,
     /// Right with access to all tenants, because the route affects the node.
     Node(Right),
 }
 
-use Permission::{Authenticated, Node, Public, Tenant};
+use Permission::{Actor, Authenticated, Context, Node, Public, Tenant};
 use Right::{Admin, Assign, Audit, Control, Metrics, Publish, Read, ReadTasks, Tasks, Work};
 
 #[rustfmt::skip]
@@ -111,6 +115,19 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("GET", "/v1/definitions/{saga}", Tenant(Read)),
     ("GET", "/v1/definitions/{saga}/graph.svg", Tenant(Read)),
     ("POST", "/v1/definitions/{saga}/migrate", Tenant(Admin)),
+    ("GET", "/v1/contexts", Authenticated),
+    ("GET", "/v1/contexts/{tenant}", Context(Read)),
+    ("PUT", "/v1/contexts/{tenant}", Context(Admin)),
+    ("DELETE", "/v1/contexts/{tenant}", Context(Admin)),
+    ("GET", "/v1/actors", Node(Admin)),
+    ("POST", "/v1/actors", Node(Admin)),
+    ("GET", "/v1/actors/{actor}", Actor),
+    ("PUT", "/v1/actors/{actor}", Actor),
+    ("POST", "/v1/actors/{actor}/keys", Actor),
+    ("POST", "/v1/actors/{actor}/keys/{key}/revoke", Actor),
+    ("POST", "/v1/actors/{actor}/invitation", Node(Admin)),
+    // The token of an invitation authenticates it.
+    ("POST", ENROLL_ROUTE, Public),
     ("GET", "/v1/mailboxes", Tenant(Read)),
     ("GET", "/v1/inspect/{table}", Tenant(Read)),
 ];
@@ -147,11 +164,14 @@ mod tests {
 
     #[test]
     fn read_routes_change_nothing() {
-        // A webhook is a public change: its signature authenticates it.
-        for (method, path, right) in TABLE.iter().filter(|(_, path, _)| *path != WEBHOOK_ROUTE) {
+        // These are public changes: a signature or a token in the body authenticates them.
+        let public = [WEBHOOK_ROUTE, ENROLL_ROUTE];
+        for (method, path, right) in TABLE.iter().filter(|(_, path, _)| !public.contains(path)) {
             let reads = *method == "GET";
-            let only_reads =
-                matches!(right, Public | Tenant(Read | ReadTasks | Audit) | Node(Read | Metrics));
+            let only_reads = matches!(
+                right,
+                Public | Tenant(Read | ReadTasks | Audit) | Context(Read) | Node(Read | Metrics)
+            );
             assert!(reads || !only_reads, "{method} {path}");
             assert!(
                 !matches!(right, Public) || !path.starts_with("/v1") && !path.starts_with("/admin"),

@@ -176,6 +176,18 @@ codes! {
     InvalidSignature = "OR0071", UNAUTHORIZED, "Invalid webhook signature";
     /// A webhook cannot be mapped to an event.
     WebhookNotMapped = "OR0072", BAD_REQUEST, "Webhook mapping failed";
+    /// The tenant has no context record.
+    ContextNotFound = "OR0100", NOT_FOUND, "Context not found";
+    /// The request does not state the current revision.
+    RevisionMismatch = "OR0101", PRECONDITION_FAILED, "Revision mismatch";
+    /// The tenant has instances.
+    ContextNotEmpty = "OR0102", CONFLICT, "Context not empty";
+    /// The actor or its key does not exist.
+    ActorNotFound = "OR0103", NOT_FOUND, "Actor not found";
+    /// The actor or the key exists.
+    ActorExists = "OR0104", CONFLICT, "Actor or key exists";
+    /// The token of an invitation is invalid, expired or used.
+    InvalidInvitation = "OR0105", UNAUTHORIZED, "Invalid invitation";
     /// A backup is not possible on this node or at this time.
     BackupUnavailable = "OR0044", CONFLICT, "Backup unavailable";
 }

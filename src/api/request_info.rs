@@ -12,6 +12,8 @@ pub(crate) const NO_ROUTE: &str = "none";
 
 /// Route of received webhooks. Their signature authenticates them, and the handler checks it.
 pub(crate) const WEBHOOK_ROUTE: &str = "/v1/webhooks/{name}";
+/// Route on which an invited actor enrolls its key. The token in the body authenticates it, and the handler checks it.
+pub(crate) const ENROLL_ROUTE: &str = "/v1/actors/{actor}/enroll";
 
 /// Id of a request (`x-request-id`).
 #[derive(Clone, Debug)]

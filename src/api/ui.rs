@@ -51,6 +51,8 @@ files! {
     "settings.js",
     "views/batch.js",
     "views/batches.js",
+    "views/context.js",
+    "views/contexts.js",
     "views/definition.js",
     "views/definitions.js",
     "views/deploy.js",

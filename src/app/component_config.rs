@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlog_bus::nats::{Credentials, Leases, Options, StreamRetention, StreamSet, StreamsConfig, TlsOptions};
+use orlog_bus::nats::{
+    Credentials, Leases, NatsRegistry, Options, StreamRetention, StreamSet, StreamsConfig, TlsOptions,
+};
 use orlog_bus::signature::Signer;
 use orlog_bus::subject::SubjectKind;
 use orlog_effect::secret::{SecretRef, SecretUnavailable};
@@ -106,6 +108,7 @@ pub(crate) fn streams(config: &Config) -> StreamSet {
         dead_letters: retention(&nats.dead_letters),
         aggregates: nats.manage_aggregate_stream.then(|| retention(&nats.aggregates)),
     });
+    plan.0.push(NatsRegistry::plan(nats.replicas));
     if config.replicated() {
         plan.0.extend(replication::stream_specs(nats.replicas).0);
     }

@@ -22,6 +22,8 @@ use crate::private_file;
 const FILE: &str = "layout.toml";
 /// Directory of the embedded log, and its name in the layout.
 pub(crate) const BUS: &str = "bus";
+/// Directory of the registry of contexts and actors, and its name in the layout.
+pub(crate) const REGISTRY: &str = "registry";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -143,6 +145,15 @@ pub(crate) fn explain_damage(damage: impl std::fmt::Display, remedy: &str) -> an
     anyhow::anyhow!("OR0063: {damage}; {remedy}")
 }
 
+/// Adds the code and the remedy to an error of the event log or the registry that is missing, shortened or damaged.
+pub(crate) fn explain_open(error: OpenError) -> anyhow::Error {
+    match (damaged_log_remedy(&error), error) {
+        (Some(remedy), damage) => explain_damage(damage, remedy),
+        (None, lost @ (OpenError::Lost { .. } | OpenError::ConsumerBehind { .. })) => explain_loss(lost),
+        (None, other) => other.into(),
+    }
+}
+
 /// Returns the remedy for a damaged event log; `None` if the error has another cause.
 pub(crate) fn damaged_log_remedy(error: &OpenError) -> Option<&'static str> {
     match error {
@@ -202,7 +213,7 @@ fn check_is_new(data: &Path) -> anyhow::Result<()> {
     };
     for entry in entries {
         let name = entry?.file_name();
-        if name == BUS || name.to_string_lossy().starts_with("shard-") {
+        if name == BUS || name == REGISTRY || name.to_string_lossy().starts_with("shard-") {
             let (layout, data) = (file(data), data.display());
             let lost = format!("{} is missing, but {data} contains {}", layout.display(), name.display());
             return Err(explain_loss(lost));

@@ -15,6 +15,7 @@ use super::cluster::ShardHost;
 use super::shard_startup::ShardStarter;
 use super::stores::{LocalStorage, PositionRecorder};
 use super::transport::Transport;
+use crate::access::AccessRegistry;
 use crate::audit::AuditTrail;
 use crate::audit::publisher::AuditPublisher;
 use crate::backup::service::Backups;
@@ -47,6 +48,7 @@ pub(crate) struct Parts {
     pub(crate) locks: Arc<DefinitionLocks>,
     pub(crate) background: Arc<BackgroundTasks>,
     pub(crate) local: LocalStorage,
+    pub(crate) access: Arc<AccessRegistry>,
 }
 
 /// Parts of a node that one service uses.
@@ -119,6 +121,7 @@ impl Services {
             config: Arc::clone(&parts.config),
             runtime: Arc::clone(&parts.runtime),
             transport: Arc::clone(&parts.transport),
+            access: Arc::clone(&parts.access),
             clock: Arc::clone(&parts.clock),
             dir: own.backup_dir,
             turn: Arc::default(),
@@ -179,6 +182,7 @@ fn position_recorder(parts: &Parts) -> PositionRecorder {
         runtime: Arc::clone(&parts.runtime),
         transport: Arc::clone(&parts.transport),
         positions: Arc::clone(&parts.local.positions),
+        access: Arc::clone(&parts.access),
     }
 }
 

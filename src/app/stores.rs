@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use super::background::BackgroundTasks;
 use super::layout::DurablePositions;
 use super::transport::{LogExpectation, Transport};
-use super::{component_config, layout, replication, stores};
+use super::{component_config, layout, registry, replication, stores};
+use crate::access::AccessRegistry;
 use crate::config::{ClusterMode, Config};
 
 /// Stores of an offline data directory, opened to read them. No other process can open them meanwhile.
@@ -162,6 +163,7 @@ impl LocalStorage {
 pub(crate) struct NodeStorage {
     pub(crate) stores: Vec<(Writer, Reader)>,
     pub(crate) transport: Arc<Transport>,
+    pub(crate) access: Arc<AccessRegistry>,
 }
 
 impl NodeStorage {
@@ -180,8 +182,10 @@ impl NodeStorage {
         };
         let transport = Box::pin(Transport::open(config, log, Arc::clone(clock))).await?;
         local.positions.store(transport.durable_position());
+        let expected = local.positions.get(layout::REGISTRY).filter(|_| !local.accept_data_loss);
+        let access = Arc::new(Box::pin(registry::open(config, expected, transport.connection())).await?);
         stores.extend(Box::pin(stores::replicated(config, &transport)).await?);
-        Ok(Self { stores, transport: Arc::new(transport) })
+        Ok(Self { stores, transport: Arc::new(transport), access })
     }
 }
 
@@ -201,6 +205,7 @@ pub(crate) struct PositionRecorder {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) transport: Arc<Transport>,
     pub(crate) positions: Arc<DurablePositions>,
+    pub(crate) access: Arc<AccessRegistry>,
 }
 
 impl PositionRecorder {
@@ -222,6 +227,8 @@ impl PositionRecorder {
         let mut found: Vec<_> =
             shards.filter_map(|(shard, reader)| layout::shard_position(shard, &reader)).collect();
         found.extend(self.transport.durable_position());
+        let registry = self.access.durable_position();
+        found.extend(registry.map(|position| (layout::REGISTRY.to_owned(), position.into())));
         let positions = Arc::clone(&self.positions);
         // A panic is reported by the runtime.
         drop(tokio::task::spawn_blocking(move || positions.store(found)).await);

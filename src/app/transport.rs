@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use orlog_actors::{EMBEDDED_STREAM, EventSource, StreamSharing};
-use orlog_bus::embedded::{ConsumerCheckpoint, OpenError};
+use orlog_bus::embedded::ConsumerCheckpoint;
 use orlog_bus::nats::{
     self, AGGREGATE_EVENTS, Connection, NatsStream, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
 };
@@ -83,13 +83,7 @@ impl Transport {
                     (log.durable, log.checkpoints, log.accept_data_loss);
                 let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
                 let opened = opened.context("the bus did not open")?;
-                let opened = opened.map_err(|error| match (layout::damaged_log_remedy(&error), error) {
-                    (Some(remedy), damage) => layout::explain_damage(damage, remedy),
-                    (None, lost @ (OpenError::Lost { .. } | OpenError::ConsumerBehind { .. })) => {
-                        layout::explain_loss(lost)
-                    }
-                    (None, other) => other.into(),
-                })?;
+                let opened = opened.map_err(layout::explain_open)?;
                 Ok(Self::Embedded(Arc::new(opened)))
             }
             BusKind::Nats => {

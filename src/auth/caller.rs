@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use orlog_model::TenantId;
+use orlog_model::{ActorId, TenantId};
 
 use super::rights::{Right, Role, Roles};
 
@@ -58,8 +58,10 @@ pub struct Caller {
     pub roles: Roles,
     /// Tenants for which the caller may act.
     pub tenants: TenantScope,
-    /// Roles for human tasks.
+    /// Groups: its roles for human tasks, and entries in the lists of contexts.
     pub task_roles: BTreeSet<String>,
+    /// Actor that signed the request; its id is also the user name.
+    pub actor: Option<ActorId>,
     /// Receives the user that the request names, for its audit record; `None` if the request is not recorded.
     pub(crate) named_user: Option<Arc<OnceLock<String>>>,
 }
@@ -73,6 +75,7 @@ impl Caller {
             roles: Roles::from_iter([Role::Admin]),
             tenants: TenantScope::All,
             task_roles: BTreeSet::new(),
+            actor: None,
             named_user: None,
         }
     }
@@ -84,8 +87,21 @@ impl Caller {
             roles: Roles::of([]),
             tenants: TenantScope::Only(BTreeSet::from([tenant.clone()])),
             task_roles: BTreeSet::new(),
+            actor: None,
             named_user: None,
         }
+    }
+
+    /// Restricts the caller to the context of a tenant, in which its lists grant these roles. They add to the roles that
+    /// the caller has for the tenant. Without granted roles, the caller loses its access to the tenant.
+    pub(crate) fn enter(&mut self, tenant: &TenantId, granted: Roles) {
+        let is_member = granted != Roles::default();
+        if is_member && !self.tenants.contains(tenant) {
+            self.roles = Roles::default();
+        }
+        self.roles.extend(granted);
+        let tenants = is_member.then(|| tenant.clone());
+        self.tenants = TenantScope::Only(tenants.into_iter().collect());
     }
 
     /// Returns the user in whose name a request acts. That is the caller; an admin may act for another
@@ -131,7 +147,7 @@ impl Caller {
 const MAX_NAME_BYTES: usize = 255;
 
 /// Returns whether a text can be the name of a user, which events and records contain.
-pub(super) fn is_user_name(text: &str) -> bool {
+pub(crate) fn is_user_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
 }
 
@@ -211,6 +227,7 @@ mod tests {
             roles: Roles::from_iter([role]),
             tenants: TenantScope::All,
             task_roles: groups.clone(),
+            actor: None,
             named_user: None,
         };
         let (operator, admin, anybody) =

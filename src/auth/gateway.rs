@@ -56,6 +56,7 @@ impl TrustedGatewayAuth {
             roles: Roles::of(roles),
             tenants: reach,
             task_roles: groups,
+            actor: None,
             named_user: None,
         })
     }

@@ -154,6 +154,13 @@ impl Roles {
     }
 }
 
+impl Roles {
+    /// Adds other roles.
+    pub(super) fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+}
+
 impl FromIterator<Role> for Roles {
     fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
         Self(roles.into_iter().collect())

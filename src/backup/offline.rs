@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
+use orlog_bus::embedded::JournalRegistry;
 use orlog_store::{DurablePosition, Error, RebuildBase, RebuiltTables};
 
 use crate::app::stores::ReadOnlyStores;
@@ -71,11 +72,13 @@ pub fn backup_offline(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
     let stores = ReadOnlyStores::open(data)?;
     let division = layout::stored_config(data)?.shards;
     let bus = open_bus(data)?;
+    let registry = JournalRegistry::open(&data.join(layout::REGISTRY), None).map_err(layout::explain_open)?;
     let source = backup::BackupSource {
         shards: (0..).zip(stores.readers().cloned()).collect(),
         division,
         layout: layout::backup_text(data)?,
         bus: bus.as_ref(),
+        registry: Some(&registry),
         node: String::new(),
         now: orlog_model::Clock::now(&crate::clock::SystemClock).to_string(),
     };

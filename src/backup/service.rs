@@ -8,6 +8,7 @@ use orlog_actors::Runtime;
 use orlog_model::Clock;
 use uuid::Uuid;
 
+use crate::access::AccessRegistry;
 use crate::app::layout;
 use crate::app::transport::Transport;
 use crate::backup::{self, BackupFailure, Manifest};
@@ -57,6 +58,7 @@ pub struct Backups {
     pub(crate) config: Arc<Config>,
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) transport: Arc<Transport>,
+    pub(crate) access: Arc<AccessRegistry>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Directory of [`claim_dir`].
     pub(crate) dir: PathBuf,
@@ -109,6 +111,7 @@ impl Backups {
             division: self.config.shards,
             layout,
             bus,
+            registry: self.access.local(),
             node: self.config.node_name(),
             now: self.clock.now().to_string(),
         };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, IF_MATCH};
 use reqwest::{Certificate, Identity, Method, StatusCode};
 use serde_json::{Map, Value};
 
@@ -113,6 +113,8 @@ pub(crate) struct ApiClient {
     tenant: Option<String>,
     token: Option<HeaderValue>,
     idempotency_key: Option<HeaderValue>,
+    /// Revision of the resource that a change expects.
+    revision: Option<u64>,
 }
 
 /// Unsuccessful response or missing response.
@@ -139,13 +141,18 @@ impl ApiClient {
             )));
         }
         let tenant = server.tenant.clone().filter(|tenant| !tenant.is_empty());
-        Ok(Self { http, url, tenant, token: server.token()?, idempotency_key: None })
+        Ok(Self { http, url, tenant, token: server.token()?, idempotency_key: None, revision: None })
     }
 
     /// Sends this idempotency key with each change.
     pub(crate) fn with_idempotency_key(self, key: Option<&str>) -> Result<Self, CommandError> {
         let invalid = |_| CommandError::usage("--idempotency-key: a key is printable ASCII".to_owned());
         Ok(Self { idempotency_key: key.map(HeaderValue::try_from).transpose().map_err(invalid)?, ..self })
+    }
+
+    /// Sends this revision as `if-match` with each change.
+    pub(crate) fn expect_revision(&mut self, revision: Option<u64>) {
+        self.revision = revision;
     }
 
     pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
@@ -193,6 +200,11 @@ impl ApiClient {
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, CommandError> {
         let response = self.call(Method::PUT, path, &[], Some(body), REQUEST_TIMEOUT).await;
         response.map_err(|trouble| self.failure(trouble))
+    }
+
+    /// Replaces a resource. The caller handles error responses.
+    pub(crate) async fn try_put(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
+        self.call(Method::PUT, path, &[], Some(body), REQUEST_TIMEOUT).await
     }
 
     pub(crate) async fn delete(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CommandError> {
@@ -280,6 +292,9 @@ impl ApiClient {
         }
         if let Some(key) = self.idempotency_key.as_ref().filter(|_| changes) {
             request = request.header("idempotency-key", key.clone());
+        }
+        if let Some(revision) = self.revision.filter(|_| changes) {
+            request = request.header(IF_MATCH, format!("\"{revision}\""));
         }
         if let Some(body) = body {
             request = request.json(body);

@@ -9,6 +9,7 @@ mod webhooks;
 mod bus;
 mod effect_queue;
 mod provider;
+mod registry;
 mod replication;
 mod replication_jetstream;
 mod store;

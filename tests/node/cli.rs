@@ -1,5 +1,6 @@
 //! Tests of the command line with the real binary: output and exit codes.
 
+mod contexts;
 mod deploy;
 mod first_hour;
 mod hostile;

@@ -6,6 +6,7 @@
 //! idempotency key per effect.
 
 mod batches;
+mod contexts;
 mod faults;
 mod orders;
 pub(crate) mod pods;

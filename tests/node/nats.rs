@@ -1,6 +1,7 @@
 //! Orlog on NATS JetStream with real servers: streams, anomalies, outages, a complete node, security.
 
 mod audit;
+mod contexts;
 mod fixture;
 mod node;
 mod outages;

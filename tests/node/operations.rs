@@ -5,6 +5,7 @@ mod api_description;
 mod audit;
 mod backup;
 mod bodies;
+mod contexts;
 mod damage;
 mod data_loss;
 mod descriptors;

@@ -2,6 +2,7 @@
 
 mod access;
 mod batches;
+mod contexts;
 mod dead_letters;
 mod deploy;
 mod keyboard;

@@ -19,6 +19,7 @@ mod maintenance;
 mod options;
 mod presence;
 mod record;
+mod registry;
 mod source;
 mod writer;
 
@@ -50,6 +51,7 @@ use writer::{GROUP_BYTES, GROUP_MESSAGES, PublishRequest, Writer, WriterRequest}
 
 pub use log::{EndPosition, LogCopy, RetentionHold};
 pub use options::{ConsumerCheckpoint, Durability, OpenError, Options};
+pub use registry::JournalRegistry;
 
 /// Maximum size of all messages that wait for the writer, in KiB; further publishers wait.
 const QUEUED_KIB: u32 = 64 * 1024;

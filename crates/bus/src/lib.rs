@@ -12,6 +12,7 @@ pub mod effect_queue;
 pub mod embedded;
 pub mod membership;
 pub mod nats;
+pub mod registry;
 pub mod requests;
 pub mod signature;
 pub mod subject;

@@ -2,14 +2,17 @@
 //!
 //! The only module that uses the NATS client. Every component uses one [`Connection`].
 
+mod bucket;
 mod connection;
 mod cursors;
+mod durable_consumers;
 mod effect_queue;
 mod filters;
 mod leases;
 mod message;
 mod provision;
 mod publish;
+mod registry;
 mod scan;
 mod shard_log;
 mod shared_reader;
@@ -26,9 +29,11 @@ use uuid::Uuid;
 
 pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Options, TlsOptions};
 pub use cursors::durable_consumer;
+pub use durable_consumers::{ConsumerSpec, create_consumer};
 pub use effect_queue::{NatsEffectQueue, consumer_name};
 pub use leases::{LeaseOptions, Leases};
 pub use provision::{ProvisionError, StreamDiff, apply, diff};
+pub use registry::{NatsRegistry, REGISTRY_BUCKET};
 pub use shard_log::{LOG_STREAM, ShardLog, ShardLogError};
 pub use snapshots::{SNAPSHOT_BUCKET, Snapshot, Snapshots};
 pub use stream::NatsStream;

@@ -14,6 +14,7 @@ const INBOX: &str = "_INBOX.raw";
 /// NATS client.
 pub struct RawNatsClient {
     stream: BufReader<TcpStream>,
+    inbox: String,
 }
 
 impl RawNatsClient {
@@ -36,7 +37,7 @@ impl RawNatsClient {
     pub fn connect_as(port: u16, credentials: &Value) -> Result<Self, String> {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
         stream.set_read_timeout(Some(TIMEOUT)).expect("the timeout is valid");
-        let mut client = Self { stream: BufReader::new(stream) };
+        let mut client = Self { stream: BufReader::new(stream), inbox: INBOX.to_owned() };
         client.line();
         let mut options = json!({ "verbose": false, "headers": true, "no_responders": true, "lang": "test", "version": "1" });
         for (key, value) in credentials.as_object().into_iter().flatten() {
@@ -52,6 +53,12 @@ impl RawNatsClient {
         }
     }
 
+    /// Receives the responses to its requests on another subject.
+    #[must_use]
+    pub fn with_inbox(self, inbox: &str) -> Self {
+        Self { inbox: inbox.to_owned(), ..self }
+    }
+
     /// Sends a request and returns the body of the response.
     ///
     /// # Errors
@@ -60,7 +67,9 @@ impl RawNatsClient {
     /// # Panics
     /// If the server does not respond.
     pub fn request(&mut self, subject: &str, body: &[u8]) -> Result<Vec<u8>, String> {
-        self.send(&format!("SUB {INBOX} 1\r\nUNSUB 1 1\r\nPUB {subject} {INBOX} {}\r\n", body.len()));
+        let inbox = &self.inbox;
+        let request = format!("SUB {inbox} 1\r\nUNSUB 1 1\r\nPUB {subject} {inbox} {}\r\n", body.len());
+        self.send(&request);
         self.stream.get_mut().write_all(body).expect("the server reads");
         self.send("\r\n");
         loop {

@@ -38,7 +38,12 @@ impl Deref for Node {
 
 impl Node {
     pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> Self {
-        let builder = NodeBuilder::new().definition("order", ORDER).effect("test.charge").config(change);
+        Self::start_with(ORDER, change).await
+    }
+
+    /// Starts a node with another definition of the order.
+    pub(crate) async fn start_with(definition: &str, change: impl FnOnce(&mut Config)) -> Self {
+        let builder = NodeBuilder::new().definition("order", definition).effect("test.charge").config(change);
         let node = builder.start().await;
         Self { url: node.serve().await, http: client(), inner: node }
     }
@@ -46,10 +51,7 @@ impl Node {
     /// Starts a node that requires tokens.
     pub(crate) async fn with_tokens(change: impl FnOnce(&mut Config)) -> Self {
         Self::start(|config| {
-            config.auth.mode = AuthMode::Jwt;
-            ISSUER.clone_into(&mut config.auth.jwt.issuer);
-            config.auth.jwt.audience = vec![AUDIENCE.to_owned()];
-            config.auth.jwt.min_refresh_interval = Duration::ZERO;
+            with_issuer(config, "");
             change(config);
         })
         .await
@@ -89,6 +91,15 @@ impl Node {
     pub(crate) fn data(&self) -> &Path {
         &self.app.config.data_dir
     }
+}
+
+/// Requires tokens of the issuer with this URL of its keys.
+pub(crate) fn with_issuer(config: &mut Config, jwks_url: &str) {
+    config.auth.mode = AuthMode::Jwt;
+    ISSUER.clone_into(&mut config.auth.jwt.issuer);
+    config.auth.jwt.audience = vec![AUDIENCE.to_owned()];
+    config.auth.jwt.min_refresh_interval = Duration::ZERO;
+    jwks_url.clone_into(&mut config.auth.jwt.jwks_url);
 }
 
 /// Returns the start event of an order.

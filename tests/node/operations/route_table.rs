@@ -11,6 +11,10 @@ use crate::operations::node::Node;
 
 /// Environment variable that makes the test write the page.
 const WRITE: &str = "ORLOG_WRITE_DOCS";
+/// Lists of a context, and the roles that they grant.
+const LISTS: [(&str, Role); 3] =
+    [("admins", Role::Admin), ("readers", Role::Viewer), ("executors", Role::Worker)];
+
 const COMMAND: &str = "ORLOG_WRITE_DOCS=1 cargo test --test node permissions_page";
 
 const HEAD: &str = "# Permissions
@@ -19,6 +23,9 @@ Rights of each role, and the right that each route requires. A test generates th
 one sends a request for each route, role and tenant. [authentication.md](authentication.md) describes the roles.
 
 A caller with several roles has the rights of each of them.
+
+In a [context](authentication.md#contexts), the lists grant roles for its tenant: `admins` have the role `admin`, `readers` have `viewer`,
+`executors` have `worker`. The last columns of the routes show what each list permits.
 
 ## Rights
 
@@ -29,6 +36,8 @@ const ROUTES: &str = "
 - `public`: the route requires no authentication.
 - `authenticated`: the route requires authentication, but no right.
 - `tenant`: the caller needs the right, and access to the tenant of the request.
+- `context`: as `tenant`, for the tenant in the path.
+- `actor`: the actor itself, or a caller with the right and access to all tenants (`*`).
 - `node`: the caller needs the right, and access to all tenants (`*`).
 
 `auth.public_routes` can make `/metrics` and `/info` public. Default: none. The token of `auth.metrics_token` has the role `monitor` for
@@ -44,17 +53,40 @@ fn row(cells: impl IntoIterator<Item = String>) -> String {
     format!("| {} |\n", cells.into_iter().collect::<Vec<_>>().join(" | "))
 }
 
-fn table(head: &[&'static str], rows: impl IntoIterator<Item = (Vec<String>, Option<Right>)>) -> String {
-    let columns = head.iter().copied().chain(Role::all().map(Role::as_str));
-    let mut text = row(columns.map(str::to_owned));
-    text += "|";
-    text += &"---|".repeat(head.len() + Role::all().count());
-    text += "\n";
-    for (cells, right) in rows {
+/// Returns a table with a column for each role, and for each list if the rows state what lists permit.
+fn table(
+    head: &[&'static str],
+    rows: impl IntoIterator<Item = (Vec<String>, Option<Right>, Vec<bool>)>,
+) -> String {
+    let (mut text, mut columns) = (String::new(), 0);
+    for (cells, right, lists) in rows {
+        if text.is_empty() {
+            let names = head.iter().copied().chain(Role::all().map(Role::as_str));
+            let names: Vec<_> =
+                names.chain(LISTS.map(|(list, _)| list).into_iter().take(lists.len())).collect();
+            columns = names.len();
+            text += &row(names.into_iter().map(str::to_owned));
+            text += "|";
+            text += &"---|".repeat(columns);
+            text += "\n";
+        }
         let granted = Role::all().map(|role| right.is_none_or(|right| role.allows(right)));
-        text += &row(cells.into_iter().chain(granted.map(|yes| if yes { "yes" } else { "–" }.to_owned())));
+        let cells =
+            cells.into_iter().chain(granted.chain(lists).map(|yes| if yes { "yes" } else { "–" }.to_owned()));
+        text += &row(cells);
     }
+    assert!(columns > 0);
     text
+}
+
+/// Returns what each list of a context permits on a route: its role, for the tenant of the context.
+fn permitted_by_lists(scope: &str, right: Option<Right>) -> Vec<bool> {
+    let permits = |role: Role| match scope {
+        "public" | "authenticated" => true,
+        "tenant" | "context" => right.is_some_and(|right| role.allows(right)),
+        _ => false,
+    };
+    LISTS.map(|(_, role)| permits(role)).to_vec()
 }
 
 /// Returns method, path, scope and right of each route in the OpenAPI document.
@@ -75,10 +107,11 @@ fn described_routes() -> Vec<[String; 4]> {
 }
 
 fn page() -> String {
-    let rights = Right::ALL.map(|right| (vec![right.as_str().to_owned()], Some(right)));
+    let rights = Right::ALL.map(|right| (vec![right.as_str().to_owned()], Some(right), vec![]));
     let routes = described_routes().into_iter().map(|[method, path, scope, name]| {
         let right = Right::ALL.into_iter().find(|right| right.as_str() == name);
-        (vec![format!("`{method} {path}`"), scope, name], right)
+        let lists = permitted_by_lists(&scope, right);
+        (vec![format!("`{method} {path}`"), scope, name], right, lists)
     });
     format!("{HEAD}{}{ROUTES}{}", table(&["right"], rights), table(&["route", "scope", "right"], routes))
 }
@@ -93,7 +126,7 @@ fn permissions_page_lists_every_route() {
     assert!(written == expected, "docs/permissions.md is outdated; run: {COMMAND}");
 }
 
-/// Permissions of a route on the page: its scope, and whether each role has the right.
+/// Permissions of a route on the page: its scope, and whether each role has the right and each list permits it.
 struct Row {
     scope: String,
     roles: BTreeMap<String, bool>,
@@ -133,11 +166,16 @@ async fn denial(
     tenant: &str,
 ) -> Option<String> {
     let bearer = token.map(|token| format!("Bearer {token}"));
-    let mut headers = vec![("x-tenant-id", tenant)];
+    // No context has this revision, so that none is changed or deleted.
+    let mut headers = vec![("x-tenant-id", tenant), ("if-match", "\"0\"")];
     headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
     let path: String = path
         .split('/')
-        .map(|part| if part.starts_with('{') { "none" } else { part })
+        .map(|part| match part {
+            "{tenant}" => tenant,
+            part if part.starts_with('{') => "none",
+            part => part,
+        })
         .collect::<Vec<_>>()
         .join("/");
     let body = (method != "GET").then(|| json!(["invalid"]));
@@ -170,7 +208,7 @@ async fn routes_admit_exactly_the_callers_on_the_permissions_page() {
         let row = rows.get(&route).unwrap_or_else(|| panic!("{route} has no row; run: {COMMAND}"));
         let anonymous = denial(&node, (method, path), None, "acme").await;
         assert_eq!(anonymous.is_none(), row.scope == "public", "{route} without a token: {anonymous:?}");
-        let is_node = row.scope == "node";
+        let is_node = ["node", "actor"].contains(&row.scope.as_str());
         let cases = callers.iter().flat_map(|(role, [of_acme, of_all])| {
             [(of_acme, "acme", !is_node), (of_acme, "beta", false), (of_all, "beta", true)]
                 .map(|case| (role, case))
@@ -183,4 +221,40 @@ async fn routes_admit_exactly_the_callers_on_the_permissions_page() {
         futures::future::join_all(requests).await;
     }
     assert_eq!(rows.len(), routes.len(), "docs/permissions.md is outdated; run: {COMMAND}");
+}
+
+/// Requirements: F2.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_admit_exactly_the_members_of_a_context_on_the_permissions_page() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| config.auth.jwt.jwks_url = jwks.url.clone()).await;
+    let root = key.token("root", "admin", &json!("*"));
+    let member = |list: &str| json!([format!("user:{list}")]);
+    let [admins, readers, executors] = LISTS.map(|(list, _)| member(list));
+    let acme = json!({ "admins": admins, "readers": readers, "executors": executors });
+    for (tenant, lists) in [("acme", &acme), ("beta", &json!({ "admins": ["user:owner of beta"] }))] {
+        node.call(&root, "", "PUT", &format!("/v1/contexts/{tenant}"), Some(lists)).await.ok();
+    }
+    let rows = page_rows();
+    let names = LISTS.map(|(list, _)| list).into_iter().chain(["owner of beta", "stranger"]);
+    let callers: Vec<_> = names.map(|name| (name, key.token(name, "", &json!([])))).collect();
+    for [method, path, ..] in described_routes() {
+        let row = &rows[&format!("{method} {path}")];
+        let is_open = ["public", "authenticated"].contains(&row.scope.as_str());
+        let requests = callers.iter().map(async |(name, token)| {
+            let denied = denial(&node, (&method, &path), Some(token), "acme").await;
+            let is_permitted = is_open || row.roles.get(*name).copied().unwrap_or_default();
+            // Without roles in its token, a caller has no right elsewhere.
+            let expected = (!is_permitted).then_some("OR0042");
+            assert_eq!(denied.as_deref(), expected, "{method} {path} as {name} for acme");
+            if !is_open && LISTS.iter().any(|(list, _)| list == name) {
+                let denied = denial(&node, (&method, &path), Some(token), "gamma").await;
+                assert_eq!(denied.as_deref(), Some("OR0042"), "{method} {path} as {name} of acme, for gamma");
+            }
+        });
+        futures::future::join_all(requests).await;
+    }
+    let lists = node.call(&root, "", "GET", "/v1/contexts/acme", None).await.ok();
+    assert_eq!(lists["changes"].as_array().unwrap().len(), 1, "no request changed the context: {lists}");
 }

@@ -1,11 +1,13 @@
 //! All views: displayed without errors and external hosts, accessible names, readable in both themes.
 
+use axum::body::Body;
+use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::web::site::Site;
 
 /// Views and the expected content of each.
-const VIEWS: [(&str, &str, &str); 16] = [
+const VIEWS: [(&str, &str, &str); 18] = [
     ("overview", "/", "Outbox by destination"),
     ("instances", "/instances", "Scanned"),
     ("instance", "/instances/onboarding/e1", "History"),
@@ -20,6 +22,8 @@ const VIEWS: [(&str, &str, &str); 16] = [
     ("definition", "/definitions/onboarding", "Dependencies"),
     ("shadows", "/shadows", "All shadows"),
     ("shadow", "/shadows/onboarding", "No instance was compared yet."),
+    ("contexts", "/contexts", "All contexts"),
+    ("context", "/contexts/acme", "Last changes"),
     ("deploy", "/deploy", "No files yet."),
     ("node", "/node", "Deepest mailboxes"),
 ];
@@ -93,6 +97,8 @@ async fn furnished() -> Site {
     site.node.post("/v1/batches", &batch).await.ok();
     let text = std::fs::read_to_string(site.node.definitions().join("onboarding.saga.yaml")).unwrap();
     let file = json!({ "name": "onboarding.saga.yaml", "text": format!("{text}\n# another version\n") });
+    let lists = json!({ "admins": ["user:ada"], "readers": ["group:audit"], "executors": ["user:robot"] });
+    site.node.ask(Method::PUT, "", "/v1/contexts/acme", Body::from(lists.to_string())).await.ok();
     site.node.post("/v1/shadows", &json!({ "file": file, "sample": "10%", "for": "1d" })).await.ok();
     site
 }

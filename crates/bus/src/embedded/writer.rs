@@ -318,7 +318,8 @@ fn last_group(journal: &Journal) -> Result<Option<MessageGroup>, OpenError> {
     record.map(|record| record::group(record.payload)).transpose().map_err(unreadable)
 }
 
-fn append_error(error: orlog_journal::Error) -> Error {
+/// Returns the error of a failed append or sync.
+pub(super) fn append_error(error: orlog_journal::Error) -> Error {
     match error {
         orlog_journal::Error::Full { .. } => Error::Full(error.to_string()),
         other => Error::Unavailable(other.to_string()),

@@ -1,0 +1,228 @@
+//! Key-value bucket: writes with compare-and-set, and a view that follows all records.
+//!
+//! Writes do not use the client's own calls. Its `update` omits the time to live, and so does its
+//! `create` after a tombstone, so that a record would never expire. A message is published to the
+//! subject of the key instead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, Stream};
+use futures::StreamExt as _;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use uuid::Uuid;
+
+use super::connection::{Connection, chain, unavailable};
+use super::temporary_consumer::{create_on_leader, next_info, temporary};
+use crate::Error;
+use crate::retry_log::RetryLog;
+
+/// Heartbeat interval of the server. After two missed heartbeats the view is read again.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+const EXPIRES: Duration = Duration::from_secs(5);
+/// Deduplication window: the default of the servers.
+const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
+/// Delay between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Bucket on the servers.
+pub(super) struct Bucket {
+    connection: Connection,
+    stream: Stream<()>,
+    prefix: String,
+}
+
+/// Result of a write.
+pub(super) enum PutResult {
+    /// Stored under this sequence.
+    Done(u64),
+    /// The record is not the one that was read.
+    Conflict,
+}
+
+/// State that follows the records of a bucket.
+pub(super) trait BucketView: Clone + Default + PartialEq + Send + Sync + 'static {
+    /// Creates the empty state before all records are read; `last_sequence` is that of the bucket.
+    fn begin(last_sequence: u64) -> Self;
+
+    /// Applies the last message of a key; a tombstone has an empty body.
+    fn note(&mut self, key: &str, sequence: u64, body: &[u8]);
+
+    /// Returns whether this can be a later state than `last`; otherwise the bucket lost records, and `last` stays.
+    fn can_follow(&self, _last: &Self) -> bool {
+        true
+    }
+
+    /// Returns whether this is the current state of the servers.
+    fn is_current(&self) -> bool;
+
+    /// Marks the state as possibly outdated.
+    fn lose_currency(&mut self);
+}
+
+/// View of a bucket; drop ends the task that follows it.
+pub(super) struct BucketWatch<V> {
+    view: watch::Receiver<Arc<V>>,
+    reading: AbortHandle,
+}
+
+impl<V> BucketWatch<V> {
+    pub(super) fn view(&self) -> watch::Receiver<Arc<V>> {
+        self.view.clone()
+    }
+}
+
+impl<V> Drop for BucketWatch<V> {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+impl Bucket {
+    /// Returns the configuration of the bucket's stream: what the client creates for a bucket.
+    pub(super) fn config(bucket: &str, description: &str, replicas: usize) -> Config {
+        Config {
+            name: stream_name(bucket),
+            description: Some(description.to_owned()),
+            subjects: vec![format!("{}>", prefix(bucket))],
+            discard: DiscardPolicy::New,
+            max_bytes: -1,
+            max_messages_per_subject: 1,
+            duplicate_window: DUPLICATE_WINDOW,
+            num_replicas: replicas,
+            allow_rollup: true,
+            deny_delete: true,
+            // The last value is read from the leader.
+            allow_direct: false,
+            ..Config::default()
+        }
+    }
+
+    /// Opens the existing bucket.
+    pub(super) async fn open(connection: &Connection, bucket: &str) -> Result<Self, Error> {
+        let stream = connection.jetstream.get_stream_no_info(stream_name(bucket)).await;
+        let stream = stream.map_err(unavailable)?;
+        Ok(Self { connection: connection.clone(), stream, prefix: prefix(bucket) })
+    }
+
+    /// Starts to follow the bucket.
+    pub(super) fn watch<V: BucketView>(&self) -> BucketWatch<V> {
+        let (sender, view) = watch::channel(Arc::new(V::default()));
+        let reader = BucketWatcher { stream: self.stream.clone(), prefix: self.prefix.clone(), sender };
+        BucketWatch { view, reading: tokio::spawn(reader.run()).abort_handle() }
+    }
+
+    /// Writes a record if the last message of its key has the sequence `seen`; `None`: in any case.
+    pub(super) async fn put(
+        &self,
+        key: &str,
+        body: Vec<u8>,
+        seen: Option<u64>,
+        ttl: Option<Duration>,
+    ) -> Result<PutResult, Error> {
+        let mut message = PublishMessage::build().payload(body.into());
+        if let Some(seen) = seen {
+            message = message.expected_last_subject_sequence(seen);
+        }
+        if let Some(ttl) = ttl {
+            message = message.ttl(ttl);
+        }
+        let ack = self.connection.jetstream.send_publish(format!("{}{key}", self.prefix), message).await;
+        match async { ack?.await }.await {
+            Ok(ack) => Ok(PutResult::Done(ack.sequence)),
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(PutResult::Conflict),
+            // In a cluster, a second message in flight is rejected with another code (10164).
+            Err(error) if chain(&error).contains("wrong last sequence") => Ok(PutResult::Conflict),
+            Err(error) => Err(unavailable(error)),
+        }
+    }
+
+    /// Returns the sequence and body of the last message of a key; a tombstone has an empty body.
+    pub(super) async fn last(&self, key: &str) -> Result<Option<(u64, Vec<u8>)>, Error> {
+        match self.stream.get_last_raw_message_by_subject(&format!("{}{key}", self.prefix)).await {
+            Ok(message) => Ok(Some((message.sequence, message.payload.to_vec()))),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(unavailable(error)),
+        }
+    }
+}
+
+/// Watcher of a bucket.
+struct BucketWatcher<V> {
+    stream: Stream<()>,
+    prefix: String,
+    sender: watch::Sender<Arc<V>>,
+}
+
+impl<V: BucketView> BucketWatcher<V> {
+    async fn run(self) {
+        let mut retries = RetryLog::default();
+        loop {
+            if let Err(error) = self.round(&mut retries).await {
+                let bucket = &self.prefix;
+                retries.failed(
+                    |count| tracing::warn!(bucket, %error, failures = count, "bucket read failed; retrying"),
+                );
+            }
+            self.sender.send_if_modified(|view| {
+                let was_current = view.is_current();
+                if was_current {
+                    Arc::make_mut(view).lose_currency();
+                }
+                was_current
+            });
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads until the current consumer ends. Starts with all records, so that records that expired while
+    /// no consumer was active are removed.
+    async fn round(&self, retries: &mut RetryLog) -> Result<(), Error> {
+        let filter = vec![format!("{}>", self.prefix)];
+        // Without a name, the request has a subject that permissions with a wildcard after the stream do not cover.
+        let config = |_| pull::Config {
+            name: Some(Uuid::new_v4().simple().to_string()),
+            ..temporary(filter.clone(), DeliverPolicy::LastPerSubject, EXPIRES * 2)
+        };
+        // A lagging server lacks the last records.
+        let (info, consumer) = create_on_leader(&self.stream, config).await?;
+        let mut remaining = consumer.cached_info().num_pending;
+        let messages =
+            consumer.stream().heartbeat(HEARTBEAT).expires(EXPIRES).messages().await.map_err(unavailable)?;
+        let mut messages = std::pin::pin!(messages);
+        let (mut view, mut numbers) = (V::begin(info.state.last_sequence), 0);
+        loop {
+            if remaining == 0 {
+                if !view.can_follow(&self.sender.borrow()) {
+                    return Err(Error::Unavailable("the bucket lost records; restore its stream".to_owned()));
+                }
+                retries.succeeded();
+                self.sender.send_if_modified(|current| {
+                    let changed = **current != view;
+                    if changed {
+                        *current = Arc::new(view.clone());
+                    }
+                    changed
+                });
+            }
+            let Some(Ok(message)) = messages.next().await else { return Ok(()) };
+            let Some(info) = next_info(&message, &mut numbers) else { return Ok(()) };
+            remaining = info.pending;
+            if let Some(key) = message.subject.strip_prefix(&self.prefix) {
+                view.note(key, info.stream_sequence, &message.payload);
+            }
+        }
+    }
+}
+
+fn prefix(bucket: &str) -> String {
+    format!("$KV.{bucket}.")
+}
+
+fn stream_name(bucket: &str) -> String {
+    format!("KV_{bucket}")
+}

@@ -1,0 +1,65 @@
+//! `/v1/contexts` and `/v1/actors`: contexts, actors and their keys. A response to a change arrives after it is durable.
+
+pub(crate) mod actors;
+pub(crate) mod contexts;
+
+use axum::http::HeaderMap;
+use axum::http::header::IF_MATCH;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::change::Change;
+use super::store::WriteError;
+use crate::api::problem::{Code, Problem, ProblemDetail};
+
+/// Change of a context or an actor.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChangeView {
+    /// Time of the change.
+    at: String,
+    /// User who made it; null if authentication is off.
+    by: Option<String>,
+    /// What was added, for example `readers user:ada`.
+    added: Vec<String>,
+    /// What was removed.
+    removed: Vec<String>,
+}
+
+/// Returns the changes, newest first.
+fn change_views(changes: &[Change]) -> Vec<ChangeView> {
+    let view = |change: &Change| ChangeView {
+        at: change.at.to_string(),
+        by: change.by.clone(),
+        added: change.added.clone(),
+        removed: change.removed.clone(),
+    };
+    changes.iter().rev().map(view).collect()
+}
+
+/// Returns the problem of a body that contradicts a rule; `pointer` is the location.
+fn invalid_body(pointer: &str, reason: impl Into<String>) -> Problem {
+    let (pointer, detail) = (pointer.to_owned(), reason.into());
+    let text = format!("{pointer}: {detail}");
+    Problem::new(Code::InvalidBody, text).with(vec![ProblemDetail { pointer, detail }])
+}
+
+/// Returns the revision in `if-match`; `None` without the header.
+fn expected_revision(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(IF_MATCH) else { return Ok(None) };
+    let revision = value.to_str().ok().and_then(|text| text.trim().trim_matches('"').parse().ok());
+    let invalid =
+        || Problem::new(Code::BadParameter, "if-match: expected a revision, for example if-match: \"7\"");
+    revision.map(Some).ok_or_else(invalid)
+}
+
+impl From<WriteError> for Problem {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Registry(error) => error.into(),
+            WriteError::Conflict => Problem::new(
+                Code::RevisionMismatch,
+                "another request changed it at the same time; read it again",
+            ),
+        }
+    }
+}
