@@ -35,7 +35,7 @@ pub enum Value {
 
 /// Typed value without its type.
 pub trait Erased: Send + Sync {
-    fn encoded(&self) -> Result<Bytes, String>;
+    fn encoded(&self) -> Result<&[u8], String>;
     fn as_any(&self) -> &dyn Any;
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
@@ -46,12 +46,12 @@ struct Cell<T> {
 }
 
 impl<T: Data> Erased for Cell<T> {
-    fn encoded(&self) -> Result<Bytes, String> {
+    fn encoded(&self) -> Result<&[u8], String> {
         if let Some(bytes) = self.bytes.get() {
-            return Ok(bytes.clone());
+            return Ok(bytes);
         }
         let bytes = encode(&self.value)?;
-        Ok(self.bytes.get_or_init(|| bytes).clone())
+        Ok(self.bytes.get_or_init(|| bytes))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Value {
 }
 
 /// Stored form of a value.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 enum Stored {
     #[serde(rename = "v")]
     Value(Bytes),
@@ -121,12 +121,23 @@ enum Stored {
     List(Vec<Value>),
 }
 
+/// The same, borrowed: a snapshot copies a value once, to its buffer.
+#[derive(Serialize)]
+enum StoredRef<'a> {
+    #[serde(rename = "v")]
+    Value(&'a serde_bytes::Bytes),
+    #[serde(rename = "l")]
+    List(&'a [Value]),
+}
+
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let stored = match self {
-            Self::Typed(erased) => Stored::Value(erased.encoded().map_err(serde::ser::Error::custom)?),
-            Self::Encoded(bytes) => Stored::Value(bytes.clone()),
-            Self::List(values) => Stored::List(values.clone()),
+            Self::Typed(erased) => StoredRef::Value(serde_bytes::Bytes::new(
+                erased.encoded().map_err(serde::ser::Error::custom)?,
+            )),
+            Self::Encoded(bytes) => StoredRef::Value(serde_bytes::Bytes::new(bytes)),
+            Self::List(values) => StoredRef::List(values),
         };
         stored.serialize(serializer)
     }
