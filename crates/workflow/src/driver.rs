@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::{broadcast, watch};
@@ -14,7 +13,7 @@ use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::definition::Definition;
-use crate::execute::{Done, execute};
+use crate::execute::{Done, Execution, execute};
 use crate::machine::{Attempt, Machine};
 use crate::outcome::RunError;
 use crate::progress::Progress;
@@ -74,21 +73,22 @@ pub(crate) struct Driver<C> {
     pub(crate) is_changed: bool,
 }
 
-type Running = FuturesUnordered<BoxFuture<'static, Done>>;
+type Running = FuturesUnordered<Execution>;
 
 impl<C: Checkpoint> Driver<C> {
     /// Executes the instance until it ends, until it waits and is released, or until the runner stops.
     pub(crate) async fn drive(mut self) -> Result<State, RunError> {
         let mut running = Running::new();
         let mut immediate = 0_u32;
+        let mut now_ms = self.clock.now_ms();
         debug!(instance = %self.instance, workflow = %self.definition.name, "workflow starts");
         loop {
             let is_stopping = self.stop.as_ref().is_some_and(|stop| *stop.borrow());
-            let attempts = if is_stopping { Vec::new() } else { self.start_ready() };
+            let attempts = if is_stopping { Vec::new() } else { self.start_ready(now_ms) };
             let is_idle = running.is_empty() && attempts.is_empty();
-            let leaves = self.has_ended() || is_idle && (is_stopping || self.is_released());
+            let leaves = self.has_ended() || is_idle && (is_stopping || self.is_released(now_ms));
             if self.is_changed || leaves || attempts.iter().any(has_new_deadline) {
-                self.checkpoint.save(&self.state, leaves, self.clock.now_ms()).await?;
+                self.checkpoint.save(&self.state, leaves, now_ms).await?;
                 self.is_changed = false;
             }
             if leaves {
@@ -96,29 +96,29 @@ impl<C: Checkpoint> Driver<C> {
                 return Ok(self.state);
             }
             if let Some(done) = self.launch(attempts, &mut running) {
-                self.finished(done);
+                now_ms = self.clock.now_ms();
+                self.finished(done, now_ms);
                 immediate = immediate.wrapping_add(1);
                 if immediate.is_multiple_of(YIELD_INTERVAL) {
                     self.receive_waiting(&mut running).await?;
                 }
                 continue;
             }
-            self.wait(&mut running, is_stopping).await?;
+            now_ms = self.wait(&mut running, is_stopping).await?;
         }
     }
 
-    fn start_ready(&mut self) -> Vec<Attempt> {
+    fn start_ready(&mut self, now_ms: u64) -> Vec<Attempt> {
         #[expect(
             clippy::redundant_closure_for_method_calls,
             reason = "the method is not general over the lifetime"
         )]
-        self.machine(|machine, instance| machine.start_ready(instance))
+        self.machine(now_ms, |machine, instance| machine.start_ready(instance))
     }
 
     /// Returns whether the instance is released because it only waits.
-    fn is_released(&self) -> bool {
-        let now = self.clock.now_ms();
-        let is_waiting = self.state.next_due_ms().is_none_or(|due| due > now);
+    fn is_released(&self, now_ms: u64) -> bool {
+        let is_waiting = self.state.next_due_ms().is_none_or(|due| due > now_ms);
         is_waiting && self.checkpoint.releases_idle() && !self.checkpoint.has_inputs()
     }
 
@@ -142,11 +142,11 @@ impl<C: Checkpoint> Driver<C> {
         let is_concurrent = attempts.len() + running.len() > 1;
         for mut attempt in attempts {
             self.refresh_deadline(&mut attempt);
-            let mut future = execute(attempt, self.clock, is_concurrent);
-            if !is_concurrent && let Some(done) = (&mut future).now_or_never() {
+            let mut execution = execute(attempt, self.clock, is_concurrent);
+            if !is_concurrent && let Some(done) = (&mut execution).now_or_never() {
                 return Some(done);
             }
-            running.push(future);
+            running.push(execution);
         }
         None
     }
@@ -164,35 +164,39 @@ impl<C: Checkpoint> Driver<C> {
         }
     }
 
-    /// Waits for the next event and applies it. `is_stopping` is the decision that the caller has applied: a stop since then is an
-    /// event.
-    async fn wait(&mut self, running: &mut Running, is_stopping: bool) -> Result<(), RunError> {
+    /// Waits for the next event, applies it and returns its time. `is_stopping` is the decision that the caller has applied: a stop
+    /// since then is an event.
+    async fn wait(&mut self, running: &mut Running, is_stopping: bool) -> Result<u64, RunError> {
         let due = self.state.next_due_ms();
         let (clock, last_signal) = (self.clock, self.state.last_signal);
         tokio::select! {
             biased;
             Some(done) = running.next(), if !running.is_empty() => {
-                self.finished(done);
+                let now_ms = clock.now_ms();
+                self.finished(done, now_ms);
                 while let Some(Some(done)) = running.next().now_or_never() {
-                    self.finished(done);
+                    self.finished(done, now_ms);
                 }
+                Ok(now_ms)
             }
             inputs = self.checkpoint.inputs(last_signal) => {
                 for input in inputs? {
                     self.input(input, running);
                 }
+                Ok(clock.now_ms())
             }
             () = async { clock.wait_until(due.unwrap_or(u64::MAX)).await }, if due.is_some() && !is_stopping => {
-                self.is_changed |= self.machine(|machine, _| machine.tick());
+                let now_ms = clock.now_ms();
+                self.is_changed |= self.machine(now_ms, |machine, _| machine.tick());
+                Ok(now_ms)
             }
-            () = stopped(&mut self.stop), if !is_stopping => {}
+            () = stopped(&mut self.stop), if !is_stopping => Ok(clock.now_ms()),
         }
-        Ok(())
     }
 
-    fn finished(&mut self, done: Done) {
+    fn finished(&mut self, done: Done, now_ms: u64) {
         self.is_changed = true;
-        self.machine(|machine, _| match done {
+        self.machine(now_ms, |machine, _| match done {
             Done::Task { branch, result } => machine.finished(branch, result),
             Done::Undo(result) => machine.compensated(result),
         });
@@ -202,7 +206,7 @@ impl<C: Checkpoint> Driver<C> {
         self.is_changed = true;
         self.state.last_signal = self.state.last_signal.max(input.number);
         let had_tasks = !matches!(self.state.phase, Phase::Compensating | Phase::Stuck);
-        self.machine(|machine, _| match input.name.as_str() {
+        self.machine(self.clock.now_ms(), |machine, _| match input.name.as_str() {
             CANCEL => machine.cancel(),
             RETRY => machine.retry_compensation(),
             SKIP => machine.skip_compensation(),
@@ -215,11 +219,11 @@ impl<C: Checkpoint> Driver<C> {
     }
 
     /// Applies a change and reports its progress.
-    fn machine<R>(&mut self, change: impl FnOnce(&mut Machine<'_>, &Arc<str>) -> R) -> R {
+    fn machine<R>(&mut self, now_ms: u64, change: impl FnOnce(&mut Machine<'_>, &Arc<str>) -> R) -> R {
         let mut progress = Vec::new();
         let is_observed = self.progress.is_some() || tracing::enabled!(tracing::Level::INFO);
         let sink = is_observed.then_some(&mut progress);
-        let mut machine = Machine::new(&self.definition, &mut self.state, self.clock.now_ms(), sink);
+        let mut machine = Machine::new(&self.definition, &mut self.state, now_ms, sink);
         let result = change(&mut machine, &self.instance);
         for event in progress {
             self.log(&event);

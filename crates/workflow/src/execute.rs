@@ -1,6 +1,8 @@
 //! Execution of one attempt: panics become errors, deadlines drop the future.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -17,50 +19,49 @@ pub(crate) enum Done {
     Undo(Result<(), Fault>),
 }
 
-/// Returns the future of an attempt. A concurrent attempt is a Tokio task of its own; dropping the future aborts it.
-pub(crate) fn execute(attempt: Attempt, clock: Clock, is_concurrent: bool) -> BoxFuture<'static, Done> {
-    let run = run(attempt, clock);
-    if !is_concurrent {
-        return run;
-    }
-    let task = AbortOnDrop(tokio::spawn(run.in_current_span()));
-    Box::pin(async move { task.join().await })
+/// Future of an attempt.
+pub(crate) enum Execution {
+    Task {
+        branch: u32,
+        future: Limited<Value>,
+    },
+    Undo(Limited<()>),
+    /// Tokio task.
+    Spawned(AbortOnDrop),
 }
 
-fn run(attempt: Attempt, clock: Clock) -> BoxFuture<'static, Done> {
-    match attempt {
+/// Function of the user, with its deadline.
+pub(crate) struct Limited<T> {
+    future: BoxFuture<'static, Result<T, TaskError>>,
+    expired: Option<BoxFuture<'static, ()>>,
+}
+
+pub(crate) struct AbortOnDrop(tokio::task::JoinHandle<Done>);
+
+/// Returns the future of an attempt. A concurrent attempt is a Tokio task of its own; dropping the future aborts it.
+pub(crate) fn execute(attempt: Attempt, clock: Clock, is_concurrent: bool) -> Execution {
+    let execution = match attempt {
         Attempt::Task(attempt) => {
-            let (branch, deadline_ms) = (attempt.branch, attempt.deadline_ms);
-            let task = attempt.task.run(attempt.context, attempt.input);
-            Box::pin(async move { Done::Task { branch, result: limited(task, deadline_ms, clock).await } })
+            let future = attempt.task.run(attempt.context, attempt.input);
+            Execution::Task { branch: attempt.branch, future: limited(future, attempt.deadline_ms, clock) }
         }
         Attempt::Undo(attempt) => {
-            let deadline_ms = attempt.deadline_ms;
-            let undo = attempt.undo.run(attempt.context, attempt.input, attempt.output);
-            Box::pin(async move { Done::Undo(limited(undo, deadline_ms, clock).await) })
+            let future = attempt.undo.run(attempt.context, attempt.input, attempt.output);
+            Execution::Undo(limited(future, attempt.deadline_ms, clock))
         }
+    };
+    if is_concurrent {
+        return Execution::Spawned(AbortOnDrop(tokio::spawn(execution.in_current_span())));
     }
+    execution
 }
 
-/// Executes a future until its deadline.
-async fn limited<T>(
+fn limited<T>(
     future: BoxFuture<'static, Result<T, TaskError>>,
     deadline_ms: Option<u64>,
     clock: Clock,
-) -> Result<T, Fault> {
-    let future = AssertUnwindSafe(future).catch_unwind();
-    let result = match deadline_ms {
-        None => future.await,
-        Some(deadline_ms) => {
-            tokio::select! {
-                biased;
-                result = future => result,
-                () = expired(deadline_ms, clock) => return Err(Fault::TimedOut),
-            }
-        }
-    };
-    let result = result.unwrap_or_else(|panic| Err(TaskError::retryable(panic_message(&*panic))));
-    result.map_err(Fault::Error)
+) -> Limited<T> {
+    Limited { future, expired: deadline_ms.map(|deadline_ms| expired(deadline_ms, clock).boxed()) }
 }
 
 async fn expired(deadline_ms: u64, clock: Clock) {
@@ -69,12 +70,39 @@ async fn expired(deadline_ms: u64, clock: Clock) {
     }
 }
 
-struct AbortOnDrop(tokio::task::JoinHandle<Done>);
+impl Future for Execution {
+    type Output = Done;
 
-impl AbortOnDrop {
-    async fn join(mut self) -> Done {
-        // The task catches panics of user code, and only this future aborts it.
-        (&mut self.0).await.expect("an attempt neither panics nor is aborted while it is awaited")
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Done> {
+        match &mut *self {
+            Self::Task { branch, future } => {
+                future.poll_unpin(context).map(|result| Done::Task { branch: *branch, result })
+            }
+            Self::Undo(future) => future.poll_unpin(context).map(Done::Undo),
+            // The task catches panics of user code, and only this future aborts it.
+            Self::Spawned(task) => task
+                .0
+                .poll_unpin(context)
+                .map(|done| done.expect("an attempt neither panics nor is aborted while it is awaited")),
+        }
+    }
+}
+
+impl<T> Future for Limited<T> {
+    type Output = Result<T, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match catch_unwind(AssertUnwindSafe(|| self.future.poll_unpin(context))) {
+            Ok(Poll::Ready(result)) => return Poll::Ready(result.map_err(Fault::Error)),
+            Err(panic) => {
+                return Poll::Ready(Err(Fault::Error(TaskError::retryable(panic_message(&*panic)))));
+            }
+            Ok(Poll::Pending) => {}
+        }
+        match &mut self.expired {
+            Some(expired) => expired.poll_unpin(context).map(|()| Err(Fault::TimedOut)),
+            None => Poll::Pending,
+        }
     }
 }
 

@@ -14,6 +14,9 @@ use crate::value::Value;
 /// Format of snapshots.
 const FORMAT: u8 = 1;
 
+/// Capacity of the buffer that receives a snapshot: that of a small one.
+const ENCODED_BYTES: usize = 256;
+
 /// State of an instance.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct State {
@@ -164,9 +167,11 @@ impl State {
     /// # Errors
     /// If a value cannot be serialized.
     pub(crate) fn encode(&self) -> Result<Bytes, String> {
-        let mut bytes = vec![FORMAT];
+        let mut bytes = Vec::with_capacity(ENCODED_BYTES);
+        bytes.push(FORMAT);
         rmp_serde::encode::write(&mut bytes, self).map_err(|error| error.to_string())?;
-        Ok(bytes.into())
+        // Without spare capacity: backends keep the snapshots of all instances in memory.
+        Ok(bytes.into_boxed_slice().into())
     }
 
     /// Decodes a state.

@@ -38,7 +38,7 @@ pub enum Value {
 
 /// Typed value without its type.
 pub trait Erased: Send + Sync {
-    fn encoded(&self) -> Result<Bytes, String>;
+    fn encoded(&self) -> Result<&[u8], String>;
     fn json(&self) -> Result<serde_json::Value, String>;
     fn as_any(&self) -> &dyn Any;
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
@@ -50,12 +50,12 @@ struct Cell<T> {
 }
 
 impl<T: Data> Erased for Cell<T> {
-    fn encoded(&self) -> Result<Bytes, String> {
+    fn encoded(&self) -> Result<&[u8], String> {
         if let Some(bytes) = self.bytes.get() {
-            return Ok(bytes.clone());
+            return Ok(bytes);
         }
         let bytes = encode(&self.value)?;
-        Ok(self.bytes.get_or_init(|| bytes).clone())
+        Ok(self.bytes.get_or_init(|| bytes))
     }
 
     fn json(&self) -> Result<serde_json::Value, String> {
@@ -140,7 +140,7 @@ impl std::fmt::Debug for Value {
 }
 
 /// Stored form of a value: MessagePack in a binary format, JSON in a human-readable one.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 enum Stored<V> {
     #[serde(rename = "v")]
     Value(V),
@@ -148,20 +148,34 @@ enum Stored<V> {
     List(Vec<Value>),
 }
 
+/// The same, borrowed: a snapshot copies a value once, to its buffer.
+#[derive(Serialize)]
+enum StoredRef<'a, V> {
+    #[serde(rename = "v")]
+    Value(V),
+    #[serde(rename = "l")]
+    List(&'a [Value]),
+}
+
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let error = serde::ser::Error::custom;
         if serializer.is_human_readable() {
             return match self {
-                Self::List(values) => Stored::List::<serde_json::Value>(values.clone()).serialize(serializer),
-                value => Stored::Value(value.json().map_err(error)?).serialize(serializer),
+                Self::List(values) => StoredRef::List::<serde_json::Value>(values).serialize(serializer),
+                value => StoredRef::Value(value.json().map_err(error)?).serialize(serializer),
             };
         }
         let stored = match self {
-            Self::Typed(erased) => Stored::Value(erased.encoded().map_err(error)?),
-            Self::Encoded(bytes) => Stored::Value(bytes.clone()),
-            Self::Json(json) => Stored::Value(encode(json).map_err(error)?),
-            Self::List(values) => Stored::List(values.clone()),
+            Self::Typed(erased) => {
+                StoredRef::Value(serde_bytes::Bytes::new(erased.encoded().map_err(error)?))
+            }
+            Self::Encoded(bytes) => StoredRef::Value(serde_bytes::Bytes::new(bytes)),
+            Self::Json(json) => {
+                let bytes = encode(json).map_err(error)?;
+                return StoredRef::Value(serde_bytes::Bytes::new(&bytes)).serialize(serializer);
+            }
+            Self::List(values) => StoredRef::List(values),
         };
         stored.serialize(serializer)
     }

@@ -38,7 +38,7 @@ const ALLOWED_FOR_ROOT: &[&str] = &[
 ];
 
 /// Layers from bottom to top: a crate and its allowed dependencies.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-guest", &[]),
@@ -54,6 +54,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("orlog-testkit", ALLOWED_FOR_ROOT),
     ("xtask", &[]),
     ("orlog-compare", &[]),
+    ("orlog-workflow-bench", &["orlog-workflow"]),
 ];
 
 /// Checks the dependencies of every manifest, except dev-dependencies: tests may use all crates.

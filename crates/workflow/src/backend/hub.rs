@@ -1,9 +1,10 @@
 //! Notifications of a backend, so that nothing polls.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Id of an instance.
 pub type InstanceId = Arc<str>;
@@ -17,7 +18,28 @@ pub struct Hub {
 #[derive(Debug, Default)]
 struct HubInner {
     available: watch::Sender<()>,
-    instances: Mutex<HashMap<InstanceId, watch::Sender<()>>>,
+    instances: Mutex<HashMap<InstanceId, Watched>>,
+}
+
+/// Instance that has watchers.
+#[derive(Debug, Default)]
+struct Watched {
+    changes: Arc<Changes>,
+    watchers: usize,
+}
+
+/// Changes of one instance. A channel of Tokio would be larger than most instances.
+#[derive(Debug, Default)]
+struct Changes {
+    count: AtomicU64,
+    notify: Notify,
+}
+
+impl Changes {
+    fn add(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.notify.notify_waiters();
+    }
 }
 
 impl Hub {
@@ -28,8 +50,8 @@ impl Hub {
 
     /// Reports that an instance has a signal, is released or has ended.
     pub fn notify(&self, id: &str) {
-        if let Some(sender) = self.lock().get(id) {
-            sender.send_replace(());
+        if let Some(watched) = self.lock().get(id) {
+            watched.changes.add();
         }
     }
 
@@ -38,8 +60,8 @@ impl Hub {
         self.notify_available();
         let instances = self.lock();
         #[expect(clippy::iter_over_hash_type, reason = "the order of notifications has no effect")]
-        for sender in instances.values() {
-            sender.send_replace(());
+        for watched in instances.values() {
+            watched.changes.add();
         }
     }
 
@@ -53,11 +75,15 @@ impl Hub {
     #[must_use]
     pub fn watch(&self, id: &InstanceId) -> Watcher {
         let mut instances = self.lock();
-        let receiver = instances.entry(Arc::clone(id)).or_default().subscribe();
-        Watcher { id: Arc::clone(id), receiver: Some(receiver), hub: self.clone() }
+        let watched = instances.entry(Arc::clone(id)).or_default();
+        watched.watchers += 1;
+        let changes = Arc::clone(&watched.changes);
+        drop(instances);
+        let seen = changes.count.load(Ordering::Acquire);
+        Watcher { id: Arc::clone(id), changes, seen, hub: self.clone() }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, watch::Sender<()>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, Watched>> {
         self.inner.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,28 +92,36 @@ impl Hub {
 #[derive(Debug)]
 pub struct Watcher {
     id: InstanceId,
-    receiver: Option<watch::Receiver<()>>,
+    changes: Arc<Changes>,
+    /// Number of changes at the last call.
+    seen: u64,
     hub: Hub,
 }
 
 impl Watcher {
     /// Waits for a notification since the watcher was created or since the last call.
     pub async fn changed(&mut self) {
-        if let Some(receiver) = &mut self.receiver
-            && receiver.changed().await.is_ok()
-        {
-            return;
+        loop {
+            // Before the count is read: `notify_waiters` reaches each future that exists.
+            let notified = self.changes.notify.notified();
+            let count = self.changes.count.load(Ordering::Acquire);
+            if count != self.seen {
+                self.seen = count;
+                return;
+            }
+            notified.await;
         }
-        std::future::pending::<()>().await;
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
         let mut instances = self.hub.lock();
-        self.receiver = None;
-        if instances.get(&self.id).is_some_and(|sender| sender.receiver_count() == 0) {
-            instances.remove(&self.id);
+        if let Some(watched) = instances.get_mut(&self.id) {
+            watched.watchers -= 1;
+            if watched.watchers == 0 {
+                instances.remove(&self.id);
+            }
         }
     }
 }

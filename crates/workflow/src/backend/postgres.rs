@@ -1,19 +1,24 @@
 //! Backend in PostgreSQL: one set of tables, group commits, LISTEN and NOTIFY instead of polling.
 
 mod commits;
+mod reads;
+mod rows;
+mod session;
 mod statements;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use sqlx::PgPool;
 use sqlx::postgres::{PgListener, PgPoolOptions, PgRow};
-use sqlx::{PgPool, Row as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::warn;
 
-use self::commits::{Request, big, commit_all};
+use self::commits::{Queues, Request};
+use self::reads::{Read, read_all};
+use self::rows::{big, get, stored, unavailable};
 use super::{
     Backend, BackendError, Claim, Fetched, Hub, InstanceId, NEVER_MS, NewInstance, Save, Signal,
     StoredInstance,
@@ -21,7 +26,7 @@ use super::{
 
 /// Channel of notifications.
 const CHANNEL: &str = "orlog_workflow";
-/// Maximum number of requests that wait for a group commit.
+/// Maximum number of reads that wait for a statement.
 const QUEUE: usize = 4096;
 /// Delay before the listener connects again.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
@@ -30,9 +35,10 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct PostgresBackend {
     pool: PgPool,
-    requests: mpsc::Sender<Request>,
+    commits: Queues,
+    reads: mpsc::Sender<Read>,
     hub: Hub,
-    /// Group commits and the listener.
+    /// Group commits, group reads and the listener.
     _tasks: JoinSet<()>,
 }
 
@@ -47,25 +53,36 @@ impl PostgresBackend {
         create_tables(&pool).await.map_err(|error| unavailable("create its tables", &error))?;
         let mut listener = PgListener::connect_with(&pool).await.map_err(connect)?;
         listener.listen(CHANNEL).await.map_err(connect)?;
-        let (requests, receiver) = mpsc::channel(QUEUE);
         let hub = Hub::default();
         let mut tasks = JoinSet::new();
-        tasks.spawn(commit_all(pool.clone(), receiver));
+        let commits = Queues::start(&pool, &mut tasks);
+        let (reads, receiver) = mpsc::channel(QUEUE);
+        tasks.spawn(read_all(pool.clone(), receiver));
         tasks.spawn(listen(listener, hub.clone()));
-        Ok(Self { pool, requests, hub, _tasks: tasks })
+        Ok(Self { pool, commits, reads, hub, _tasks: tasks })
     }
 
     /// Waits for the group commit of a request.
     async fn commit<T>(
         &self,
         action: &'static str,
+        id: &str,
         request: impl FnOnce(commits::Answer<T>) -> Request,
     ) -> Result<T, BackendError> {
-        let stopped = || BackendError::Unavailable { action, reason: "the backend is stopped".to_owned() };
-        let (sender, receiver) = oneshot::channel();
-        self.requests.send(request(sender)).await.map_err(|_| stopped())?;
-        receiver.await.map_err(|_| stopped())?
+        send(action, self.commits.of(id), request).await
     }
+}
+
+/// Sends a request and waits for its answer.
+async fn send<R, T>(
+    action: &'static str,
+    queue: &mpsc::Sender<R>,
+    request: impl FnOnce(commits::Answer<T>) -> R,
+) -> Result<T, BackendError> {
+    let stopped = || BackendError::Unavailable { action, reason: "the backend is stopped".to_owned() };
+    let (sender, receiver) = oneshot::channel();
+    queue.send(request(sender)).await.map_err(|_| stopped())?;
+    receiver.await.map_err(|_| stopped())?
 }
 
 async fn create_tables(pool: &PgPool) -> Result<(), sqlx::Error> {
@@ -96,17 +113,17 @@ async fn listen(mut listener: PgListener, hub: Hub) {
 #[async_trait]
 impl Backend for PostgresBackend {
     async fn create(&self, instance: NewInstance) -> Result<bool, BackendError> {
-        self.commit("store an instance", |answer| Request::Create(instance, answer)).await
+        let id = InstanceId::clone(&instance.id);
+        self.commit("store an instance", &id, |answer| Request::Create(instance, answer)).await
     }
 
     async fn load(&self, id: &str) -> Result<Option<StoredInstance>, BackendError> {
-        let row = sqlx::query(statements::LOAD).bind(id).fetch_optional(&self.pool).await;
-        let row = row.map_err(|error| unavailable("read an instance", &error))?;
-        row.as_ref().map(stored).transpose()
+        send("read an instance", &self.reads, |answer| (id.into(), answer)).await
     }
 
     async fn save(&self, save: Save) -> Result<(), BackendError> {
-        self.commit("store a snapshot", |answer| Request::Save(save, answer)).await
+        let id = InstanceId::clone(&save.id);
+        self.commit("store a snapshot", &id, |answer| Request::Save(save, answer)).await
     }
 
     async fn fetch(&self, limit: usize, now_ms: u64) -> Result<Fetched, BackendError> {
@@ -150,7 +167,7 @@ impl Backend for PostgresBackend {
         until_ms: u64,
     ) -> Result<Vec<InstanceId>, BackendError> {
         let extended = claims.iter().map(|(id, epoch)| {
-            self.commit("extend a claim", |answer| Request::Extend {
+            self.commit("extend a claim", id, |answer| Request::Extend {
                 id: InstanceId::clone(id),
                 epoch: *epoch,
                 until_ms,
@@ -220,26 +237,4 @@ impl Backend for PostgresBackend {
 
 fn rows_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
-}
-
-fn unavailable(action: &'static str, error: &sqlx::Error) -> BackendError {
-    BackendError::Unavailable { action, reason: error.to_string() }
-}
-
-fn get<'r, T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>>(
-    row: &'r PgRow,
-    column: usize,
-) -> Result<T, BackendError> {
-    row.try_get(column).map_err(|error| BackendError::Corrupt { reason: error.to_string() })
-}
-
-fn stored(row: &PgRow) -> Result<StoredInstance, BackendError> {
-    Ok(StoredInstance {
-        id: get::<String>(row, 0)?.into(),
-        workflow: get::<String>(row, 1)?.into(),
-        hash: get::<String>(row, 2)?.into(),
-        epoch: get::<i64>(row, 3)?.cast_unsigned(),
-        state: get::<Vec<u8>>(row, 4)?.into(),
-        last_signal: get::<i64>(row, 5)?.cast_unsigned(),
-    })
 }

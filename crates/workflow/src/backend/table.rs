@@ -172,7 +172,7 @@ impl Table {
             return false;
         }
         let is_available = new.holder.is_none();
-        self.put(Row::new(new));
+        self.insert(Row::new(new));
         if is_available {
             hub.notify_available();
         }
@@ -306,8 +306,14 @@ impl Table {
     }
 
     /// Writes a row.
+    #[cfg(any(feature = "embedded", feature = "nats"))]
     pub(super) fn put(&mut self, row: Row) {
         self.remove(&row.id);
+        self.insert(row);
+    }
+
+    /// Writes a row of a new instance.
+    fn insert(&mut self, row: Row) {
         let available = row.available_ms();
         if row.ended_ms.is_none() {
             self.unended.insert(Arc::clone(&row.id));

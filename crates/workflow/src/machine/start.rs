@@ -66,39 +66,36 @@ impl State {
 impl Machine<'_> {
     /// Marks the attempts that can start now as started, refreshes their deadlines, and returns them.
     pub(crate) fn start_ready(&mut self, instance: &Arc<str>) -> Vec<Attempt> {
-        let now = self.now_ms;
         match self.state.phase {
-            Phase::Running | Phase::Draining => {
-                let is_ready = |work: &Work| match work {
-                    Work::Task { not_before_ms, .. } => not_before_ms.is_none_or(|time| time <= now),
-                    _ => false,
-                };
-                let branches = self.state.branches.iter();
-                let ready = branches.filter(|branch| !branch.is_running && is_ready(&branch.work));
-                let ready: Vec<u32> = ready.map(|branch| branch.id).collect();
-                ready
-                    .into_iter()
-                    .filter_map(|branch| self.start_task(branch, instance))
-                    .map(Attempt::Task)
-                    .collect()
-            }
+            Phase::Running | Phase::Draining => (0..self.state.branches.len())
+                .filter_map(|at| self.start_task(at, instance))
+                .map(Attempt::Task)
+                .collect(),
             Phase::Compensating => self.start_undo(instance).map(Attempt::Undo).into_iter().collect(),
             Phase::Completed | Phase::Failed | Phase::Cancelled | Phase::Stuck => Vec::new(),
         }
     }
 
-    fn start_task(&mut self, branch: u32, instance: &Arc<str>) -> Option<TaskAttempt> {
-        let timeout_ms = self.policy(branch).timeout_ms;
-        let deadline = timeout_ms.map(|timeout| self.now_ms.saturating_add(timeout));
-        let path = self.path(branch);
-        let found = self.state.branch_mut(branch)?;
+    /// Starts the task of a branch, if it is ready.
+    fn start_task(&mut self, at: usize, instance: &Arc<str>) -> Option<TaskAttempt> {
+        let now = self.now_ms;
+        let found = self.state.branches.get_mut(at).filter(|branch| !branch.is_running)?;
         let Work::Task { attempt, is_started, deadline_ms, not_before_ms } = &mut found.work else {
             return None;
         };
+        if not_before_ms.is_some_and(|time| time > now) {
+            return None;
+        }
+        let timeout_ms = match self.definition.step(found.at).map(|step| &step.kind) {
+            Some(StepKind::Task(policy)) => policy.timeout_ms,
+            _ => None,
+        };
+        let deadline = timeout_ms.map(|timeout| now.saturating_add(timeout));
         let is_deadline_new = deadline.is_some() && deadline_ms.is_none();
         (*is_started, *deadline_ms, *not_before_ms) = (true, deadline, None);
-        let (attempt, input, at) = (*attempt, found.value.clone(), found.at);
+        let (attempt, input, branch, at) = (*attempt, found.value.clone(), found.id, found.at);
         found.is_running = true;
+        let path = StepPath { step: self.definition.step_name(at), indexes: found.indexes.clone() };
         if self.progress.is_some() {
             self.emit(Progress::TaskStarted { step: path.display(), attempt });
         }

@@ -1,6 +1,7 @@
 //! Runner in process: nothing is stored, values are not encoded.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use tokio::sync::{broadcast, mpsc};
 
@@ -101,6 +102,9 @@ impl InProcessRunner {
     }
 }
 
+/// Returns a new id: that of the process, and a number.
 fn instance_id() -> Arc<str> {
-    uuid::Uuid::now_v7().to_string().into()
+    static PROCESS: LazyLock<uuid::Uuid> = LazyLock::new(uuid::Uuid::now_v7);
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("{}-{}", PROCESS.simple(), NEXT.fetch_add(1, Ordering::Relaxed)).into()
 }

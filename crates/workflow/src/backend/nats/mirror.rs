@@ -55,6 +55,8 @@ impl Mirror {
         let (kind, id) = (tokens.next(), tokens.next().and_then(decode_id));
         match (kind, id) {
             (Some("row"), Some(id)) if payload.is_empty() => self.remove(&id, sequence),
+            // A process reads its own changes again.
+            (Some("row"), Some(id)) if self.sequence(&id) >= sequence => {}
             (Some("row"), Some(id)) => match rmp_serde::from_slice::<Row>(payload) {
                 Ok(row) => self.put(row, sequence),
                 Err(error) => tracing::error!(instance = %id, %error, "stored instance not readable"),

@@ -1,18 +1,27 @@
-//! Group commits: creations, snapshots and heartbeats of one process, many in each transaction.
+//! Group commits: creations, snapshots and heartbeats of one process, many in each statement.
 //!
-//! A process has one transaction in flight, so its transactions cannot deadlock with each other; requests that arrive meanwhile
-//! form the next one. Claims of other processes skip locked rows.
+//! A statement without a transaction is a transaction of its own, so a commit takes one round trip. The instances are divided
+//! among queues, each with one commit in flight: requests that arrive meanwhile form the next one. An instance belongs to one queue,
+//! so the commits of a process never wait for each other. Claims of other processes skip locked rows.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use sqlx::{PgPool, Row as _};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use super::super::{After, BackendError, InstanceId, NEVER_MS, NewInstance, Save};
+use super::rows::{big, unavailable};
+use super::session::Session;
 use super::statements;
 
-/// Maximum number of requests in one transaction.
+/// Number of queues. More of them hide the latency of the disk, but form smaller groups.
+const QUEUES: usize = 2;
+/// Maximum number of requests in one commit.
 const GROUP: usize = 1024;
+/// Maximum number of requests that wait in a queue.
+const CAPACITY: usize = 4096;
 
 /// Request of a group commit.
 pub(super) enum Request {
@@ -23,7 +32,31 @@ pub(super) enum Request {
 
 pub(super) type Answer<T> = oneshot::Sender<Result<T, BackendError>>;
 
-/// Requests of one transaction.
+/// Queues of requests.
+#[derive(Debug)]
+pub(super) struct Queues([mpsc::Sender<Request>; QUEUES]);
+
+impl Queues {
+    /// Starts the commits. They end when this value is dropped.
+    pub(super) fn start(pool: &PgPool, tasks: &mut JoinSet<()>) -> Self {
+        Self(std::array::from_fn(|_| {
+            let (sender, receiver) = mpsc::channel(CAPACITY);
+            tasks.spawn(commit_all(Session::new(pool.clone()), receiver));
+            sender
+        }))
+    }
+
+    /// Returns the queue for an instance.
+    pub(super) fn of(&self, id: &str) -> &mpsc::Sender<Request> {
+        let mut hasher = DefaultHasher::new();
+        id.hash(&mut hasher);
+        #[expect(clippy::cast_possible_truncation, reason = "any number selects a queue")]
+        let queue = hasher.finish() as usize % QUEUES;
+        &self.0[queue]
+    }
+}
+
+/// Requests of one commit.
 #[derive(Default)]
 struct Group {
     creates: Vec<(NewInstance, Answer<bool>)>,
@@ -31,15 +64,15 @@ struct Group {
     extends: Vec<(InstanceId, u64, u64, Answer<bool>)>,
 }
 
-/// Ids that a transaction has changed.
+/// Ids that a commit has changed.
+#[derive(Default)]
 struct Changed {
     created: HashSet<String>,
     saved: HashSet<String>,
     extended: HashSet<String>,
 }
 
-/// Commits requests until the backend is dropped.
-pub(super) async fn commit_all(pool: PgPool, mut requests: mpsc::Receiver<Request>) {
+async fn commit_all(mut session: Session, mut requests: mpsc::Receiver<Request>) {
     let mut batch = Vec::with_capacity(GROUP);
     while requests.recv_many(&mut batch, GROUP).await > 0 {
         let mut group = Group::default();
@@ -52,111 +85,88 @@ pub(super) async fn commit_all(pool: PgPool, mut requests: mpsc::Receiver<Reques
                 }
             }
         }
-        let changed = group.commit(&pool).await;
-        group.answer(changed.map_err(|error| error.to_string()));
+        // In one order in all processes: those that create the same instances wait for each other, but not in a circle.
+        group.creates.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
+        let changed = group.commit(&mut session).await;
+        group.answer(changed);
     }
 }
 
 impl Group {
-    async fn commit(&self, pool: &PgPool) -> Result<Changed, sqlx::Error> {
-        let mut transaction = pool.begin().await?;
-        let created = self.create(&mut transaction).await?;
-        let saved = self.save(&mut transaction).await?;
-        let extended = self.extend(&mut transaction).await?;
-        let notified = self.notified(&created);
-        if !notified.is_empty() {
-            sqlx::query(statements::NOTIFY).bind(notified).execute(&mut *transaction).await?;
+    async fn commit(&self, session: &mut Session) -> Result<Changed, sqlx::Error> {
+        let mut connection = session.take().await?;
+        let mut changed = Changed::default();
+        if !self.creates.is_empty() || !self.saves.is_empty() {
+            self.write(&mut connection, &mut changed).await?;
         }
-        transaction.commit().await?;
-        Ok(Changed { created, saved, extended })
+        // Separate: one statement cannot change a row twice.
+        if !self.extends.is_empty() {
+            self.extend(&mut connection, &mut changed).await?;
+        }
+        session.keep(connection);
+        Ok(changed)
     }
 
-    async fn create(&self, connection: &mut sqlx::PgConnection) -> Result<HashSet<String>, sqlx::Error> {
-        if self.creates.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let all = || self.creates.iter().map(|(instance, _)| instance);
+    /// Stores new instances and snapshots, and notifies other processes.
+    async fn write(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        changed: &mut Changed,
+    ) -> Result<(), sqlx::Error> {
+        let new = || self.creates.iter().map(|(new, _)| new);
         let available = |new: &NewInstance| if new.holder.is_some() { NEVER_MS } else { new.wake_ms };
-        let rows = sqlx::query(statements::CREATE)
-            .bind(all().map(|new| new.id.to_string()).collect::<Vec<_>>())
-            .bind(all().map(|new| new.workflow.to_string()).collect::<Vec<_>>())
-            .bind(all().map(|new| new.hash.to_string()).collect::<Vec<_>>())
-            .bind(all().map(|new| i64::from(new.holder.is_some())).collect::<Vec<_>>())
-            .bind(all().map(|new| new.holder.as_ref().map(ToString::to_string)).collect::<Vec<_>>())
-            .bind(all().map(|new| big(available(new))).collect::<Vec<_>>())
-            .bind(all().map(|new| new.state.to_vec()).collect::<Vec<_>>())
-            .fetch_all(connection)
-            .await?;
-        ids(&rows)
-    }
-
-    async fn save(&self, connection: &mut sqlx::PgConnection) -> Result<HashSet<String>, sqlx::Error> {
-        if self.saves.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let all = || self.saves.iter().map(|(save, _)| save);
+        let saves = || self.saves.iter().map(|(save, _)| save);
         let then = |save: &Save| match save.then {
             After::Keep => (0, 0),
             After::Release { wake_ms } => (1, big(wake_ms)),
             After::End { at_ms } => (2, big(at_ms)),
         };
-        let rows = sqlx::query(statements::SAVE)
-            .bind(all().map(|save| save.id.to_string()).collect::<Vec<_>>())
-            .bind(all().map(|save| big(save.epoch)).collect::<Vec<_>>())
-            .bind(all().map(|save| save.hash.to_string()).collect::<Vec<_>>())
-            .bind(all().map(|save| save.state.to_vec()).collect::<Vec<_>>())
-            .bind(all().map(|save| big(save.last_signal)).collect::<Vec<_>>())
-            .bind(all().map(|save| then(save).0).collect::<Vec<i32>>())
-            .bind(all().map(|save| then(save).1).collect::<Vec<_>>())
+        let rows = sqlx::query(statements::WRITE)
+            .bind(new().map(|new| &*new.id).collect::<Vec<_>>())
+            .bind(new().map(|new| &*new.workflow).collect::<Vec<_>>())
+            .bind(new().map(|new| &*new.hash).collect::<Vec<_>>())
+            .bind(new().map(|new| new.holder.as_deref()).collect::<Vec<_>>())
+            .bind(new().map(|new| big(available(new))).collect::<Vec<_>>())
+            .bind(new().map(|new| &*new.state).collect::<Vec<_>>())
+            .bind(saves().map(|save| &*save.id).collect::<Vec<_>>())
+            .bind(saves().map(|save| big(save.epoch)).collect::<Vec<_>>())
+            .bind(saves().map(|save| &*save.hash).collect::<Vec<_>>())
+            .bind(saves().map(|save| &*save.state).collect::<Vec<_>>())
+            .bind(saves().map(|save| big(save.last_signal)).collect::<Vec<_>>())
+            .bind(saves().map(|save| then(save).0).collect::<Vec<i32>>())
+            .bind(saves().map(|save| then(save).1).collect::<Vec<_>>())
             .bind(big(NEVER_MS))
-            .fetch_all(&mut *connection)
+            .fetch_all(connection)
             .await?;
-        let saved = ids(&rows)?;
-        let consumed: Vec<_> =
-            all().filter(|save| save.last_signal > 0 && saved.contains(&*save.id)).collect();
-        if !consumed.is_empty() {
-            sqlx::query(statements::CONSUME)
-                .bind(consumed.iter().map(|save| save.id.to_string()).collect::<Vec<_>>())
-                .bind(consumed.iter().map(|save| big(save.last_signal)).collect::<Vec<_>>())
-                .execute(connection)
-                .await?;
+        for row in rows {
+            match row.try_get(0)? {
+                statements::CREATED => changed.created.insert(row.try_get(1)?),
+                statements::SAVED => changed.saved.insert(row.try_get(1)?),
+                // A notification.
+                _ => continue,
+            };
         }
-        Ok(saved)
+        Ok(())
     }
 
-    async fn extend(&self, connection: &mut sqlx::PgConnection) -> Result<HashSet<String>, sqlx::Error> {
-        if self.extends.is_empty() {
-            return Ok(HashSet::new());
-        }
+    async fn extend(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        changed: &mut Changed,
+    ) -> Result<(), sqlx::Error> {
         let rows = sqlx::query(statements::EXTEND)
-            .bind(self.extends.iter().map(|extend| extend.0.to_string()).collect::<Vec<_>>())
+            .bind(self.extends.iter().map(|extend| &*extend.0).collect::<Vec<_>>())
             .bind(self.extends.iter().map(|extend| big(extend.1)).collect::<Vec<_>>())
             .bind(self.extends.iter().map(|extend| big(extend.2)).collect::<Vec<_>>())
             .fetch_all(connection)
             .await?;
-        ids(&rows)
-    }
-
-    /// Returns the payloads of notifications: ids, and the empty text if an instance became available.
-    fn notified(&self, created: &HashSet<String>) -> Vec<String> {
-        let mut notified: Vec<String> = Vec::new();
-        let is_released = |then| matches!(then, After::Release { .. });
-        let has_new = self.creates.iter().any(|(new, _)| new.holder.is_none() && created.contains(&*new.id));
-        if has_new || self.saves.iter().any(|(save, _)| is_released(save.then)) {
-            notified.push(String::new());
+        for row in rows {
+            changed.extended.insert(row.try_get(0)?);
         }
-        let ids = self
-            .saves
-            .iter()
-            .filter(|(save, _)| save.then != After::Keep)
-            .map(|(save, _)| save.id.to_string());
-        notified.extend(ids);
-        notified
+        Ok(())
     }
 
-    fn answer(self, changed: Result<Changed, String>) {
-        let unavailable =
-            |action, reason: &String| BackendError::Unavailable { action, reason: reason.clone() };
+    fn answer(self, changed: Result<Changed, sqlx::Error>) {
         // A caller may have stopped to wait.
         match changed {
             Ok(mut changed) => {
@@ -173,26 +183,17 @@ impl Group {
                     answer.send(Ok(changed.extended.contains(&*id))).ok();
                 }
             }
-            Err(reason) => {
+            Err(error) => {
                 for (_, answer) in self.creates {
-                    answer.send(Err(unavailable("store an instance", &reason))).ok();
+                    answer.send(Err(unavailable("store an instance", &error))).ok();
                 }
                 for (_, answer) in self.saves {
-                    answer.send(Err(unavailable("store a snapshot", &reason))).ok();
+                    answer.send(Err(unavailable("store a snapshot", &error))).ok();
                 }
                 for (_, _, _, answer) in self.extends {
-                    answer.send(Err(unavailable("extend a claim", &reason))).ok();
+                    answer.send(Err(unavailable("extend a claim", &error))).ok();
                 }
             }
         }
     }
-}
-
-fn ids(rows: &[sqlx::postgres::PgRow]) -> Result<HashSet<String>, sqlx::Error> {
-    rows.iter().map(|row| row.try_get(0)).collect()
-}
-
-/// Converts an unsigned number; one that exceeds 2⁶³ becomes the maximum.
-pub(super) fn big(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

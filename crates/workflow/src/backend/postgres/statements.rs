@@ -28,29 +28,44 @@ pub(super) const SCHEMA: [&str; 4] = [
     "CREATE TABLE IF NOT EXISTS orlog_workflow_graphs (hash text PRIMARY KEY, graph bytea NOT NULL)",
 ];
 
-pub(super) const CREATE: &str = "INSERT INTO orlog_workflow_instances (id, workflow, hash, epoch, holder, available, state)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bytea[])
-    ON CONFLICT (id) DO NOTHING RETURNING id";
+/// Kinds of the rows that [`WRITE`] returns.
+pub(super) const CREATED: i32 = 0;
+pub(super) const SAVED: i32 = 1;
 
-/// `then`: 0 keeps the claim, 1 releases it, 2 ends the instance. $8 is the time at which nothing is due.
-pub(super) const SAVE: &str = "UPDATE orlog_workflow_instances i SET
-        state = u.state,
-        hash = u.hash,
-        holder = CASE u.then WHEN 0 THEN i.holder END,
-        available = CASE
-            WHEN u.then = 0 THEN i.available
-            WHEN u.then = 2 THEN $8
-            WHEN i.signal_count > u.last_signal THEN 0
-            ELSE u.time END,
-        ended = CASE u.then WHEN 2 THEN u.time END
-    FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::int[], $7::bigint[])
-        AS u (id, epoch, hash, state, last_signal, \"then\", time)
-    WHERE i.id = u.id AND i.epoch = u.epoch AND i.holder IS NOT NULL AND i.ended IS NULL
-    RETURNING i.id";
-
-pub(super) const CONSUME: &str =
-    "DELETE FROM orlog_workflow_signals s USING unnest($1::text[], $2::bigint[]) AS u (id, number)
-    WHERE s.id = u.id AND s.number <= u.number";
+/// Stores new instances ($1 to $6) and snapshots ($7 to $13), deletes the signals that the snapshots contain, and notifies: the id of
+/// each instance that is released or has ended, and the empty text if one became available.
+///
+/// `then`: 0 keeps the claim, 1 releases it, 2 ends the instance. $14 is the time at which nothing is due.
+pub(super) const WRITE: &str = "WITH created AS (
+        INSERT INTO orlog_workflow_instances (id, workflow, hash, epoch, holder, available, state)
+        SELECT id, workflow, hash, CASE WHEN holder IS NULL THEN 0 ELSE 1 END, holder, available, state
+        FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[])
+            AS u (id, workflow, hash, holder, available, state)
+        ON CONFLICT (id) DO NOTHING RETURNING id, holder),
+    saved AS (
+        UPDATE orlog_workflow_instances i SET
+            state = u.state,
+            hash = u.hash,
+            holder = CASE u.then WHEN 0 THEN i.holder END,
+            available = CASE
+                WHEN u.then = 0 THEN i.available
+                WHEN u.then = 2 THEN $14
+                WHEN i.signal_count > u.last_signal THEN 0
+                ELSE u.time END,
+            ended = CASE u.then WHEN 2 THEN u.time END
+        FROM unnest($7::text[], $8::bigint[], $9::text[], $10::bytea[], $11::bigint[], $12::int[], $13::bigint[])
+            AS u (id, epoch, hash, state, last_signal, \"then\", time)
+        WHERE i.id = u.id AND i.epoch = u.epoch AND i.holder IS NOT NULL AND i.ended IS NULL
+        RETURNING i.id, u.last_signal, u.then),
+    consumed AS (
+        DELETE FROM orlog_workflow_signals s USING saved
+        WHERE saved.last_signal > 0 AND s.id = saved.id AND s.number <= saved.last_signal)
+    SELECT 0, id FROM created
+    UNION ALL SELECT 1, id FROM saved
+    UNION ALL SELECT 2, pg_notify('orlog_workflow', id)::text FROM (
+        SELECT id FROM saved WHERE saved.then <> 0
+        UNION ALL SELECT '' WHERE EXISTS (SELECT FROM created WHERE holder IS NULL)
+            OR EXISTS (SELECT FROM saved WHERE saved.then = 1)) n";
 
 pub(super) const EXTEND: &str = "UPDATE orlog_workflow_instances i SET available = u.until
     FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS u (id, epoch, until)
@@ -60,7 +75,7 @@ pub(super) const EXTEND: &str = "UPDATE orlog_workflow_instances i SET available
 pub(super) const NOTIFY: &str = "SELECT pg_notify('orlog_workflow', id) FROM unnest($1::text[]) AS u (id)";
 
 pub(super) const LOAD: &str =
-    "SELECT id, workflow, hash, epoch, state, signal_count FROM orlog_workflow_instances WHERE id = $1";
+    "SELECT id, workflow, hash, epoch, state, signal_count FROM orlog_workflow_instances WHERE id = ANY($1)";
 
 pub(super) const FETCH: &str = "SELECT id, available FROM orlog_workflow_instances
     WHERE ended IS NULL AND available < $2 ORDER BY available LIMIT $1";
