@@ -172,6 +172,10 @@ id!(
     TenantId, "tenant id", 64, empty: true
 );
 id!(
+    /// Id of an actor: an identity with keys, independent of tenants. It is the user name of its requests.
+    ActorId, "actor id", 64, empty: false
+);
+id!(
     /// Name of a saga definition, for example `order`.
     SagaName, "saga name", 64, empty: false
 );
@@ -313,6 +317,7 @@ mod tests {
     fn only_the_tenant_may_be_empty() {
         assert!(TenantId::new("").is_ok());
         assert_eq!(SagaName::new(""), Err(IdError::Empty { kind: "saga name" }));
+        assert_eq!(ActorId::new(""), Err(IdError::Empty { kind: "actor id" }));
     }
 
     #[test]
