@@ -33,15 +33,17 @@ const ALLOWED_FOR_ROOT: &[&str] = &[
     "orlog-effect",
     "orlog-engine",
     "orlog-actors",
+    "orlog-signature",
     "orlog-simulator",
     "orlog-workflow",
 ];
 
 /// Layers from bottom to top: a crate and its allowed dependencies.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-guest", &[]),
+    ("orlog-signature", &[]),
     ("orlog-program", &["orlog-model"]),
     ("orlog-store", &["orlog-model", "orlog-journal"]),
     ("orlog-bus", &["orlog-model", "orlog-journal"]),
