@@ -31,7 +31,7 @@ use orlog_store::Device;
 use tokio::sync::watch;
 
 use crate::audit::AuditTrail;
-use crate::auth::{Authenticator, SessionToken};
+use crate::auth::{ActorKeys, Authenticator, SessionToken, SignedRequests};
 use crate::backup::service::claim_dir;
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigSource};
@@ -82,6 +82,8 @@ pub struct AppOverrides {
     pub accept_data_loss: bool,
     /// Token that requests need if the configuration requires no authentication.
     pub session: Option<SessionToken>,
+    /// Sources of the keys of actors in addition to the configuration.
+    pub actor_keys: Vec<Arc<dyn ActorKeys>>,
     /// Telemetry for a collector. Default: no export.
     pub telemetry: TelemetryHandle,
     /// Limits of the checks of the running node.
@@ -176,13 +178,14 @@ impl App {
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&overrides.telemetry, overrides.effect_observer);
-        let authenticator = Box::pin(Authenticator::new(&config, overrides.session)).await?;
+        let connection = transport.connection();
+        let signed = SignedRequests::open(&config, connection, &clock, overrides.actor_keys).await?;
+        let authenticator = Box::pin(Authenticator::new(&config, overrides.session, signed)).await?;
         let webhooks = Arc::new(Webhooks::new(&config)?);
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         let backup_dir = claim_dir(&config)?;
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
-        let providers =
-            EffectParts::build(&config, transport.connection(), overrides.upstreams, &clock, &observer);
+        let providers = EffectParts::build(&config, connection, overrides.upstreams, &clock, &observer);
         let EffectParts { upstreams, catalog, pages } = Box::pin(providers).await?;
         let dir = config.definitions_dir.clone().filter(|_| config.role.runs_sagas());
         let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
@@ -201,7 +204,7 @@ impl App {
             tracer: tracer.clone(),
         };
         let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
-        let (connection, metrics) = (transport.connection(), runtime.metrics());
+        let metrics = runtime.metrics();
         let workers = effects::workers(&config, connection, &catalog, &clock, metrics, tracer);
         let workers = Box::pin(workers).await?.map(Arc::new);
         let InitialMetrics { registry, collected, purges } =
@@ -222,7 +225,6 @@ impl App {
             local,
         };
         let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis: overrides.diagnosis };
-        let telemetry = overrides.telemetry;
         let state = Observed {
             registry,
             started_at,
@@ -232,7 +234,7 @@ impl App {
             pages,
             webhooks,
             config_source: overrides.config_source.map(Arc::new),
-            telemetry,
+            telemetry: overrides.telemetry,
         };
         Box::pin(Self::join(parts, own, state)).await
     }
@@ -374,6 +376,7 @@ impl App {
         let stopped = self.runtime.stop().await;
         self.transport.close().await?;
         self.services.positions.store().await;
+        self.authenticator.signed().close();
         stopped.context("the tables could not be flushed; the journal is complete")
     }
 

@@ -1,9 +1,10 @@
 //! Authorization of requests: authenticates the caller, checks permissions, and starts the audit record.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use orlog_model::TenantId;
 
@@ -18,7 +19,11 @@ use super::pod_client;
 use super::problem::{Code, Problem};
 use super::quotas::CallerKey;
 use super::request_info::{NO_ROUTE, WEBHOOK_ROUTE, peer};
-use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials, Right, Role, TenantScope};
+use super::signed_request;
+use crate::auth::{
+    AuthError, Authenticator, Caller, ImpersonationError, RequestCredentials, Right, Role,
+    SignatureRejection, TenantScope,
+};
 
 /// Header of a response without authentication: the path that starts a log-in.
 const LOGIN_HEADER: HeaderName = HeaderName::from_static("x-orlog-login");
@@ -98,7 +103,8 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     origin::check(&api.hosts, (route, request.method(), request.uri()), request.headers())?;
     pod_client::check_sender(&api.app, request)?;
     let access = &api.app.authenticator;
-    if !access.is_enabled() || route == NO_ROUTE {
+    let is_signed = signed_request::is_signed(request.headers());
+    if !(access.is_enabled() || is_signed) || route == NO_ROUTE {
         request.extensions_mut().insert(Caller::unauthenticated());
         return Ok(());
     }
@@ -110,12 +116,16 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     if right == Permission::Public {
         return Ok(());
     }
-    let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-    let source = peer(request).map(|peer| peer.ip());
-    if access.oidc().is_some() && login::has_session(request.headers()) {
-        origin::check_session(request.method(), request.headers())?;
+    let signed = if is_signed { signed_request::authenticate(api, request).await? } else { None };
+    let caller = if let Some(caller) = signed {
+        caller
+    } else {
+        let source = peer(request).map(|peer| peer.ip());
+        authenticate(access, (request.method(), request.headers()), source).await?
+    };
+    if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
+        scope.key = caller.key;
     }
-    let caller = access.authenticate(&RequestCredentials { headers, source }).await?;
     if let Some(name) = &caller.name {
         tracing::Span::current().record("who", name);
     }
@@ -123,6 +133,19 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     // A denial is counted with its caller.
     request.extensions_mut().insert(caller);
     permitted
+}
+
+/// Authenticates a request without a signature of an actor.
+async fn authenticate(
+    access: &Authenticator,
+    (method, headers): (&Method, &HeaderMap),
+    source: Option<IpAddr>,
+) -> Result<Caller, Problem> {
+    if access.oidc().is_some() && login::has_session(headers) {
+        origin::check_session(method, headers)?;
+    }
+    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    Ok(access.authenticate(&RequestCredentials { headers, source }).await?)
 }
 
 fn permit(caller: &Caller, permission: Permission, headers: &mut HeaderMap) -> Result<(), Problem> {
@@ -193,6 +216,15 @@ impl From<AuthError> for Problem {
         let code = match &denied {
             AuthError::Missing(_) => Code::Unauthenticated,
             AuthError::Invalid(_) => Code::InvalidCredentials,
+            AuthError::Signature(rejection) => match rejection {
+                SignatureRejection::Time(..) | SignatureRejection::BeforeStart(_) => Code::SignatureTime,
+                SignatureRejection::Replayed => Code::SignatureReplayed,
+                SignatureRejection::InvalidKey(..) => Code::InvalidKey,
+                SignatureRejection::Unreadable(_)
+                | SignatureRejection::NotAuthentic(_)
+                | SignatureRejection::Digest
+                | SignatureRejection::Grant => Code::InvalidRequestSignature,
+            },
             AuthError::Unavailable(_) => Code::Unavailable,
         };
         Problem::new(code, denied.to_string())

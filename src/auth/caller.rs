@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use orlog_model::TenantId;
+use orlog_signature::KeyId;
 
 use super::rights::{Right, Role, Roles};
+use super::signature_rejection::SignatureRejection;
 
 /// Tenants for which a caller may act.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +62,8 @@ pub struct Caller {
     pub tenants: TenantScope,
     /// Roles for human tasks.
     pub task_roles: BTreeSet<String>,
+    /// Key that signed the request; `None` without a signature.
+    pub key: Option<KeyId>,
     /// Receives the user that the request names, for its audit record; `None` if the request is not recorded.
     pub(crate) named_user: Option<Arc<OnceLock<String>>>,
 }
@@ -73,6 +77,7 @@ impl Caller {
             roles: Roles::from_iter([Role::Admin]),
             tenants: TenantScope::All,
             task_roles: BTreeSet::new(),
+            key: None,
             named_user: None,
         }
     }
@@ -84,6 +89,7 @@ impl Caller {
             roles: Roles::of([]),
             tenants: TenantScope::Only(BTreeSet::from([tenant.clone()])),
             task_roles: BTreeSet::new(),
+            key: None,
             named_user: None,
         }
     }
@@ -149,6 +155,9 @@ pub enum AuthError {
     /// The credentials are invalid.
     #[error("{0}")]
     Invalid(String),
+    /// The signature of the request is not accepted.
+    #[error("{0}")]
+    Signature(SignatureRejection),
     /// The credentials cannot be verified at the moment.
     #[error("{0}")]
     Unavailable(String),
@@ -211,6 +220,7 @@ mod tests {
             roles: Roles::from_iter([role]),
             tenants: TenantScope::All,
             task_roles: groups.clone(),
+            key: None,
             named_user: None,
         };
         let (operator, admin, anybody) =

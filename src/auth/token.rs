@@ -91,6 +91,7 @@ impl JwtAuth {
             roles: Roles::of(texts(claim(claims, &self.config.role_claim))),
             tenants: TenantScope::of(texts(claim(claims, &self.config.tenant_claim))),
             task_roles: groups.map(str::to_owned).collect(),
+            key: None,
             named_user: None,
         };
         let jti = claims.get("jti").and_then(Value::as_str).map(str::to_owned);

@@ -8,6 +8,7 @@ mod effect_queue;
 mod filters;
 mod leases;
 mod message;
+mod nonces;
 mod provision;
 mod publish;
 mod scan;
@@ -28,6 +29,7 @@ pub use connection::{ConnectError, Connection, Credentials, MINIMUM_SERVER, Opti
 pub use cursors::durable_consumer;
 pub use effect_queue::{NatsEffectQueue, consumer_name};
 pub use leases::{LeaseOptions, Leases};
+pub use nonces::{NONCE_STREAM, NonceStream};
 pub use provision::{ProvisionError, StreamDiff, apply, diff};
 pub use shard_log::{LOG_STREAM, ShardLog, ShardLogError};
 pub use snapshots::{SNAPSHOT_BUCKET, Snapshot, Snapshots};
