@@ -3,6 +3,7 @@
 mod deploy;
 mod first_hour;
 mod hostile;
+mod keys;
 pub(crate) mod node;
 mod projects;
 mod round_trip;
