@@ -36,6 +36,7 @@ pub(crate) mod request_info;
 pub(crate) mod request_metrics;
 pub(crate) mod security_headers;
 pub(crate) mod serve;
+pub(crate) mod signed_request;
 pub(crate) mod ui;
 
 use std::io;

@@ -33,7 +33,7 @@ use tokio::sync::watch;
 
 use crate::access::AccessRegistry;
 use crate::audit::AuditTrail;
-use crate::auth::{Authenticator, SessionToken};
+use crate::auth::{ActorKeys, Authenticator, SessionToken, SignedRequests};
 use crate::backup::service::claim_dir;
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigSource};
@@ -84,6 +84,8 @@ pub struct AppOverrides {
     pub accept_data_loss: bool,
     /// Token that requests need if the configuration requires no authentication.
     pub session: Option<SessionToken>,
+    /// Sources of the keys of actors in addition to the configuration.
+    pub actor_keys: Vec<Arc<dyn ActorKeys>>,
     /// Telemetry for a collector. Default: no export.
     pub telemetry: TelemetryHandle,
     /// Limits of the checks of the running node.
@@ -180,13 +182,16 @@ impl App {
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
         let Observers { tracer, attempts, counted } =
             observers::build_observers(&overrides.telemetry, overrides.effect_observer);
-        let authenticator = Box::pin(Authenticator::new(&config, overrides.session)).await?;
+        let connection = transport.connection();
+        let mut keys = overrides.actor_keys;
+        keys.push(Arc::clone(&access) as Arc<dyn ActorKeys>);
+        let signed = SignedRequests::open(&config, connection, &clock, keys).await?;
+        let authenticator = Box::pin(Authenticator::new(&config, overrides.session, signed)).await?;
         let webhooks = Arc::new(Webhooks::new(&config)?);
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         let backup_dir = claim_dir(&config)?;
         let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
-        let providers =
-            EffectParts::build(&config, transport.connection(), overrides.upstreams, &clock, &observer);
+        let providers = EffectParts::build(&config, connection, overrides.upstreams, &clock, &observer);
         let EffectParts { upstreams, catalog, pages } = Box::pin(providers).await?;
         let dir = config.definitions_dir.clone().filter(|_| config.role.runs_sagas());
         let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
@@ -205,7 +210,7 @@ impl App {
             tracer: tracer.clone(),
         };
         let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
-        let (connection, metrics) = (transport.connection(), runtime.metrics());
+        let metrics = runtime.metrics();
         let workers = effects::workers(&config, connection, &catalog, &clock, metrics, tracer);
         let workers = Box::pin(workers).await?.map(Arc::new);
         let InitialMetrics { registry, collected, purges } =
@@ -379,6 +384,7 @@ impl App {
         let stopped = self.runtime.stop().await;
         self.transport.close().await?;
         self.services.positions.store().await;
+        self.authenticator.signed().close();
         stopped.context("the tables could not be flushed; the journal is complete")
     }
 

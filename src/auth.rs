@@ -1,20 +1,25 @@
 //! Authentication of API callers: user, roles and tenants.
 //!
 //! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`),
-//! by a trusted gateway (`gateway`), or not at all. The sessions of users who logged in (`oidc`) and the
-//! token of the monitoring (`metrics_token`) apply beside them. The permissions of routes are in
+//! by a trusted gateway (`gateway`), or not at all. Requests that an actor signs (`signed_requests`), the sessions of
+//! users who logged in (`oidc`) and the token of the monitoring (`metrics_token`) apply beside them. The permissions of routes are in
 //! `src/api/permissions.rs`; this module depends on neither routes nor HTTP.
 
+mod actor_keys;
 mod admin_token;
 mod caller;
 mod denied;
 mod gateway;
 mod keys;
 mod metrics_token;
+mod nonce_log;
+mod nonces;
 mod oidc;
 mod rights;
 mod session;
 mod shared_secret;
+mod signature_rejection;
+mod signed_requests;
 mod token;
 mod verifier;
 mod web_session;
@@ -22,6 +27,8 @@ mod web_session;
 use std::sync::Arc;
 
 use crate::config::{AuthMode, Config};
+pub(crate) use actor_keys::ConfiguredKeys;
+pub use actor_keys::{ActorKey, ActorKeys, ActorRights};
 use admin_token::AdminToken;
 pub use admin_token::{admin_token_file, check_admin_token};
 pub(crate) use caller::is_user_name;
@@ -31,6 +38,8 @@ use metrics_token::MetricsToken;
 pub use oidc::{LOGIN_COOKIE, Login, LoginError, LoginStart, Oidc, SESSION_COOKIE, cookie};
 pub use rights::{Right, Role, Roles};
 pub use session::SessionToken;
+pub use signature_rejection::SignatureRejection;
+pub(crate) use signed_requests::{SignedCaller, SignedRequests};
 use token::JwtAuth;
 
 /// Authenticator of requests.
@@ -38,6 +47,7 @@ pub struct Authenticator {
     method: AuthMethod,
     metrics: Option<MetricsToken>,
     oidc: Option<Box<Oidc>>,
+    signed: SignedRequests,
 }
 
 enum AuthMethod {
@@ -55,7 +65,11 @@ impl Authenticator {
     /// # Errors
     /// If the configured keys, the key file, the token of the administrator or the metrics token are invalid.
     /// An unavailable URL is not an error; it is retried.
-    pub async fn new(config: &Config, session: Option<SessionToken>) -> anyhow::Result<Self> {
+    pub(crate) async fn new(
+        config: &Config,
+        session: Option<SessionToken>,
+        signed: SignedRequests,
+    ) -> anyhow::Result<Self> {
         let auth = &config.auth;
         let mut oidc = None;
         let method = match auth.mode {
@@ -70,7 +84,8 @@ impl Authenticator {
             }
             AuthMode::Gateway => AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&auth.gateway)?)),
         };
-        Ok(Self { method, metrics: auth.metrics_token.as_ref().map(MetricsToken::open).transpose()?, oidc })
+        let metrics = auth.metrics_token.as_ref().map(MetricsToken::open).transpose()?;
+        Ok(Self { method, metrics, oidc, signed })
     }
 
     /// Returns whether authentication is required.
@@ -85,7 +100,13 @@ impl Authenticator {
         self.oidc.as_deref()
     }
 
-    /// Authenticates the caller of a request.
+    /// Returns the authentication of signed requests, which applies with every mode.
+    #[must_use]
+    pub(crate) fn signed(&self) -> &SignedRequests {
+        &self.signed
+    }
+
+    /// Authenticates the caller of a request without a signature.
     ///
     /// # Errors
     /// If the credentials are missing or invalid.

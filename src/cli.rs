@@ -9,9 +9,12 @@ pub(crate) mod client;
 mod completions;
 pub(crate) mod config_flags;
 pub(crate) mod console;
+mod credentials;
 mod dev;
 pub mod exit;
 mod init;
+mod key;
+mod key_store;
 pub(crate) mod list;
 mod man;
 pub(crate) mod printable;
@@ -91,6 +94,9 @@ enum Command {
     Inspect(node::cli::Inspect),
     /// Show the audit trail, newest first
     Audit(audit::cli::Args),
+    /// Create, show and select the keys that sign requests
+    #[command(subcommand)]
+    Key(key::Command),
     /// Export instances and tasks to PostgreSQL or to a JSON Lines file
     Export(export::cli::Args),
     /// Check the dependencies and settings of a node and print remedies
@@ -197,6 +203,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Timers(args) => timers::cli::run(args, console).await,
         Command::Inspect(args) => node::cli::inspect(args, console).await,
         Command::Audit(args) => audit::cli::run(args, console).await,
+        Command::Key(command) => key::run(command, console),
         Command::Export(args) => export::cli::run(args, console).await,
         Command::Backup(args) => backup::cli::run(args, console).await,
         Command::Restore(args) => backup::cli::restore(args, console).await,

@@ -3,6 +3,7 @@
 //! Precedence: defaults (`config/default.toml`, embedded in the binary) < file < environment
 //! (`ORLOG_…`) < flags. An unknown key is rejected with its location and the most similar known name.
 
+mod actors;
 mod audit;
 mod auth;
 mod cluster;
@@ -32,6 +33,7 @@ use orlog_effect::providers::http::HttpConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::redact::Redaction;
+pub use actors::{ActorConfig, ActorKeyConfig, SignaturesConfig};
 pub use audit::AuditConfig;
 pub use auth::{AdminTokenConfig, AuthConfig, AuthMode, JwtConfig, TrustedGatewayConfig};
 pub use cluster::{ClusterConfig, ClusterMode, ClusterTlsConfig, ordinal};

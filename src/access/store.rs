@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::actor::Actor;
 use super::context::Context;
 use super::directory::{Directory, Stored};
-use crate::auth::{Caller, Right, Roles, TenantScope};
+use crate::auth::{self, ActorKeys, ActorRights, Caller, Right, Roles, TenantScope};
 
 /// Time for which a node that cannot follow the registry decides by its last state.
 const MAX_OUTDATED: Duration = Duration::from_secs(10);
@@ -42,6 +42,22 @@ pub enum WriteError {
     /// The registry is not available.
     #[error(transparent)]
     Registry(#[from] orlog_bus::Error),
+}
+
+/// Keys of the actors of the registry, which have no rights but those that the contexts grant.
+impl ActorKeys for AccessRegistry {
+    fn find(&self, key_id: &str) -> Option<auth::ActorKey> {
+        let directory = self.directory();
+        let (actor, key) = directory.find_key(key_id)?;
+        Some(auth::ActorKey {
+            actor: actor.clone(),
+            public_key: *key.public_key.as_bytes(),
+            not_before: Some(key.valid_from),
+            not_after: key.valid_until,
+            revoked: key.revoked_at.is_some(),
+            rights: ActorRights::new([], [], []),
+        })
+    }
 }
 
 impl AccessRegistry {

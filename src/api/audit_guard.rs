@@ -126,11 +126,13 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
     let caller = caller(request);
     let user = caller.and_then(|caller| caller.name.as_deref());
     // Any client can send these headers. Only those that passed the gateway are facts.
-    let is_trusted = api.app.config.auth.mode == AuthMode::Gateway && user.is_some();
+    let key = caller.and_then(|caller| caller.key);
+    let is_trusted = api.app.config.auth.mode == AuthMode::Gateway && user.is_some() && key.is_none();
     AuditRecord {
         id: uuid::Uuid::now_v7(),
         at: crate::clock::SystemClock.now().to_string(),
         user: user.map(shortened),
+        key: key.map(|key| key.to_string()),
         named_user: None,
         role: user.and(caller).map(|caller| caller.roles.clone()),
         tenant: route.starts_with("/v1/").then(|| tenant(api, request)).flatten(),

@@ -1,9 +1,10 @@
 //! Authorization of requests: authenticates the caller, checks permissions, and starts the audit record.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::admission::{self, Admission};
@@ -17,7 +18,10 @@ use super::pod_client;
 use super::problem::{Code, Problem};
 use super::quotas::CallerKey;
 use super::request_info::{NO_ROUTE, WEBHOOK_ROUTE, peer};
-use crate::auth::{AuthError, Caller, ImpersonationError, RequestCredentials};
+use super::signed_request;
+use crate::auth::{
+    AuthError, Authenticator, Caller, ImpersonationError, RequestCredentials, SignatureRejection,
+};
 
 /// Header of a response without authentication: the path that starts a log-in.
 const LOGIN_HEADER: HeaderName = HeaderName::from_static("x-orlog-login");
@@ -103,23 +107,30 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
         route,
         &api.app.config.auth.public_routes,
     );
-    admission::name_context(right, request)?;
-    if !access.is_enabled() || route == NO_ROUTE {
+    let is_signed = signed_request::is_signed(request.headers());
+    if !(access.is_enabled() || is_signed) || route == NO_ROUTE {
+        admission::name_context(right, request)?;
         request.extensions_mut().insert(Caller::unauthenticated());
         return Ok(());
     }
     if right == Permission::Public {
         return Ok(());
     }
-    let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-    let source = peer(request).map(|peer| peer.ip());
-    if access.oidc().is_some() && login::has_session(request.headers()) {
-        origin::check_session(request.method(), request.headers())?;
+    // Before the header of the context is set, which the signature does not cover.
+    let signed = if is_signed { signed_request::authenticate(api, request).await? } else { None };
+    let caller = if let Some(caller) = signed {
+        caller
+    } else {
+        let source = peer(request).map(|peer| peer.ip());
+        authenticate(access, (request.method(), request.headers()), source).await?
+    };
+    if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
+        scope.key = caller.key;
     }
-    let caller = access.authenticate(&RequestCredentials { headers, source }).await?;
     if let Some(name) = &caller.name {
         tracing::Span::current().record("who", name);
     }
+    admission::name_context(right, request)?;
     let admission = Admission::new(caller, right, request);
     // A denial is counted with its caller.
     request.extensions_mut().insert(admission.authenticated().clone());
@@ -127,6 +138,19 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(admission);
     Ok(())
+}
+
+/// Authenticates a request without a signature of an actor.
+async fn authenticate(
+    access: &Authenticator,
+    (method, headers): (&Method, &HeaderMap),
+    source: Option<IpAddr>,
+) -> Result<Caller, Problem> {
+    if access.oidc().is_some() && login::has_session(headers) {
+        origin::check_session(method, headers)?;
+    }
+    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    Ok(access.authenticate(&RequestCredentials { headers, source }).await?)
 }
 
 /// Withholds the response to a request that reads or waits, if its caller has lost its access meanwhile.
@@ -142,6 +166,15 @@ impl From<AuthError> for Problem {
         let code = match &denied {
             AuthError::Missing(_) => Code::Unauthenticated,
             AuthError::Invalid(_) => Code::InvalidCredentials,
+            AuthError::Signature(rejection) => match rejection {
+                SignatureRejection::Time(..) | SignatureRejection::BeforeStart(_) => Code::SignatureTime,
+                SignatureRejection::Replayed => Code::SignatureReplayed,
+                SignatureRejection::InvalidKey(..) => Code::InvalidKey,
+                SignatureRejection::Unreadable(_)
+                | SignatureRejection::NotAuthentic(_)
+                | SignatureRejection::Digest
+                | SignatureRejection::Grant => Code::InvalidRequestSignature,
+            },
             AuthError::Unavailable(_) => Code::Unavailable,
         };
         Problem::new(code, denied.to_string())

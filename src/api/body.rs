@@ -12,9 +12,10 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
-use super::body_budget::{PartialBody, RequestBody};
+use super::body_budget::RequestBody;
 use super::context::ApiState;
 use super::problem::{Code, Problem, ProblemDetail};
+use super::signed_request;
 
 /// Maximum length of `found` text in a problem, in characters.
 const MAX_FOUND_CHARS: usize = 64;
@@ -92,22 +93,23 @@ pub(crate) async fn read(
     if let Some(announced) = announced(headers).filter(|announced| *announced > limit) {
         return Err(too_large(&format!("Content-Length is {announced} bytes"), limit));
     }
-    tokio::time::timeout(body_timeout, collect(body, limit, api.bodies.receive(api.scope.caller.as_ref())))
-        .await
-        .unwrap_or_else(|_| {
-            Err(Problem::new(Code::BodyTimeout, format!("the body did not arrive within {body_timeout:?}")))
-        })
+    tokio::time::timeout(body_timeout, collect(api, body, limit)).await.unwrap_or_else(|_| {
+        Err(Problem::new(Code::BodyTimeout, format!("the body did not arrive within {body_timeout:?}")))
+    })
 }
 
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-async fn collect(body: Body, limit: u64, mut all: PartialBody) -> Result<RequestBody, Problem> {
+async fn collect(api: &ApiState, body: Body, limit: u64) -> Result<RequestBody, Problem> {
+    let mut all = api.bodies.receive(api.scope.caller.as_ref());
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| {
-            Problem::new(Code::IncompleteBody, format!("the body ended after {} bytes: {error}", all.len()))
+            let incomplete = || format!("the body ended after {} bytes: {error}", all.len());
+            let digest = signed_request::digest_problem(api, &error);
+            digest.unwrap_or_else(|| Problem::new(Code::IncompleteBody, incomplete()))
         })?;
         if (all.len() + chunk.len()) as u64 > limit {
             return Err(too_large("the body exceeds the limit", limit));

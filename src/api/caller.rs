@@ -14,6 +14,8 @@ use crate::auth::{Caller, Right, TenantScope};
 pub(crate) struct CallerView {
     /// User name; null if authentication is off.
     user: Option<String>,
+    /// Id of the key that signed the request; null without a signature.
+    key: Option<String>,
     roles: Vec<&'static str>,
     /// Rights that the roles grant.
     rights: Vec<&'static str>,
@@ -51,6 +53,7 @@ pub(crate) async fn show(
     let rights = Right::ALL.into_iter().filter(|right| caller.roles.allow(*right));
     Json(CallerView {
         user: caller.name.clone(),
+        key: caller.key.map(|key| key.to_string()),
         roles: caller.roles.names().collect(),
         rights: rights.map(Right::as_str).collect(),
         tenants: match &caller.tenants {

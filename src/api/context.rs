@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{Extensions, Method};
 use orlog_bus::membership::Pod;
 use orlog_model::TraceParent;
+use orlog_signature::KeyId;
 use orlog_store::Cancellation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -38,6 +39,8 @@ pub(crate) struct RequestScope {
     pub(crate) caller: Option<CallerBudgets>,
     /// Trace that the work of the request continues.
     pub(crate) trace: Option<TraceParent>,
+    /// Key that signed the request.
+    pub(crate) key: Option<KeyId>,
 }
 
 /// Node, state of the API, and the scope of a request. As an extractor it has the scope of its request.
@@ -101,7 +104,7 @@ impl ApiState {
         let quotas = Quotas::new(&app.config.http, connections);
         let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight, quotas.clone());
         let hosts = Arc::new(AllowedHosts::new(&app.config));
-        let requests = Arc::new(RequestMetrics::new(&quotas));
+        let requests = Arc::new(RequestMetrics::new(&quotas, app.authenticator.signed()));
         let (overview_cache, bus_check) = Default::default();
         let shared = SharedState {
             app,

@@ -21,6 +21,7 @@ use super::extract::TENANT_HEADER;
 use super::pod_client;
 use super::problem::{Code, Problem};
 use super::request_info::FORWARDED_BY;
+use super::signed_request;
 use crate::app::SlotOwner;
 use crate::{batches, schedules, shadows};
 
@@ -181,6 +182,9 @@ async fn send_body(
 ) -> Result<Response, Problem> {
     let mut headers = without_hops(headers);
     headers.insert(FORWARDED_BY, node(api));
+    if let Some(key) = api.scope.key {
+        signed_request::grant(api, key, (&method, target), &mut headers, &body).await?;
+    }
     let unavailable = |reason: pod_client::Error| {
         tracing::warn!(pod = pod.name, url = pod.url, %reason, "request not forwarded");
         Problem::new(
@@ -211,7 +215,8 @@ pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED_BY)
 }
 
-/// Forwards a POST request to another pod, which authenticates the caller again.
+/// Forwards a POST request to another pod, which authenticates the caller again: by its credentials, or by a grant for
+/// its signature.
 pub(crate) async fn forward_post(
     api: &ApiState,
     (pod, path): (&Pod, &str),
@@ -221,6 +226,10 @@ pub(crate) async fn forward_post(
     let mut headers = without_hops(headers.clone());
     headers.insert(FORWARDED_BY, node(api));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(key) = api.scope.key {
+        let granted = signed_request::grant(api, key, (&Method::POST, path), &mut headers, &body).await;
+        granted.map_err(|error| pod_client::Error::Request(error.into()))?;
+    }
     let request = api.request_to(pod, Method::POST, path)?;
     let pod_response = request.headers(headers).body(body).send().await?;
     Ok(pod_response.status())

@@ -176,6 +176,14 @@ codes! {
     InvalidSignature = "OR0071", UNAUTHORIZED, "Invalid webhook signature";
     /// A webhook cannot be mapped to an event.
     WebhookNotMapped = "OR0072", BAD_REQUEST, "Webhook mapping failed";
+    /// The signature of a request is invalid.
+    InvalidRequestSignature = "OR0073", UNAUTHORIZED, "Invalid request signature";
+    /// The signature of a request is outside its time window.
+    SignatureTime = "OR0074", UNAUTHORIZED, "Signature outside its time window";
+    /// The signature of a request was used before.
+    SignatureReplayed = "OR0075", UNAUTHORIZED, "Signature used before";
+    /// The key that signed a request is revoked or not valid now.
+    InvalidKey = "OR0076", UNAUTHORIZED, "Key not valid";
     /// The tenant has no context record.
     ContextNotFound = "OR0100", NOT_FOUND, "Context not found";
     /// The request does not state the current revision.

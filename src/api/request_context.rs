@@ -56,7 +56,7 @@ pub(crate) async fn with_request_context(
         trace_id = trace.as_ref().map(TraceParent::trace_id),
     );
     let handler = |request| respond(&api, &route, request, next);
-    request.extensions_mut().insert(RequestScope { caller: None, trace });
+    request.extensions_mut().insert(RequestScope { trace, ..RequestScope::default() });
     request.extensions_mut().insert(RequestId(id.clone()));
     let guarded = authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
     let mut response = guarded.instrument(exported.span().clone()).await;

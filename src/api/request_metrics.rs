@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use super::quotas::Quotas;
+use crate::auth::SignedRequests;
 use crate::telemetry::MetricsRegistry;
 
 /// Request counters. Labels are bounded: declared routes, not paths.
@@ -31,8 +32,8 @@ struct RouteLabels {
 }
 
 impl RequestMetrics {
-    /// Creates the counters, with those of the quotas.
-    pub(crate) fn new(quotas: &Quotas) -> Self {
+    /// Creates the counters, with those of the quotas and of signed requests.
+    pub(crate) fn new(quotas: &Quotas, signed: &SignedRequests) -> Self {
         let mut metrics_registry = MetricsRegistry::default();
         let count = Family::<RequestLabels, Counter>::default();
         let seconds = Family::<RouteLabels, Histogram>::new_with_constructor(|| {
@@ -41,6 +42,7 @@ impl RequestMetrics {
         metrics_registry.register("http_requests_total", count.clone());
         metrics_registry.register("http_request_seconds", seconds.clone());
         metrics_registry.register("http_quota_rejections_total", quotas.rejected());
+        metrics_registry.register("http_signatures_rejected_total", signed.rejected());
         Self { registry: metrics_registry, count, seconds }
     }
 

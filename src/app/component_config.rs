@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use orlog_bus::nats::{
-    Credentials, Leases, NatsRegistry, Options, StreamRetention, StreamSet, StreamsConfig, TlsOptions,
+    Credentials, Leases, NatsRegistry, NonceStream, Options, StreamRetention, StreamSet, StreamsConfig,
+    TlsOptions,
 };
 use orlog_bus::signature::Signer;
 use orlog_bus::subject::SubjectKind;
@@ -15,6 +17,9 @@ use serde_json::Value;
 
 use super::replication::{self, SnapshotPolicy};
 use crate::config::{BusConfig, BusKind, ClusterMode, Config, Durability, StoreConfig, StreamLimits};
+
+/// Time for which nonces are stored longer than they can be repeated: clocks of pods and servers differ.
+const NONCE_MARGIN: Duration = Duration::from_mins(1);
 
 /// Returns the configuration of the actor runtime.
 pub(crate) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
@@ -112,6 +117,8 @@ pub(crate) fn streams(config: &Config) -> StreamSet {
     if config.replicated() {
         plan.0.extend(replication::stream_specs(nats.replicas).0);
     }
+    let retention = config.auth.signatures.time_window().replay_time() + NONCE_MARGIN;
+    plan.0.push(NonceStream::stream_spec(retention, nats.replicas));
     if config.cluster.mode != ClusterMode::Standalone {
         plan.0.push(Leases::plan(&config.cluster.name, nats.replicas));
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use orlog_program::Diagnostic;
 
 use super::App;
+use crate::auth::ConfiguredKeys;
 use crate::config::NextConfig;
 use crate::definitions::change::DeployError;
 use crate::definitions::deploy::{DeployPolicy, ReloadedConfig};
@@ -13,8 +14,8 @@ use crate::webhooks::Webhooks;
 
 impl App {
     /// Reads changed certificates and the configuration, then deploys the definitions directory
-    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates change. Upstreams and webhooks
-    /// change together, also if the caller disconnects.
+    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates change. Upstreams, webhooks and the
+    /// keys of actors change together, also if the caller disconnects.
     ///
     /// # Errors
     /// See [`DeployError`].
@@ -25,13 +26,17 @@ impl App {
         };
         let alone = source.lock().await;
         let NextConfig { config, requires_restart } = source.read().map_err(DefinitionErrors)?;
-        let webhooks = Webhooks::new(&config).map_err(|error| {
+        let invalid = |error: anyhow::Error| {
             DefinitionErrors(vec![Diagnostic::of_file("the configuration", format!("{error:#}"))])
-        })?;
+        };
+        let webhooks = Webhooks::new(&config).map_err(invalid)?;
+        let actor_keys = ConfiguredKeys::new(&config).map_err(invalid)?;
         let (upstreams, active, source) =
             (config.upstreams(), Arc::clone(&self.webhooks), Arc::clone(source));
+        let active_keys = Arc::clone(self.authenticator.signed().configured());
         let activate = move || {
             active.replace(webhooks);
+            active_keys.replace(actor_keys);
             source.applied(config);
             drop(alone);
         };

@@ -57,6 +57,8 @@ pub struct AuditRecord {
     pub at: String,
     /// User name; `None` if authentication is off.
     pub user: Option<String>,
+    /// Id of the key that signed the request; `None` without a signature.
+    pub key: Option<String>,
     /// User that the request names (`--user`), in whose name an admin acts; `None` if it names none. Without
     /// authentication, any name is accepted.
     pub named_user: Option<String>,
@@ -95,6 +97,7 @@ impl AuditRecord {
             id,
             at: SystemClock.now().to_string(),
             user: None,
+            key: None,
             named_user: None,
             role: None,
             tenant: None,

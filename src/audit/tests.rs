@@ -16,6 +16,7 @@ fn record(number: u32) -> AuditRecord {
         id: uuid::Uuid::now_v7(),
         at: SystemClock.now().to_string(),
         user: Some(format!("user-{}", number % 2)),
+        key: None,
         named_user: None,
         role: None,
         tenant: None,

@@ -13,7 +13,7 @@ use orlog_effect::secret::{Secret, SecretRef};
 
 use super::caller::{AuthError, Caller, RequestCredentials};
 use super::session::SessionToken;
-use super::shared_secret::{self, SecretReads};
+use super::shared_secret::{self, FailureLog};
 use crate::config::Config;
 use crate::private_file;
 
@@ -28,7 +28,7 @@ const OTHERS: u32 = 0o007;
 pub(super) struct AdminToken {
     file: PathBuf,
     secret: SecretRef,
-    reads: SecretReads,
+    reads: FailureLog,
 }
 
 /// Returns the file with the token of the administrator.
@@ -59,7 +59,7 @@ impl AdminToken {
                 .with_context(|| format!("cannot create {}; set auth.token.file", file.display()))?;
             tracing::info!(file = %file.display(), "administrator token created");
         }
-        let token = Self { secret: SecretRef::of_file(file.clone()), file, reads: SecretReads::default() };
+        let token = Self { secret: SecretRef::of_file(file.clone()), file, reads: FailureLog::default() };
         token.read().context("auth.token.file")?;
         tracing::info!(file = %token.file.display(), "requests require the administrator token");
         Ok(token)

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use orlog_model::{ActorId, TenantId};
+use orlog_signature::KeyId;
 
 use super::rights::{Right, Role, Roles};
+use super::signature_rejection::SignatureRejection;
 
 /// Tenants for which a caller may act.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +64,8 @@ pub struct Caller {
     pub task_roles: BTreeSet<String>,
     /// Actor that signed the request; its id is also the user name.
     pub actor: Option<ActorId>,
+    /// Key that signed the request; `None` without a signature.
+    pub key: Option<KeyId>,
     /// Receives the user that the request names, for its audit record; `None` if the request is not recorded.
     pub(crate) named_user: Option<Arc<OnceLock<String>>>,
 }
@@ -76,6 +80,7 @@ impl Caller {
             tenants: TenantScope::All,
             task_roles: BTreeSet::new(),
             actor: None,
+            key: None,
             named_user: None,
         }
     }
@@ -88,6 +93,7 @@ impl Caller {
             tenants: TenantScope::Only(BTreeSet::from([tenant.clone()])),
             task_roles: BTreeSet::new(),
             actor: None,
+            key: None,
             named_user: None,
         }
     }
@@ -165,6 +171,9 @@ pub enum AuthError {
     /// The credentials are invalid.
     #[error("{0}")]
     Invalid(String),
+    /// The signature of the request is not accepted.
+    #[error("{0}")]
+    Signature(SignatureRejection),
     /// The credentials cannot be verified at the moment.
     #[error("{0}")]
     Unavailable(String),
@@ -228,6 +237,7 @@ mod tests {
             tenants: TenantScope::All,
             task_roles: groups.clone(),
             actor: None,
+            key: None,
             named_user: None,
         };
         let (operator, admin, anybody) =

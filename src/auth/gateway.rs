@@ -6,13 +6,13 @@ use orlog_effect::secret::SecretRef;
 
 use super::caller::{AuthError, Caller, RequestCredentials, TenantScope, is_user_name};
 use super::rights::Roles;
-use super::shared_secret::{self, SecretReads};
+use super::shared_secret::{self, FailureLog};
 use crate::config::TrustedGatewayConfig;
 
 pub(super) struct TrustedGatewayAuth {
     networks: Vec<IpNet>,
     secret: Option<SecretRef>,
-    reads: SecretReads,
+    reads: FailureLog,
     config: TrustedGatewayConfig,
 }
 
@@ -25,7 +25,7 @@ impl TrustedGatewayAuth {
         Ok(Self {
             networks,
             secret: config.secret.clone(),
-            reads: SecretReads::default(),
+            reads: FailureLog::default(),
             config: config.clone(),
         })
     }
@@ -57,6 +57,7 @@ impl TrustedGatewayAuth {
             tenants: reach,
             task_roles: groups,
             actor: None,
+            key: None,
             named_user: None,
         })
     }

@@ -5,14 +5,14 @@ use orlog_effect::secret::SecretRef;
 
 use super::caller::{Caller, RequestCredentials, TenantScope};
 use super::rights::{Role, Roles};
-use super::shared_secret::{self, SecretReads};
+use super::shared_secret::{self, FailureLog};
 
 /// User of all requests with the token.
 const USER: &str = "monitoring";
 
 pub(super) struct MetricsToken {
     secret: SecretRef,
-    reads: SecretReads,
+    reads: FailureLog,
 }
 
 impl MetricsToken {
@@ -23,7 +23,7 @@ impl MetricsToken {
     pub(super) fn open(secret: &SecretRef) -> anyhow::Result<Self> {
         let read = || shared_secret::check_token(secret.resolve()?.expose().trim());
         read().with_context(|| format!("auth.metrics_token: {secret}"))?;
-        Ok(Self { secret: secret.clone(), reads: SecretReads::default() })
+        Ok(Self { secret: secret.clone(), reads: FailureLog::default() })
     }
 
     /// Returns the caller if the request has the token. If the token cannot be read, other credentials still apply.

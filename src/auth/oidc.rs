@@ -148,7 +148,9 @@ impl Oidc {
         let verified = self.tokens.id_token(&id_token, &self.config.client_id, pending.nonce).await;
         let token = verified.map_err(|error| match error {
             AuthError::Unavailable(_) => LoginError::Unavailable(error.into()),
-            AuthError::Missing(_) | AuthError::Invalid(_) => LoginError::Rejected(error.into()),
+            AuthError::Missing(_) | AuthError::Invalid(_) | AuthError::Signature(_) => {
+                LoginError::Rejected(error.into())
+            }
         })?;
         let caller = token.caller.clone();
         let session = self.sessions.create(token, self.config.session_max_age);

@@ -35,16 +35,17 @@ pub(super) fn bearer<'a>(credentials: &'a RequestCredentials<'_>) -> Result<Opti
     Ok(bearer.map(|(_, token)| token.trim()))
 }
 
-/// Reads of a secret. Callers receive a neutral message; the log has the reason of the first failure in sequence.
+/// Failures of what authentication depends on: a secret, or the stored nonces. Callers receive a neutral message; the log
+/// has the reason of the first failure in sequence.
 #[derive(Default)]
-pub(super) struct SecretReads {
+pub(super) struct FailureLog {
     are_failing: AtomicBool,
 }
 
-impl SecretReads {
-    pub(super) fn check<T>(&self, read: Result<T, impl Display>) -> Result<T, AuthError> {
-        let was_failing = self.are_failing.swap(read.is_err(), Ordering::Relaxed);
-        read.map_err(|error| {
+impl FailureLog {
+    pub(super) fn check<T>(&self, result: Result<T, impl Display>) -> Result<T, AuthError> {
+        let was_failing = self.are_failing.swap(result.is_err(), Ordering::Relaxed);
+        result.map_err(|error| {
             if !was_failing {
                 tracing::error!(error = %format_args!("{error:#}"), "callers cannot be authenticated");
             }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, IF_MATCH};
-use reqwest::{Certificate, Identity, Method, StatusCode};
+use reqwest::header::{CONTENT_TYPE, HeaderValue, IF_MATCH};
+use reqwest::{Certificate, Identity, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Map, Value};
 
 use super::console::{items, text};
+use super::credentials::Credentials;
 use super::exit::{CommandError, CommandExit};
 pub(crate) use crate::url_path::path;
 
@@ -29,6 +30,9 @@ pub(crate) struct ServerArgs {
     /// File with the access token [default: value of `ORLOG_TOKEN`]
     #[arg(long, value_name = "FILE", env = "ORLOG_TOKEN_FILE", hide_env_values = true, value_parser = path_or_empty())]
     token_file: Option<PathBuf>,
+    /// Name or file of the key that signs the requests [default: the key of `orlog key use`, without a token]
+    #[arg(long, value_name = "NAME|FILE", env = "ORLOG_KEY_FILE", hide_env_values = true, value_parser = path_or_empty())]
+    key: Option<PathBuf>,
     /// PEM file with the CA certificates that are trusted instead of those of the system
     #[arg(long, value_name = "FILE", env = "ORLOG_CA_FILE", hide_env_values = true)]
     ca_file: Option<PathBuf>,
@@ -66,40 +70,6 @@ impl ServerArgs {
         http.build().map_err(|error| CommandError::internal(format!("no HTTP client: {error}")))
     }
 
-    /// Returns the access token, if set. It is never an argument, because other users can read arguments.
-    fn token(&self) -> Result<Option<HeaderValue>, CommandError> {
-        let token_file = self.token_file.as_ref().filter(|file| !file.as_os_str().is_empty());
-        let (token, location) = match token_file {
-            Some(file) => {
-                let unreadable = |error: std::io::Error| {
-                    let advice = if error.kind() == std::io::ErrorKind::NotFound {
-                        "; `orlog dev` creates data/session-token and removes it when it stops: start the node, or set another file"
-                    } else {
-                        ""
-                    };
-                    let file = file.display();
-                    CommandError::usage(format!(
-                        "cannot read the token file {file} (--token-file, ORLOG_TOKEN_FILE): {error}{advice}"
-                    ))
-                };
-                (std::fs::read_to_string(file).map_err(unreadable)?, file.display().to_string())
-            }
-            None => (std::env::var("ORLOG_TOKEN").unwrap_or_default(), "ORLOG_TOKEN".to_owned()),
-        };
-        if token.trim().is_empty() {
-            let is_configured = token_file.is_some();
-            return if is_configured {
-                Err(CommandError::usage(format!("{location} holds no token")))
-            } else {
-                Ok(None)
-            };
-        }
-        let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-        let mut header = header.map_err(|_| CommandError::usage(format!("{location} holds no token")))?;
-        header.set_sensitive(true);
-        Ok(Some(header))
-    }
-
     /// Returns the tenant, if set.
     pub(crate) fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
@@ -111,7 +81,7 @@ pub(crate) struct ApiClient {
     http: reqwest::Client,
     url: String,
     tenant: Option<String>,
-    token: Option<HeaderValue>,
+    credentials: Credentials,
     idempotency_key: Option<HeaderValue>,
     /// Revision of the resource that a change expects.
     revision: Option<u64>,
@@ -141,7 +111,14 @@ impl ApiClient {
             )));
         }
         let tenant = server.tenant.clone().filter(|tenant| !tenant.is_empty());
-        Ok(Self { http, url, tenant, token: server.token()?, idempotency_key: None, revision: None })
+        Ok(Self {
+            http,
+            url,
+            tenant,
+            credentials: Credentials::read(server.key.as_deref(), server.token_file.as_deref())?,
+            idempotency_key: None,
+            revision: None,
+        })
     }
 
     /// Sends this idempotency key with each change.
@@ -236,11 +213,9 @@ impl ApiClient {
     /// Downloads a file. The timeout applies to gaps between chunks, not to the whole download.
     pub(crate) async fn download(&self, path: &str, to: &Path) -> Result<(), CommandError> {
         let no_response = |error: reqwest::Error| self.failure(ClientError::NoResponse(innermost(&error)));
-        let mut request = self.http.get(format!("{}{path}", self.url));
-        if let Some(token) = &self.token {
-            request = request.header(AUTHORIZATION, token.clone());
-        }
-        let mut response = request.send().await.map_err(no_response)?;
+        let request = self.http.get(format!("{}{path}", self.url));
+        let response = self.execute(request).await;
+        let mut response = response.map_err(|trouble| self.failure(trouble))?;
         let status = response.status();
         if !status.is_success() {
             let body = response.bytes().await.map_err(no_response)?;
@@ -287,9 +262,6 @@ impl ApiClient {
         if let Some(tenant) = &self.tenant {
             request = request.header("x-tenant-id", tenant);
         }
-        if let Some(token) = &self.token {
-            request = request.header(AUTHORIZATION, token.clone());
-        }
         if let Some(key) = self.idempotency_key.as_ref().filter(|_| changes) {
             request = request.header("idempotency-key", key.clone());
         }
@@ -302,15 +274,24 @@ impl ApiClient {
             // The node requires it, also without a body (OR0004).
             request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let no_response = |error: reqwest::Error| ClientError::NoResponse(innermost(&error));
-        let response = request.send().await.map_err(no_response)?;
+        let response = self.execute(request).await?;
         let status = response.status();
+        let no_response = |error: reqwest::Error| ClientError::NoResponse(innermost(&error));
         let bytes = response.bytes().await.map_err(no_response)?;
         if status.is_success() {
             return Ok(bytes.into());
         }
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         Err(ClientError::Problem { status: status.as_u16(), body })
+    }
+
+    /// Sends a request with the credentials. A signature covers the request as it is sent.
+    async fn execute(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let no_response = |error: reqwest::Error| ClientError::NoResponse(innermost(&error));
+        let mut request = request.build().map_err(no_response)?;
+        let prepared = self.credentials.add_to(&mut request);
+        prepared.map_err(|error| ClientError::NoResponse(error.to_string()))?;
+        self.http.execute(request).await.map_err(no_response)
     }
 
     /// Converts a client error to a command error.

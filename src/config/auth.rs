@@ -1,14 +1,16 @@
 //! Configuration of `[auth]`: authentication of API callers. `config/default.toml` describes the keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
+use orlog_model::ActorId;
 use serde::{Deserialize, Serialize};
 
+use super::actors::{ActorConfig, SignaturesConfig};
 use super::loopback::is_protected;
 use super::oidc::OidcConfig;
 use super::units;
@@ -40,6 +42,11 @@ pub struct AuthConfig {
     pub gateway: TrustedGatewayConfig,
     /// Log-in of users of the web UI.
     pub oidc: OidcConfig,
+    /// Time of signed requests.
+    pub signatures: SignaturesConfig,
+    /// Actors whose signed requests are accepted, by id.
+    #[serde(default)]
+    pub actors: BTreeMap<ActorId, ActorConfig>,
 }
 
 /// Authentication mode.
@@ -182,6 +189,11 @@ impl AuthConfig {
             AuthMode::Gateway => self.gateway.validate(many_pods, found),
         }
         self.oidc.validate(self.mode == AuthMode::Jwt, &self.jwt.issuer, many_pods, found);
+        self.signatures.validate(found);
+        let mut known = BTreeSet::new();
+        for (id, actor) in &self.actors {
+            actor.validate(id, &mut known, found);
+        }
     }
 }
 

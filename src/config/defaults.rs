@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use toml::Table;
 
+use super::actors::SignaturesConfig;
 use super::audit::AuditConfig;
 use super::auth::{AuthConfig, JwtConfig, TrustedGatewayConfig};
 use super::cluster::{ClusterConfig, ClusterTlsConfig};
@@ -56,6 +57,7 @@ defaults! {
     JwtConfig: auth.jwt;
     TrustedGatewayConfig: auth.gateway;
     OidcConfig: auth.oidc;
+    SignaturesConfig: auth.signatures;
     AuditConfig: audit;
     DrainConfig: drain;
     LogConfig: log;

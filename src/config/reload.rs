@@ -9,7 +9,7 @@ use super::diagnostics::leaves;
 use super::{Config, Error};
 
 /// Keys that a reload applies, with all keys below them.
-const RELOADED: [&str; 3] = ["upstreams", "gateway", "webhooks"];
+const RELOADED: [&str; 4] = ["upstreams", "gateway", "webhooks", "auth.actors"];
 
 /// Reads all layers of the configuration again.
 pub(crate) type ReadConfig = Arc<dyn Fn() -> Result<Config, Vec<Error>> + Send + Sync>;
@@ -47,7 +47,11 @@ impl ConfigSource {
         let config = (self.read)().map_err(|errors| errors.iter().map(diagnostic).collect::<Vec<_>>())?;
         let before = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = changed_keys(&before, &config);
-        let is_reloaded = |key: &String| RELOADED.iter().any(|root| key.split('.').next() == Some(root));
+        let is_reloaded = |key: &String| {
+            RELOADED.iter().any(|root| {
+                key.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
+        };
         let requires_restart = changed.into_iter().filter(|key| !is_reloaded(key)).collect();
         Ok(NextConfig { config, requires_restart })
     }
@@ -55,8 +59,9 @@ impl ConfigSource {
     /// Records that the reloaded keys of a configuration apply. The others still differ from those of the process.
     pub(crate) fn applied(&self, next: Config) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let Config { upstreams, gateway, webhooks, .. } = next;
+        let Config { upstreams, gateway, webhooks, auth, .. } = next;
         (applied.upstreams, applied.gateway, applied.webhooks) = (upstreams, gateway, webhooks);
+        applied.auth.actors = auth.actors;
     }
 }
 

@@ -21,6 +21,8 @@ fn clean(mut command: Command, args: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
+    // No command signs with a key of the developer.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command.env_remove("RUST_BACKTRACE").env("COLUMNS", "100").stdin(Stdio::null()).args(args);
     command
 }

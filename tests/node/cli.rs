@@ -4,6 +4,7 @@ mod contexts;
 mod deploy;
 mod first_hour;
 mod hostile;
+mod keys;
 pub(crate) mod node;
 mod projects;
 mod round_trip;

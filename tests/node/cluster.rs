@@ -12,6 +12,7 @@ mod orders;
 pub(crate) mod pods;
 pub(crate) mod proxy;
 mod schedules;
+mod signatures;
 mod upstream;
 
 use std::time::{Duration, Instant};

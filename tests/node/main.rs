@@ -5,6 +5,8 @@
 
 #[path = "../common/harness.rs"]
 mod harness;
+#[path = "../common/signer.rs"]
+mod signer;
 #[path = "../common/webhooks.rs"]
 mod webhooks;
 

@@ -20,6 +20,7 @@ mod quotas;
 mod rebuild;
 mod reload;
 mod route_table;
+mod signatures;
 mod sites;
 mod tls;
 mod tokens;

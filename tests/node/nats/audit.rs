@@ -29,6 +29,7 @@ fn record() -> AuditRecord {
         id: Uuid::now_v7(),
         at: "2026-01-02T03:04:05Z".to_owned(),
         user: None,
+        key: None,
         named_user: None,
         role: None,
         tenant: None,

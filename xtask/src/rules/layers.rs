@@ -33,6 +33,7 @@ const ALLOWED_FOR_ROOT: &[&str] = &[
     "orlog-effect",
     "orlog-engine",
     "orlog-actors",
+    "orlog-signature",
     "orlog-simulator",
     "orlog-workflow",
 ];
@@ -42,6 +43,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-guest", &[]),
+    ("orlog-signature", &[]),
     ("orlog-program", &["orlog-model"]),
     ("orlog-store", &["orlog-model", "orlog-journal"]),
     ("orlog-bus", &["orlog-model", "orlog-journal"]),

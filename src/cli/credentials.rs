@@ -1,0 +1,98 @@
+//! Credentials of the requests of the command line: a token, or a key that signs each request.
+
+use std::path::Path;
+use std::time::Duration;
+
+use orlog_model::Clock as _;
+use orlog_signature::{RequestTarget, SignError, SigningKey};
+use reqwest::Request;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+
+use super::exit::CommandError;
+use super::key_store;
+use crate::clock::SystemClock;
+
+/// Time for which the signature of a request is valid: at most `auth.signatures.window` of a node.
+const SIGNATURE_LIFETIME: Duration = Duration::from_mins(1);
+
+/// Credentials of requests.
+pub(super) enum Credentials {
+    None,
+    Token(HeaderValue),
+    Key(Box<SigningKey>),
+}
+
+impl Credentials {
+    /// Reads the named key, else the token, else the key that the user selected.
+    pub(super) fn read(key: Option<&Path>, token_file: Option<&Path>) -> Result<Self, CommandError> {
+        if let Some(key) = key.filter(|key| !key.as_os_str().is_empty()) {
+            return Ok(Self::Key(Box::new(key_store::of_argument(key)?)));
+        }
+        if let Some(token) = token(token_file)? {
+            return Ok(Self::Token(token));
+        }
+        Ok(key_store::selected()?.map_or(Self::None, |key| Self::Key(Box::new(key))))
+    }
+
+    /// Adds the credentials to a complete request. A signature covers the request as it is sent.
+    pub(super) fn add_to(&self, request: &mut Request) -> Result<(), SignError> {
+        match self {
+            Self::None => Ok(()),
+            Self::Token(token) => {
+                request.headers_mut().insert(AUTHORIZATION, token.clone());
+                Ok(())
+            }
+            Self::Key(key) => sign(key, request),
+        }
+    }
+}
+
+/// Signs a request. Its body is in memory.
+fn sign(key: &SigningKey, request: &mut Request) -> Result<(), SignError> {
+    let (method, url) = (request.method().clone(), request.url().clone());
+    let host = url.host_str().unwrap_or_default();
+    let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    let target = RequestTarget {
+        method: method.as_str(),
+        authority: &authority,
+        path: url.path(),
+        query: url.query(),
+    };
+    let body = request.body().and_then(|body| body.as_bytes()).unwrap_or_default().to_vec();
+    let created = SystemClock.now().as_millis().div_euclid(1000);
+    key.sign(&target, request.headers_mut(), &body, (created, SIGNATURE_LIFETIME))
+}
+
+/// Returns the access token, if set. It is never an argument, because other users can read arguments.
+fn token(token_file: Option<&Path>) -> Result<Option<HeaderValue>, CommandError> {
+    let token_file = token_file.filter(|file| !file.as_os_str().is_empty());
+    let (token, location) = match token_file {
+        Some(file) => {
+            let unreadable = |error: std::io::Error| {
+                let advice = if error.kind() == std::io::ErrorKind::NotFound {
+                    "; `orlog dev` creates data/session-token and removes it when it stops: start the node, or set another file"
+                } else {
+                    ""
+                };
+                let file = file.display();
+                CommandError::usage(format!(
+                    "cannot read the token file {file} (--token-file, ORLOG_TOKEN_FILE): {error}{advice}"
+                ))
+            };
+            (std::fs::read_to_string(file).map_err(unreadable)?, file.display().to_string())
+        }
+        None => (std::env::var("ORLOG_TOKEN").unwrap_or_default(), "ORLOG_TOKEN".to_owned()),
+    };
+    if token.trim().is_empty() {
+        let is_configured = token_file.is_some();
+        return if is_configured {
+            Err(CommandError::usage(format!("{location} holds no token")))
+        } else {
+            Ok(None)
+        };
+    }
+    let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
+    let mut header = header.map_err(|_| CommandError::usage(format!("{location} holds no token")))?;
+    header.set_sensitive(true);
+    Ok(Some(header))
+}

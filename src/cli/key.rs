@@ -1,0 +1,96 @@
+//! `orlog key`: creates, shows and selects the keys that sign the requests of the command line.
+
+use orlog_signature::SigningKey;
+use serde_json::{Value, json};
+
+use super::console::{Console, text};
+use super::exit::CommandError;
+use super::key_store::KeyStore;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Create a key, and print its public key for the configuration of a node
+    New(New),
+    /// Show the public keys
+    Show(Show),
+    /// Sign all requests with a key
+    Use(Use),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct New {
+    /// Name of the key
+    #[arg(long, default_value = "default")]
+    name: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {
+    /// Name of the key; all keys if omitted
+    name: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Use {
+    /// Name of the key
+    #[arg(required_unless_present = "none")]
+    name: Option<String>,
+    /// Sign no requests
+    #[arg(long, conflicts_with = "name")]
+    none: bool,
+}
+
+pub(crate) fn run(command: Command, console: &Console) -> Result<(), CommandError> {
+    let store = KeyStore::of_user()?;
+    match command {
+        Command::New(args) => create(&store, &args.name, console),
+        Command::Show(args) => show(&store, args.name, console),
+        Command::Use(args) => {
+            store.set_active(args.name.as_deref())?;
+            let Some(name) = args.name else { return console.line("requests are not signed") };
+            console.line(&format!("requests are signed with the key {name}, unless a token is set"))
+        }
+    }
+}
+
+fn create(store: &KeyStore, name: &str, console: &Console) -> Result<(), CommandError> {
+    let key = store.create(name)?;
+    let view = view(store, name, &key, false);
+    if console.is_json() {
+        return console.json(&view);
+    }
+    console.line(&format!("key {name} created: {}", text(&view, "file")))?;
+    console.line(&format!("\n  id          {}\n  public key  {}", key.key_id(), key.public_key()))?;
+    console.line(&format!(
+        "\nAdd the actor to the configuration of the node, with its roles and tenants, and reload it:\n\n  \
+         [auth.actors.<id>]\n  keys = [\"{}\"]\n  roles = [\"operator\"]\n  tenants = [\"*\"]\n\n\
+         `orlog key use {name}` signs all requests with this key.",
+        key.public_key()
+    ))
+}
+
+fn show(store: &KeyStore, name: Option<String>, console: &Console) -> Result<(), CommandError> {
+    let active = store.active()?;
+    let names = name.map_or_else(|| store.names(), |name| Ok(vec![name]))?;
+    let view = |name: &String| Ok(view(store, name, &store.get(name)?, active.as_ref() == Some(name)));
+    let views = names.iter().map(view).collect::<Result<Vec<Value>, CommandError>>()?;
+    if console.is_json() {
+        return console.json(&Value::from(views));
+    }
+    let row = |view: &Value| {
+        let used = if view["used"] == true { "yes" } else { "" };
+        vec![text(view, "name"), used.to_owned(), text(view, "id"), text(view, "public_key")]
+    };
+    let rows: Vec<_> = views.iter().map(row).collect();
+    console.table(&["NAME", "USED", "ID", "PUBLIC KEY"], &rows, "no keys; `orlog key new` creates one")
+}
+
+fn view(store: &KeyStore, name: &str, key: &SigningKey, used: bool) -> Value {
+    json!({
+        "name": name,
+        "id": key.key_id().to_string(),
+        "public_key": key.public_key().to_string(),
+        "file": store.file(name).display().to_string(),
+        "used": used,
+    })
+}
