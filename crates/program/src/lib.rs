@@ -14,6 +14,7 @@ mod correlation;
 mod definition;
 mod diagnostic;
 mod expression;
+pub mod flow;
 mod language;
 mod limits;
 mod lint;
