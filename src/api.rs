@@ -48,8 +48,8 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
-    audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, jobs, node,
-    replay, sagas, schedules, shadows, tasks, timers, webhooks,
+    audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, flows, jobs,
+    node, replay, sagas, schedules, shadows, tasks, timers, webhooks,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -111,6 +111,12 @@ fn schedule_routes() -> OpenApiRouter<ApiState> {
 
 fn batch_routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
+        .routes(routes!(flows::api::list, flows::api::submit))
+        .routes(routes!(flows::api::show))
+        .routes(routes!(flows::api::lines::lines))
+        .routes(routes!(flows::api::cancel))
+        .routes(routes!(flows::api::retry))
+        .routes(routes!(flows::api::rerun))
         .routes(routes!(batches::api::list, batches::api::create))
         .routes(routes!(batches::api::show))
         .routes(routes!(batches::api::pause))

@@ -41,6 +41,7 @@ use crate::definitions::{DefinitionSet, initial};
 use crate::doctor::DiagnosisLimits;
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
+use crate::jobs::lines::UnsavedLines;
 use crate::node::info::{self, Info};
 use crate::sagas::attempts::RecentAttempts;
 use crate::sagas::pages::BuiltInPages;
@@ -118,6 +119,8 @@ pub struct App {
     pub attempts: Arc<RecentAttempts>,
     /// Counters of attempts.
     pub attempt_metrics: Arc<AttemptMetrics>,
+    /// Lines of the jobs of flows that are not stored yet.
+    pub(crate) unsaved_lines: Arc<UnsavedLines>,
     /// The authenticator of callers.
     pub authenticator: Authenticator,
     /// The pages of the built-in sagas.
@@ -142,6 +145,7 @@ struct Observed {
     started_at: Timestamp,
     attempts: Arc<RecentAttempts>,
     counted: Arc<AttemptMetrics>,
+    lines: Arc<UnsavedLines>,
     authenticator: Authenticator,
     pages: BuiltInPages,
     webhooks: Arc<Webhooks>,
@@ -174,13 +178,13 @@ impl App {
         let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
         let NodeStorage { mut stores, transport } =
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
-        let Observers { tracer, attempts, counted } =
+        let Observers { tracer, attempts, counted, lines } =
             observers::build_observers(&overrides.telemetry, overrides.effect_observer);
         let authenticator = Box::pin(Authenticator::new(&config, overrides.session)).await?;
         let webhooks = Arc::new(Webhooks::new(&config)?);
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         let backup_dir = claim_dir(&config)?;
-        let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
+        let observer = Arc::clone(&lines) as Arc<dyn EffectObserver>;
         let providers =
             EffectParts::build(&config, transport.connection(), overrides.upstreams, &clock, &observer);
         let EffectParts { upstreams, catalog, pages } = Box::pin(providers).await?;
@@ -221,13 +225,16 @@ impl App {
             background: Arc::default(),
             local,
         };
-        let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis: overrides.diagnosis };
+        let diagnosis = overrides.diagnosis;
+        let own =
+            OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis, lines: Arc::clone(&lines) };
         let telemetry = overrides.telemetry;
         let state = Observed {
             registry,
             started_at,
             attempts,
             counted,
+            lines,
             authenticator,
             pages,
             webhooks,
@@ -256,6 +263,7 @@ impl App {
             started_at: state.started_at,
             attempts: state.attempts,
             attempt_metrics: state.counted,
+            unsaved_lines: state.lines,
             authenticator: state.authenticator,
             pages: state.pages,
             webhooks: state.webhooks,
@@ -365,6 +373,7 @@ impl App {
     /// Fails if the store cannot be flushed. Committed data is safe in its journal.
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.background.stop().await;
+        self.services.lines.save().await;
         if let Some(workers) = &self.workers {
             workers.stop().await;
         }

@@ -25,7 +25,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
 use crate::{
-    audit, backup, batches, dead_letters, definitions, doctor, events, export, node, replay, sagas,
+    audit, backup, batches, dead_letters, definitions, doctor, events, export, flows, node, replay, sagas,
     schedules, shadows, tasks, timers,
 };
 use console::{Console, Output};
@@ -64,6 +64,9 @@ enum Command {
     /// Inspect and control saga instances
     #[command(subcommand)]
     Saga(sagas::cli::Command),
+    /// Submit graphs of jobs, and show and control them
+    #[command(subcommand)]
+    Flow(flows::cli::Command),
     /// Send an instruction to all instances that match a filter
     #[command(subcommand)]
     Batch(batches::cli::Command),
@@ -178,6 +181,7 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Run(args) => Box::pin(run::run(args)).await,
         Command::Publish(args) => events::cli::run(args, console).await,
         Command::Saga(command) => sagas::cli::run(command, console).await,
+        Command::Flow(command) => flows::cli::run(command, console).await,
         Command::Batch(command) => batches::cli::run(command, console).await,
         Command::Shadow(command) => shadows::cli::run(command, console).await,
         Command::Schedule(command) => schedules::cli::run(command, console).await,

@@ -18,6 +18,7 @@ mod descriptors;
 pub mod doctor;
 mod events;
 mod export;
+mod flows;
 mod jobs;
 mod node;
 mod private_file;

@@ -26,6 +26,7 @@ use crate::definitions::gc::Collector;
 use crate::definitions::migrate::Migrations;
 use crate::doctor::DiagnosisLimits;
 use crate::doctor::trends::Trends;
+use crate::jobs::lines::{LineWriter, UnsavedLines};
 use crate::replay::Replays;
 use crate::retention::{PurgeCounters, Retention};
 use crate::schedules::deployed::DeployedSchedules;
@@ -57,6 +58,7 @@ pub(crate) struct OwnParts {
     pub(crate) collected: Counter,
     pub(crate) purges: PurgeCounters,
     pub(crate) diagnosis: DiagnosisLimits,
+    pub(crate) lines: Arc<UnsavedLines>,
 }
 
 /// Services of a node.
@@ -82,6 +84,8 @@ pub struct Services {
     pub(crate) trends: Arc<Trends>,
     pub(crate) diagnosis: DiagnosisLimits,
     publisher: Arc<AuditPublisher>,
+    /// Lines of the jobs of flows.
+    pub(crate) lines: Arc<LineWriter>,
 }
 
 impl Services {
@@ -135,6 +139,11 @@ impl Services {
             bus: Arc::clone(&parts.bus),
             subject: parts.config.audit.nats_subject.clone(),
         });
+        let lines = Arc::new(LineWriter {
+            unsaved: own.lines,
+            runtime: Arc::clone(&parts.runtime),
+            max_lines: parts.config.jobs.lines,
+        });
         let (migrations, replays) = (migrations(parts), Arc::new(replays(parts)));
         let (runtime, clock) = (Arc::clone(&parts.runtime), Arc::clone(&parts.clock));
         let trends = Arc::new(Trends::new(runtime, clock, own.diagnosis.window));
@@ -151,6 +160,7 @@ impl Services {
             trends,
             diagnosis: own.diagnosis,
             publisher,
+            lines,
         }
     }
 
@@ -163,6 +173,7 @@ impl Services {
         self.publisher.run_in(background);
         self.keys.reload_in(background);
         self.trends.run_in(background);
+        self.lines.run_in(background);
     }
 }
 

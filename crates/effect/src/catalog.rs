@@ -86,6 +86,9 @@ impl Catalog {
     }
 
     fn create_executor(&self, upstream: Upstream) -> Arc<EffectExecutor> {
+        if let Some(logs) = &upstream.job_logs {
+            logs.observe(&self.observer);
+        }
         EffectExecutor::with_observer(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer))
     }
 

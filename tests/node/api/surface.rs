@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 89] = [
+const ROUTES: [&str; 96] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
@@ -41,6 +41,9 @@ const ROUTES: [&str; 89] = [
     "GET /v1/definitions/{saga}",
     "GET /v1/definitions/{saga}/graph.svg",
     "GET /v1/export",
+    "GET /v1/flows",
+    "GET /v1/flows/{id}",
+    "GET /v1/flows/{id}/lines",
     "GET /v1/inspect/{table}",
     "GET /v1/mailboxes",
     "GET /v1/overview",
@@ -71,6 +74,10 @@ const ROUTES: [&str; 89] = [
     "POST /v1/dead-letters/{id}/redrive",
     "POST /v1/definitions/{saga}/migrate",
     "POST /v1/events",
+    "POST /v1/flows",
+    "POST /v1/flows/{id}/cancel",
+    "POST /v1/flows/{id}/jobs/{job}/rerun",
+    "POST /v1/flows/{id}/retry",
     "POST /v1/replays",
     "GET /v1/sagas/{saga}/{correlation}/result",
     "POST /v1/sagas/{saga}",

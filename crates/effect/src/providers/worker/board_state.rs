@@ -3,7 +3,7 @@
 //!
 //! If a queue has both jobs and waiting requests, at least one of these requests was notified and did not run yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use orlog_model::{Clock, EffectName, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem};
@@ -17,6 +17,9 @@ use super::result_log::ResultLog;
 use crate::provider::{AttemptStart, ProviderError, RemoteResult};
 use crate::receipt::{ReceiptWatch, ResultReceipt};
 
+/// Maximum number of withdrawn jobs that were not on the board yet.
+const MAX_WITHDRAWN: usize = 1024;
+
 #[derive(Default)]
 pub(super) struct BoardState {
     jobs: BTreeMap<Uuid, BoardJob>,
@@ -27,6 +30,8 @@ pub(super) struct BoardState {
     expiries: BTreeSet<(SteadyTime, Uuid)>,
     next: u64,
     results: ResultLog,
+    /// Withdrawn jobs that were not on the board yet, oldest first.
+    withdrawn: VecDeque<Uuid>,
 }
 
 pub(super) struct BoardJob {
@@ -71,6 +76,12 @@ impl BoardState {
         if let Some(earlier) = self.remove(id) {
             earlier.end();
         }
+        if let Some(index) = self.withdrawn.iter().position(|withdrawn| *withdrawn == id) {
+            self.withdrawn.remove(index);
+            // An error means that the posting task was cancelled.
+            drop(reply.send(Err(withdrawn()).into()));
+            return position;
+        }
         let effect = item.work.effect().expect("only effects are posted").name.clone();
         let job = BoardJob { position, item, effect, claim: None, claims: 0, options, start, reply };
         self.jobs.insert(id, job);
@@ -82,6 +93,24 @@ impl BoardState {
     pub(super) fn abandon(&mut self, job: Uuid, position: u64) {
         if self.jobs.get(&job).is_some_and(|job| job.position == position) {
             self.remove(job);
+        }
+    }
+
+    /// Removes a job whose result is no longer needed; its worker loses the claim.
+    pub(super) fn withdraw(&mut self, tenant: &TenantId, job: Uuid) {
+        match self.jobs.get(&job) {
+            Some(found) if found.item.instance.tenant != *tenant => {}
+            Some(_) => {
+                let removed = self.remove(job);
+                // An error means that the posting task was cancelled.
+                removed.into_iter().for_each(|job| drop(job.reply.send(Err(withdrawn()).into())));
+            }
+            None => {
+                self.withdrawn.push_back(job);
+                if self.withdrawn.len() > MAX_WITHDRAWN {
+                    self.withdrawn.pop_front();
+                }
+            }
         }
     }
 
@@ -140,10 +169,10 @@ impl BoardState {
         places.into_iter().take(limit).filter_map(view).collect()
     }
 
-    /// Returns whether a worker has claimed the job.
-    pub(super) fn is_claimed(&self, now: SteadyTime, job: Uuid) -> bool {
-        let claim = self.jobs.get(&job).and_then(|job| job.claim.as_ref());
-        claim.is_some_and(|claim| claim.until > now)
+    /// Returns the worker that has claimed the job.
+    pub(super) fn worker_of(&self, now: SteadyTime, job: Uuid) -> Option<&str> {
+        let claim = self.jobs.get(&job)?.claim.as_ref().filter(|claim| claim.until > now)?;
+        Some(&claim.worker)
     }
 
     /// Removes a job from its queue and gives it to a worker.
@@ -345,6 +374,11 @@ impl BoardState {
             }
         }
     }
+}
+
+/// Returns the result of a withdrawn job.
+fn withdrawn() -> ProviderError {
+    ProviderError::permanent("withdrawn", "the flow was cancelled")
 }
 
 impl BoardJob {

@@ -104,10 +104,15 @@ impl JobBoard {
         self.lock().claim_job(clock, request, terms)
     }
 
-    /// Returns whether a worker has claimed the job, and the claim has not expired.
+    /// Removes a job whose result is no longer needed: it fails, and its worker loses the claim.
+    pub fn withdraw(&self, tenant: &TenantId, job: Uuid) {
+        self.lock().withdraw(tenant, job);
+    }
+
+    /// Returns the worker that has claimed the job; `None` if there is no claim, or it has expired.
     #[must_use]
-    pub fn is_claimed(&self, clock: &dyn Clock, job: Uuid) -> bool {
-        self.lock().is_claimed(clock.steady(), job)
+    pub fn worker_of(&self, clock: &dyn Clock, job: Uuid) -> Option<String> {
+        self.lock().worker_of(clock.steady(), job).map(str::to_owned)
     }
 
     /// Waits until jobs are available to a request, at most for `wait`.
@@ -393,9 +398,9 @@ mod tests {
             board.claim_job(&*clock, &request, ClaimOptions::default())
         };
         assert_eq!(claim("other"), Err(ClaimLost));
-        assert!(!board.is_claimed(&*clock, first.item.id));
+        assert_eq!(board.worker_of(&*clock, first.item.id), None);
         let claimed = claim("acme").unwrap();
-        assert!(board.is_claimed(&*clock, first.item.id));
+        assert_eq!(board.worker_of(&*clock, first.item.id).as_deref(), Some("w"));
         assert_eq!((claim("acme"), fetch(9).await.len()), (Err(ClaimLost), 2));
         complete(&board, first.item.id, claimed.claim, Reply::default()).unwrap();
         assert_eq!(claim("acme"), Err(ClaimLost));
@@ -485,6 +490,22 @@ mod tests {
         assert!(job.await.is_err());
         assert_eq!(heartbeat(&board, &clock, &claimed), Err(ClaimLost));
         assert_eq!(complete(&board, claimed.item.id, claimed.claim, Reply::default()), Err(ClaimLost));
+    }
+
+    #[tokio::test]
+    async fn withdrawn_job_fails_before_and_after_its_claim_and_before_it_is_posted() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let claimed = posted(&board, 1);
+        let of_worker = claim(&board, &clock).await;
+        let waiting = post_all(&board, &clock, [2]).await.remove(0);
+        for number in 1..=3 {
+            board.withdraw(&TenantId::new("beta").unwrap(), item(&name(), number).id);
+            board.withdraw(&acme(), item(&name(), number).id);
+        }
+        assert_eq!(heartbeat(&board, &clock, &of_worker), Err(ClaimLost));
+        for job in [claimed, waiting, posted(&board, 3)] {
+            assert_eq!(job.await.unwrap().unwrap_err().failure().code, "withdrawn");
+        }
     }
 
     #[tokio::test]
