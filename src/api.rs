@@ -111,6 +111,8 @@ fn schedule_routes() -> OpenApiRouter<ApiState> {
 
 fn batch_routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
+        .routes(routes!(jobs::api::runners::list, jobs::api::runners::register))
+        .routes(routes!(jobs::api::runners::remove))
         .routes(routes!(flows::api::list, flows::api::submit))
         .routes(routes!(flows::api::show))
         .routes(routes!(flows::api::lines::lines))

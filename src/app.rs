@@ -41,7 +41,7 @@ use crate::definitions::{DefinitionSet, initial};
 use crate::doctor::DiagnosisLimits;
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
-use crate::jobs::lines::UnsavedLines;
+use crate::jobs::runners::Runners;
 use crate::node::info::{self, Info};
 use crate::sagas::attempts::RecentAttempts;
 use crate::sagas::pages::BuiltInPages;
@@ -119,8 +119,8 @@ pub struct App {
     pub attempts: Arc<RecentAttempts>,
     /// Counters of attempts.
     pub attempt_metrics: Arc<AttemptMetrics>,
-    /// Lines of the jobs of flows that are not stored yet.
-    pub(crate) unsaved_lines: Arc<UnsavedLines>,
+    /// Registered runners.
+    pub(crate) runners: Runners,
     /// The authenticator of callers.
     pub authenticator: Authenticator,
     /// The pages of the built-in sagas.
@@ -145,7 +145,6 @@ struct Observed {
     started_at: Timestamp,
     attempts: Arc<RecentAttempts>,
     counted: Arc<AttemptMetrics>,
-    lines: Arc<UnsavedLines>,
     authenticator: Authenticator,
     pages: BuiltInPages,
     webhooks: Arc<Webhooks>,
@@ -226,20 +225,17 @@ impl App {
             local,
         };
         let diagnosis = overrides.diagnosis;
-        let own =
-            OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis, lines: Arc::clone(&lines) };
-        let telemetry = overrides.telemetry;
+        let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis, lines };
         let state = Observed {
             registry,
             started_at,
             attempts,
             counted,
-            lines,
             authenticator,
             pages,
             webhooks,
             config_source: overrides.config_source.map(Arc::new),
-            telemetry,
+            telemetry: overrides.telemetry,
         };
         Box::pin(Self::join(parts, own, state)).await
     }
@@ -263,7 +259,7 @@ impl App {
             started_at: state.started_at,
             attempts: state.attempts,
             attempt_metrics: state.counted,
-            unsaved_lines: state.lines,
+            runners: Runners::default(),
             authenticator: state.authenticator,
             pages: state.pages,
             webhooks: state.webhooks,

@@ -17,18 +17,18 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use super::body;
 use super::body_budget::RequestBody;
 use super::context::ApiState;
-use super::extract::TENANT_HEADER;
+use super::extract::{TENANT_HEADER, accepts_events};
 use super::pod_client;
 use super::problem::{Code, Problem};
 use super::request_info::FORWARDED_BY;
 use crate::app::SlotOwner;
-use crate::flows::api::lines::accepts_events;
 use crate::{batches, flows, schedules, shadows};
 
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// Routes that are scoped to a tenant.
-const TENANT_SCOPED_ROUTES: [&str; 13] = [
+const TENANT_SCOPED_ROUTES: [&str; 14] = [
+    "/v1/runners",
     "/v1/sagas",
     "/v1/flows",
     "/v1/batches",

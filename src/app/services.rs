@@ -139,11 +139,6 @@ impl Services {
             bus: Arc::clone(&parts.bus),
             subject: parts.config.audit.nats_subject.clone(),
         });
-        let lines = Arc::new(LineWriter {
-            unsaved: own.lines,
-            runtime: Arc::clone(&parts.runtime),
-            max_lines: parts.config.jobs.lines,
-        });
         let (migrations, replays) = (migrations(parts), Arc::new(replays(parts)));
         let (runtime, clock) = (Arc::clone(&parts.runtime), Arc::clone(&parts.clock));
         let trends = Arc::new(Trends::new(runtime, clock, own.diagnosis.window));
@@ -160,7 +155,7 @@ impl Services {
             trends,
             diagnosis: own.diagnosis,
             publisher,
-            lines,
+            lines: Arc::new(line_writer(parts, own.lines)),
         }
     }
 
@@ -175,6 +170,10 @@ impl Services {
         self.trends.run_in(background);
         self.lines.run_in(background);
     }
+}
+
+fn line_writer(parts: &Parts, unsaved: Arc<UnsavedLines>) -> LineWriter {
+    LineWriter { unsaved, runtime: Arc::clone(&parts.runtime), max_lines: parts.config.jobs.lines }
 }
 
 fn deployed_schedules(parts: &Parts) -> DeployedSchedules {

@@ -278,7 +278,8 @@ fn print(flow: &Value, console: &Console) -> Result<(), CommandError> {
             None => String::new(),
         };
         let result = flow["results"].get(text(job, "id")).map(Value::to_string).unwrap_or_default();
-        let outcome = if reason.is_empty() { result } else { reason };
+        let outcome = [text(job, "waits_for"), reason, result].into_iter().find(|text| !text.is_empty());
+        let outcome = outcome.unwrap_or_default();
         vec![text(job, "id"), text(job, "type"), text(job, "status"), text(job, "runner"), outcome]
     };
     let rows: Vec<_> = items(flow, "jobs").iter().map(row).collect();

@@ -4,6 +4,7 @@ mod claimed_job;
 pub(crate) mod exchange;
 pub(crate) mod list;
 mod report;
+pub(crate) mod runners;
 
 use std::sync::Arc;
 use std::time::Duration;

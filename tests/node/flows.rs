@@ -1,6 +1,7 @@
 //! Flows of a node: submission, results, failures, retry, rerun, cancel, kills, rights, errors, and the command line.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::http::{HttpResponse, client, send};
 use crate::harness::node::{Node, NodeBuilder};
-use crate::harness::process::{Process, orlog, run};
+use crate::harness::process::{Killed, Process, orlog, run};
 
 /// `probe` and `cut` start; `join` receives both results.
 fn media() -> Value {
@@ -310,5 +311,110 @@ async fn lines_of_jobs_are_followed_and_stay_after_a_restart_within_their_bound(
     let shown = run(orlog(&["flow", "logs", "f-1", "-f", "--job", "probe", "--url", &url])).await;
     assert!(shown.1.contains(" probe three") && !shown.1.contains("frame 1"), "{shown:?}");
     node.get("/v1/flows/none/lines").await.rejected(404, "OR0090");
+    node.stop().await;
+}
+
+/// Requirements: F5.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_without_a_runner_says_so_and_ends_with_its_timeout() {
+    let node = NodeBuilder::new().start().await;
+    let flow = json!({ "jobs": [{ "id": "a", "type": "sal", "script": "x", "timeout": "2s" }] });
+    submit(&node, "f-1", "", &flow).await.ok();
+    let waiting = until_status(&node, "f-1", "dispatched").await;
+    assert_eq!(waiting["jobs"][0]["waits_for"], "no runner of type sal is registered");
+    let failed = until_status(&node, "f-1", "error").await;
+    assert_eq!(
+        (&failed["jobs"][0]["status"], &failed["jobs"][0]["waits_for"]),
+        (&json!("error"), &Value::Null)
+    );
+    let code = failed["jobs"][0]["failure"]["code"].as_str().unwrap();
+    assert!(["timeout", "not_claimed"].contains(&code), "{code}");
+    let runner = json!({
+        "name": "r-1", "types": ["sal"], "labels": { "zone": "eu" }, "capacity": 4, "key": "k", "topic": "t", "local": true
+    });
+    let registered = node.post("/v1/runners", &runner).await.ok();
+    assert_eq!(registered["effects"], json!(["job.sal"]));
+    node.post("/v1/flows/f-1/retry", &json!({})).await.ok();
+    let again = until_status(&node, "f-1", "dispatched").await;
+    assert_eq!(again["jobs"][0]["waits_for"], Value::Null);
+    let listed = node.get("/v1/runners").await.ok();
+    assert_eq!(
+        (&listed["items"][0]["labels"], &listed["items"][0]["capacity"]),
+        (&json!({ "zone": "eu" }), &json!(4))
+    );
+    node.post("/v1/runners", &json!({ "name": "r-2", "types": [] })).await.rejected(400, "OR0008");
+    let claim = json!({ "effects": ["job.sal"], "worker": "r-1", "max": 1 });
+    let job = node.post("/v1/work/claim", &claim).await.ok()["jobs"][0].clone();
+    let result = json!({ "claim": job["claim"], "result": "succeeded", "payload": 7 });
+    node.post(&format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap()), &result).await.ok();
+    assert_eq!(until_status(&node, "f-1", "finished").await["results"], json!({ "a": 7 }));
+    node.stop().await;
+}
+
+/// Starts a runner in Rust for `ffmpeg`, with the sandbox of the example.
+fn rust_runner(url: &str, dir: &Path) -> Killed {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/media");
+    let film = dir.join("film");
+    std::fs::create_dir(&film).unwrap();
+    for part in ["bin", "lib"] {
+        let copied = Command::new("cp").arg("-r").arg(example.join(part)).arg(&film).status().unwrap();
+        assert!(copied.success());
+    }
+    for open in [dir, &film] {
+        std::fs::set_permissions(open, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let text = std::fs::read_to_string(example.join("jobs.toml")).unwrap();
+    let config = dir.join("runner.toml");
+    std::fs::write(&config, text.replace("/srv/media", &film.display().to_string())).unwrap();
+    let config = config.display().to_string();
+    let args = [
+        "runner",
+        "--type",
+        "ffmpeg",
+        "--name",
+        "rust",
+        "--capacity",
+        "2",
+        "--config",
+        &config,
+        "--url",
+        url,
+    ];
+    Killed::start(&mut orlog(&args))
+}
+
+/// Starts a runner in Python for `python`.
+fn python_runner(url: &str) -> Killed {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new("python3");
+    command.arg(root.join("examples/workers/python/runner.py")).arg("python=python3");
+    Killed::start(command.env("ORLOG_URL", url).env("PYTHONPATH", root.join("examples/media/lib")))
+}
+
+/// Requirements: F3, F4, F5.
+#[tokio::test(flavor = "multi_thread")]
+async fn media_flow_is_executed_by_a_runner_in_rust_and_one_in_python() {
+    let node = NodeBuilder::new().start().await;
+    let url = node.serve().await;
+    let runners = tempfile::tempdir().unwrap();
+    let (mut rust, _python) = (rust_runner(&url, runners.path()), python_runner(&url));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/media/flow.yaml").display().to_string();
+    let args = ["flow", "submit", &file, "--wait", "--id", "f-1", "--url", &url];
+    let (code, shown, errors) = run(orlog(&args)).await;
+    assert_eq!(code, 0, "{shown}\n{errors}");
+    let flow = node.get("/v1/flows/f-1").await.ok();
+    let results = &flow["results"];
+    assert_eq!(results["manifest"], json!({ "manifest": "v1.m3u8", "files": ["v1-low.mp4", "v1-high.mp4"] }));
+    let runners = node.get("/v1/runners").await.ok();
+    let names: Vec<_> =
+        runners["items"].as_array().unwrap().iter().map(|it| it["types"][0].clone()).collect();
+    assert_eq!(names.len(), 2, "{runners}");
+    let probing =
+        |page: &Value| lines(page).iter().any(|(_, job, text)| job == "probe" && text.starts_with("probing"));
+    node.until("", "/v1/flows/f-1/lines", probing).await;
+    rust.signal("TERM");
+    assert_eq!(rust.wait(), Some(0));
+    let left = node.get("/v1/runners").await.ok();
+    assert_eq!(left["items"].as_array().unwrap().len(), 1, "the runner ended its registration");
     node.stop().await;
 }

@@ -4,6 +4,7 @@ mod access;
 mod batches;
 mod dead_letters;
 mod deploy;
+mod flows;
 mod keyboard;
 mod operators;
 mod pictures;

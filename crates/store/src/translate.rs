@@ -148,7 +148,9 @@ impl<'a> ChangeTranslator<'a> {
             Change::PurgeTasks { instance, tasks } => {
                 purge::purge_tasks(self.tables, self.record, self.keys, instance, tasks)
             }
-            Change::AppendJobLog(append) => self.append_job_log(append),
+            Change::AppendJobLog(append) => {
+                job_log::append(self.tables, self.record, &self.keys.instance(&append.instance), append)
+            }
             Change::TrimFeed { before, retained_commits: keep } => self.trim_feed(*before, *keep),
         }
     }

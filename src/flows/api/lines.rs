@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::Path;
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::Stream;
@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{FlowPath, key, missing};
 use crate::api::context::ApiState;
-use crate::api::extract::{QueryParams, Tenant, page_limit};
+use crate::api::extract::{QueryParams, Tenant, accepts_events, page_limit};
 use crate::api::problem::Problem;
 use crate::api::quotas::LongPollPermit;
 use crate::sagas::api::flow::step_of;
@@ -120,12 +120,6 @@ pub(crate) async fn lines(
     Ok(Json(next(&api, &mut request, Instant::now() + wait).await?).into_response())
 }
 
-/// Returns whether a client requests server-sent events.
-pub(crate) fn accepts_events(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    accepted.is_some_and(|accepted| accepted.contains("text/event-stream"))
-}
-
 /// Returns the next lines, and advances the request; waits for them until a time, or until the flow has ended.
 async fn next(api: &ApiState, request: &mut LineRequest, until: Instant) -> Result<LinePage, Problem> {
     loop {
@@ -164,7 +158,7 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
     api.read(move |app| {
         let reader = app.reader(&key).ok_or_else(|| missing(&key))?;
         // Read before the lines: a flow that has ended writes none after them.
-        let has_unsaved = app.unsaved_lines.has(&key);
+        let has_unsaved = app.services.lines.unsaved.has(&key);
         let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
         let (first, _) = reader.job_log_range(&key)?;
         let found = reader.job_log(&key, after, limit)?;

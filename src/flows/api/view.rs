@@ -82,6 +82,8 @@ struct FlowJobView {
     state: String,
     /// Runner that executes the job.
     runner: Option<String>,
+    /// Reason why no runner takes a dispatched job.
+    waits_for: Option<String>,
     /// Time at which the job times out, while it is dispatched or started.
     #[schema(format = "date-time")]
     deadline: Option<String>,
@@ -189,6 +191,7 @@ impl FlowJobView {
             kind: text(&job["type"]).unwrap_or_default(),
             state: text(&step["state"]).unwrap_or_default(),
             runner: text(&step["worker"]),
+            waits_for: text(&step["waits_for"]),
             deadline: text(&step["until"]),
             prerequisites: ids("prerequisites"),
             dependencies: ids("dependencies"),

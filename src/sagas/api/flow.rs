@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use orlog_effect::UpstreamScope;
 use orlog_model::{Destination, Priority, TenantId, WorkItem, WorkKind};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -37,11 +38,17 @@ pub(crate) fn show_claims<'a>(
     if !state["flow"]["jobs"].is_object() {
         return;
     }
-    let (mut waiting, mut taken) = (BTreeSet::new(), BTreeMap::new());
+    let (mut waiting, mut taken, mut without_runner) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    let now = app.clock.steady();
     for JobWork { id, tag, effect } in work {
         let (kind, tenant) = (WorkKind::Effect, tenant.clone());
         let destination = Destination { kind, tenant, name: effect.into(), priority: Priority::Normal };
         let executor = app.catalog.executor_for(&destination);
+        let awaits_runner = executor.as_ref().is_some_and(|it| it.upstream().scope == UpstreamScope::Jobs);
+        let kind = destination.name.strip_prefix("job.").unwrap_or_default();
+        if awaits_runner && !app.runners.has(&destination.tenant, kind, now) {
+            without_runner.insert(step_of(tag).to_owned(), kind.to_owned());
+        }
         let board = executor.and_then(|executor| executor.upstream().board.clone());
         // The work of a compensation has another tag.
         let step = step_of(tag).to_owned();
@@ -54,6 +61,12 @@ pub(crate) fn show_claims<'a>(
         }
     }
     mark_unclaimed(state, &waiting, &taken);
+    for step in state["steps"].as_array_mut().into_iter().flatten() {
+        let kind = step["id"].as_str().and_then(|id| without_runner.get(id));
+        if let Some(kind) = kind.filter(|_| step["job"] == "dispatched") {
+            step["waits_for"] = json!(format!("no runner of type {kind} is registered"));
+        }
+    }
 }
 
 fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMap<String, Option<String>>) {

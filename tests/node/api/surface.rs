@@ -11,10 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 96] = [
+const ROUTES: [&str; 99] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
+    "DELETE /v1/runners/{name}",
     "DELETE /v1/schedules/{name}",
     "GET /",
     "GET /admin/backup/{id}/files/{path}",
@@ -47,6 +48,7 @@ const ROUTES: [&str; 96] = [
     "GET /v1/inspect/{table}",
     "GET /v1/mailboxes",
     "GET /v1/overview",
+    "GET /v1/runners",
     "GET /v1/sagas",
     "GET /v1/sagas/{saga}/{correlation}",
     "GET /v1/sagas/{saga}/{correlation}/graph.svg",
@@ -79,6 +81,7 @@ const ROUTES: [&str; 96] = [
     "POST /v1/flows/{id}/jobs/{job}/rerun",
     "POST /v1/flows/{id}/retry",
     "POST /v1/replays",
+    "POST /v1/runners",
     "GET /v1/sagas/{saga}/{correlation}/result",
     "POST /v1/sagas/{saga}",
     "POST /v1/sagas/{saga}/{correlation}/cancel",

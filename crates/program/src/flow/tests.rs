@@ -307,7 +307,7 @@ fn results_that_are_too_large_fail_their_job() {
 #[test]
 fn invalid_flow_is_reported_with_its_locations() {
     let report = |text: &str| {
-        let found = compile(text, "flow.yaml").err().expect("the flow is invalid");
+        let found = compile(text, "flow.yaml").expect_err("the flow is invalid");
         found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
     let large = "x".repeat(MAX_FLOW_BYTES + 1);
@@ -323,4 +323,14 @@ fn invalid_flow_is_reported_with_its_locations() {
         "- a",
     ];
     insta::assert_snapshot!(texts.map(report).join("\n---\n"));
+}
+
+#[test]
+fn documented_flows_compile() {
+    let page = include_str!("../../../../docs/flows.md");
+    let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    for text in [example, include_str!("../../../../examples/media/flow.yaml")] {
+        let flow = compile(text, "flow.yaml").unwrap_or_else(|found| panic!("{found:?}"));
+        assert!(flow.spec.jobs.len() >= 3);
+    }
 }

@@ -124,6 +124,16 @@ fn named(name: &str) -> Result<Table, Error> {
     found.map(|(table, _)| table).ok_or_else(|| Error::NoSuchTable { name: name.chars().take(64).collect() })
 }
 
+/// Returns a row of a job log: the range of its lines, or lines.
+fn job_log(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {
+    let (of, number) = keys::read_numbered(key)?;
+    let value = match number {
+        0 => json::<JobLogRange>(Table::JobLog, bytes)?,
+        _ => json::<JobLogChunk>(Table::JobLog, bytes)?,
+    };
+    Ok((Some(of.tenant.clone()), format!("job_log:{of}:{number}"), value))
+}
+
 /// Returns a row in readable form, with its tenant.
 fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, InspectRow), Error> {
     let (owner, key, value) = match table {
@@ -139,14 +149,7 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
             let (of, version) = keys::read_numbered(key)?;
             (Some(of.tenant.clone()), format!("history:{of}:{version}"), history(&decode(table, bytes)?))
         }
-        Table::JobLog => {
-            let (of, number) = keys::read_numbered(key)?;
-            let value = match number {
-                0 => json::<JobLogRange>(table, bytes)?,
-                _ => json::<JobLogChunk>(table, bytes)?,
-            };
-            (Some(of.tenant.clone()), format!("job_log:{of}:{number}"), value)
-        }
+        Table::JobLog => job_log(key, bytes)?,
         Table::Outbox => outbox(key, &decode(table, bytes)?)?,
         Table::Timer => {
             let (of, timer) = keys::read_timer(key)?;

@@ -3,10 +3,11 @@
 use orlog_model::{JobLogAppend, JobLogChunk};
 use serde::{Deserialize, Serialize};
 
-use super::ChangeTranslator;
 use crate::encoding::keys;
-use crate::encoding::value::decode;
+use crate::encoding::record::{KeyPresence, RecordWriter};
+use crate::encoding::value::{decode, encode};
 use crate::error::Error;
+use crate::merged::MergedTables;
 use crate::table::Table;
 
 /// Range of the stored lines of an instance.
@@ -18,29 +19,32 @@ pub(crate) struct JobLogRange {
     pub(crate) next: u64,
 }
 
-impl ChangeTranslator<'_> {
-    /// Appends lines, and deletes the oldest chunks above the limit. The last chunk stays.
-    pub(super) fn append_job_log(&mut self, append: &JobLogAppend) -> Result<(), Error> {
-        let row = self.keys.instance(&append.instance);
-        if append.chunk.lines.is_empty() || !self.tables.contains(Table::Instance, &row)? {
-            return Ok(());
-        }
-        let head = keys::history(&row, 0);
-        let range = self.tables.get(Table::JobLog, &head, |value| decode(Table::JobLog, value))?;
-        let JobLogRange { mut first, next } = range.transpose()?.unwrap_or(JobLogRange { first: 1, next: 1 });
-        self.insert(Table::JobLog, &keys::history(&row, next), &append.chunk)?;
-        let after = next + append.chunk.lines.len() as u64;
-        while first < next && after - first > append.max_lines {
-            let oldest = keys::history(&row, first);
-            let chunk = self
-                .tables
-                .get(Table::JobLog, &oldest, |value| decode::<JobLogChunk>(Table::JobLog, value))?;
-            self.record.delete(Table::JobLog, &oldest)?;
-            // A damaged chunk has an unknown length: the lines before the new ones are lost with it.
-            first = chunk.and_then(Result::ok).map_or(next, |chunk| first + chunk.lines.len().max(1) as u64);
-        }
-        self.put(Table::JobLog, &head, &JobLogRange { first, next: after })
+/// Appends lines, and deletes the oldest chunks above the limit. The last chunk stays.
+pub(super) fn append(
+    tables: &MergedTables,
+    record: &mut RecordWriter,
+    row: &[u8],
+    append: &JobLogAppend,
+) -> Result<(), Error> {
+    if append.chunk.lines.is_empty() || !tables.contains(Table::Instance, row)? {
+        return Ok(());
     }
+    let head = keys::history(row, 0);
+    let range = tables.get(Table::JobLog, &head, |value| decode(Table::JobLog, value))?;
+    let JobLogRange { mut first, next } = range.transpose()?.unwrap_or(JobLogRange { first: 1, next: 1 });
+    let chunk = keys::history(row, next);
+    record.put(KeyPresence::Absent, Table::JobLog, &chunk, |buffer| encode(buffer, &append.chunk))?;
+    let after = next + append.chunk.lines.len() as u64;
+    while first < next && after - first > append.max_lines {
+        let oldest = keys::history(row, first);
+        let chunk =
+            tables.get(Table::JobLog, &oldest, |value| decode::<JobLogChunk>(Table::JobLog, value))?;
+        record.delete(Table::JobLog, &oldest)?;
+        // A damaged chunk has an unknown length: the lines before the new ones are lost with it.
+        first = chunk.and_then(Result::ok).map_or(next, |chunk| first + chunk.lines.len().max(1) as u64);
+    }
+    let range = JobLogRange { first, next: after };
+    record.put(KeyPresence::Unknown, Table::JobLog, &head, |buffer| encode(buffer, &range))
 }
 
 #[cfg(test)]

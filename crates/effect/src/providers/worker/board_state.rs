@@ -3,7 +3,7 @@
 //!
 //! If a queue has both jobs and waiting requests, at least one of these requests was notified and did not run yet.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orlog_model::{Clock, EffectName, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem};
@@ -14,11 +14,9 @@ use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJ
 use super::job_queue::{JobQueue, QueueKey, keys};
 use super::report::ResultAck;
 use super::result_log::ResultLog;
+use super::withdrawn::{WithdrawnJobs, withdrawn};
 use crate::provider::{AttemptStart, ProviderError, RemoteResult};
 use crate::receipt::{ReceiptWatch, ResultReceipt};
-
-/// Maximum number of withdrawn jobs that were not on the board yet.
-const MAX_WITHDRAWN: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct BoardState {
@@ -30,8 +28,7 @@ pub(super) struct BoardState {
     expiries: BTreeSet<(SteadyTime, Uuid)>,
     next: u64,
     results: ResultLog,
-    /// Withdrawn jobs that were not on the board yet, oldest first.
-    withdrawn: VecDeque<Uuid>,
+    withdrawn: WithdrawnJobs,
 }
 
 pub(super) struct BoardJob {
@@ -76,8 +73,7 @@ impl BoardState {
         if let Some(earlier) = self.remove(id) {
             earlier.end();
         }
-        if let Some(index) = self.withdrawn.iter().position(|withdrawn| *withdrawn == id) {
-            self.withdrawn.remove(index);
+        if self.withdrawn.take(id) {
             // An error means that the posting task was cancelled.
             drop(reply.send(Err(withdrawn()).into()));
             return position;
@@ -101,16 +97,12 @@ impl BoardState {
         match self.jobs.get(&job) {
             Some(found) if found.item.instance.tenant != *tenant => {}
             Some(_) => {
-                let removed = self.remove(job);
-                // An error means that the posting task was cancelled.
-                removed.into_iter().for_each(|job| drop(job.reply.send(Err(withdrawn()).into())));
-            }
-            None => {
-                self.withdrawn.push_back(job);
-                if self.withdrawn.len() > MAX_WITHDRAWN {
-                    self.withdrawn.pop_front();
+                if let Some(removed) = self.remove(job) {
+                    // An error means that the posting task was cancelled.
+                    drop(removed.reply.send(Err(withdrawn()).into()));
                 }
             }
+            None => self.withdrawn.add(job),
         }
     }
 
@@ -374,11 +366,6 @@ impl BoardState {
             }
         }
     }
-}
-
-/// Returns the result of a withdrawn job.
-fn withdrawn() -> ProviderError {
-    ProviderError::permanent("withdrawn", "the flow was cancelled")
 }
 
 impl BoardJob {

@@ -14,10 +14,11 @@
 //!
 //! Every call locks the board once, also for many jobs, and takes time for the jobs that it concerns only.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
+use orlog_model::{Clock, EffectName, TenantId, Timestamp, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -26,6 +27,9 @@ use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJ
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
 use crate::job_logs::{JobLogs, LogLine};
 use crate::provider::{AttemptStart, RemoteResult};
+
+/// Maximum number of recorded effects that workers requested.
+const MAX_REQUESTED: usize = 10_000;
 
 /// Public view of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,9 +49,31 @@ pub struct JobView {
 pub struct JobBoard {
     state: Mutex<BoardState>,
     lines: Arc<JobLogs>,
+    /// Effects of each tenant that a worker has requested since the start, if they decide about the route of jobs.
+    requested: Option<Mutex<BTreeSet<(TenantId, EffectName)>>>,
 }
 
 impl JobBoard {
+    /// Creates a board that records which effects workers request.
+    pub(super) fn of_runners() -> Self {
+        Self { requested: Some(Mutex::default()), ..Self::default() }
+    }
+
+    /// Returns whether a worker has requested jobs of an effect since the start.
+    pub(crate) fn is_requested(&self, tenant: &TenantId, effect: &str) -> bool {
+        let Some(requested) = &self.requested else { return true };
+        let requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
+        requested.iter().any(|(of, name)| of == tenant && name.as_str() == effect)
+    }
+
+    fn note_request(&self, request: &ClaimRequest) {
+        let Some(requested) = &self.requested else { return };
+        let mut requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
+        for effect in request.effects.iter().take(MAX_REQUESTED.saturating_sub(requested.len())) {
+            requested.insert((request.tenant.clone(), effect.clone()));
+        }
+    }
+
     /// Posts a job and waits for its result. A job is abandoned when the future is dropped. `start`
     /// receives each claim.
     pub(super) async fn post(
@@ -123,6 +149,7 @@ impl JobBoard {
         wait: Duration,
         take: impl Fn(&mut BoardState) -> Vec<T>,
     ) -> Vec<T> {
+        self.note_request(request);
         let until = clock.steady().saturating_add(wait);
         let mut waiter: Option<Waiter<'_>> = None;
         loop {
@@ -258,7 +285,7 @@ impl Drop for Waiter<'_> {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
-    use orlog_model::{EffectName, InDoubtPolicy, Priority, Work};
+    use orlog_model::{InDoubtPolicy, Priority, Work};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite::{START, item};
     use serde_json::{Value, json};
