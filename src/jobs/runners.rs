@@ -63,6 +63,14 @@ impl Runners {
         of_tenant.map(|(_, found)| found.clone()).collect()
     }
 
+    /// Returns the labels of a runner; none if it is not registered.
+    pub(crate) fn labels(&self, tenant: &TenantId, name: &str, now: SteadyTime) -> BTreeMap<String, String> {
+        let runners = self.lock();
+        let found = runners.get(&(tenant.clone(), name.to_owned())).filter(|(_, until)| *until > now);
+        let labels = found.into_iter().flat_map(|(runner, _)| &runner.labels);
+        labels.map(|(name, value)| (name.to_string(), value.clone())).collect()
+    }
+
     /// Returns whether a runner of this script type is registered.
     pub(crate) fn has(&self, tenant: &TenantId, kind: &str, now: SteadyTime) -> bool {
         let runners = self.lock();

@@ -5,6 +5,7 @@ mod grpc;
 mod smtp;
 
 mod native {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use orlog_effect::{FunctionCall, FunctionProvider, ProbeResult, ProviderError, Reply};
@@ -181,7 +182,13 @@ mod worker {
     async fn work(job_board: Arc<JobBoard>, script: Arc<UpstreamScript>, effect: EffectName, probes: bool) {
         let clock = SimClock::new(START);
         let tenant = TenantId::new("acme").expect("valid");
-        let request = ClaimRequest { tenant, effects: vec![effect], worker: "w".to_owned(), probes };
+        let request = ClaimRequest {
+            tenant,
+            effects: vec![effect],
+            worker: "w".to_owned(),
+            probes,
+            labels: BTreeMap::new(),
+        };
         loop {
             for claimed in job_board
                 .claim(clock.as_ref() as &dyn Clock, &request, 1, ClaimOptions::default(), Duration::MAX)

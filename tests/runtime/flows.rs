@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use orlog_actors::CommitObserver;
+use orlog_actors::{CommitObserver, ControlError};
 use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError, Upstream};
 use orlog_model::{
     Clock, ControlAction, ControlRequest, CorrelationId, EventType, Instance, InstanceKey, SagaName, Status,
@@ -13,9 +13,7 @@ use orlog_program::Program;
 use orlog_program::flow::{self, FlowProgram};
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
-use orlog_testkit::runtime::{
-    TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant,
-};
+use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -71,7 +69,11 @@ fn instance(runtime: &TestRuntime) -> Option<Instance> {
 async fn send(runtime: &TestRuntime, kind: &str, data: Value) {
     let control = ControlRequest {
         id: control_request_id(kind, 1),
-        action: ControlAction::Signal { kind: EventType::new(kind).expect("a valid type"), data, due_at: None },
+        action: ControlAction::Signal {
+            kind: EventType::new(kind).expect("a valid type"),
+            data,
+            due_at: None,
+        },
         expected_version: None,
         at: START,
         user: None,
@@ -79,8 +81,10 @@ async fn send(runtime: &TestRuntime, kind: &str, data: Value) {
         trace: None,
         wait_token: None,
     };
-    // A crash loses the response; the request is repeated then.
-    drop(runtime.runtime.control(&key(), control).await);
+    // A repetition after a crash of the shard has the same id.
+    while let Err(ControlError::Unavailable) = runtime.runtime.control(&key(), control.clone()).await {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Runs the scenario. After a crash it runs again; repeated requests are no-ops.
@@ -89,7 +93,8 @@ async fn play(runtime: &TestRuntime) {
     let ended = |runtime: &TestRuntime| instance(runtime).is_some_and(|it| it.status.is_final());
     runtime.wait_until("the flow has ended", ended).await;
     send(runtime, flow::RETRY, Value::Null).await;
-    let completed = |runtime: &TestRuntime| instance(runtime).is_some_and(|it| it.status == Status::Completed);
+    let completed =
+        |runtime: &TestRuntime| instance(runtime).is_some_and(|it| it.status == Status::Completed);
     runtime.wait_until("the flow has finished", completed).await;
 }
 

@@ -143,13 +143,15 @@ pub(super) fn job_claim_request(
 /// # Errors
 /// If the name of the worker is invalid.
 pub(super) fn claim_request(
+    api: &ApiState,
     tenant: &TenantId,
     worker: String,
     effects: Vec<EffectName>,
     probes: bool,
 ) -> Result<ClaimRequest, Problem> {
     check_worker(&worker)?;
-    Ok(ClaimRequest { tenant: tenant.clone(), effects, worker, probes })
+    let labels = api.app.runners.labels(tenant, &worker, api.app.clock.steady());
+    Ok(ClaimRequest { tenant: tenant.clone(), effects, worker, probes, labels })
 }
 
 pub(super) fn check_worker(worker: &str) -> Result<(), Problem> {

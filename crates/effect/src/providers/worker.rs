@@ -5,6 +5,7 @@
 //! under the same idempotency key. The job itself is not durable. After a crash of this process it is
 //! posted again from the outbox, and the worker of an earlier claim may still complete it.
 
+mod board_job;
 mod board_state;
 mod claim;
 mod job_board;
@@ -12,6 +13,7 @@ mod job_queue;
 mod provider;
 mod report;
 mod result_log;
+mod selector;
 mod withdrawn;
 
 use std::collections::BTreeSet;

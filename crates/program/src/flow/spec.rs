@@ -17,7 +17,7 @@ use crate::language::{
 };
 use crate::limits::MAX_STEPS;
 use crate::machine::CompiledSaga;
-use crate::steps::{Action, Foreach, JobAction, PriorityTemplate, RetrySpec, TimeLimit};
+use crate::steps::{Action, Foreach, JobAction, PriorityTemplate, RetrySpec, RunnerSelector, TimeLimit};
 use crate::yaml::tree::Node;
 use crate::yaml::{locate_all, parse_text};
 
@@ -60,6 +60,8 @@ language_map! {
         #[serde(default)]
         may_or_default "dependencies" dependencies: Vec<Name> = OneOrList<Id<Name>>,
             "Jobs that must end first and whose results are passed to this job.";
+        may "runner" runner: Option<RunnerSelector> = RunnerSelector,
+            "Runners that may execute the job. Default: every runner of the type.";
         may "when" when: Option<String> = Condition, "Condition of the job; if it is false, the job is skipped.";
         may "foreach" foreach: Option<Foreach> = Foreach,
             "List to iterate; the job is executed once for each element.";
@@ -167,6 +169,7 @@ impl FlowJob {
             args: self.args.clone(),
             prerequisites: self.prerequisites.clone(),
             dependencies: self.dependencies.clone(),
+            runner: self.runner.clone(),
         };
         Step {
             id: self.id.clone(),

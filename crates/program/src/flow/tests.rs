@@ -22,7 +22,7 @@ jobs:
   - { id: a, type: python, script: print(1) }
   - { id: b, type: python, script: print(2), timeout: 1m }
   - { id: c, type: sal, script: x, dependencies: [a], args: { frames: =results.a.frames }, env: { REGION: us } }
-  - { id: d, type: python, script: y, prerequisites: [b, c] }
+  - { id: d, type: python, script: y, prerequisites: [b, c], runner: { name: r-1, labels: { gpu: 1 } } }
 ";
 
 /// A flow, and its pending work by tag.
@@ -151,6 +151,8 @@ fn jobs_start_when_their_prerequisites_end_and_receive_results() {
     flow.finish("b", Value::Null);
     flow.finish("c", json!(7));
     assert_eq!((flow.status().as_str(), flow.dispatched()), ("started", vec!["d"]));
+    assert_eq!(flow.work["d"].0["runner"], json!({ "name": "r-1", "labels": { "gpu": "1" } }));
+    assert_eq!(c.get("runner"), None);
     flow.finish("d", json!("done"));
     assert_eq!((flow.status().as_str(), flow.status), ("finished", Status::Completed));
     let results = json!({ "a": {"frames": 250}, "b": null, "c": 7, "d": "done" });

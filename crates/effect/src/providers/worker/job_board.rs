@@ -22,7 +22,8 @@ use orlog_model::{Clock, EffectName, TenantId, Timestamp, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use super::board_state::{BoardJob, BoardState, PostOptions};
+use super::board_job::{BoardJob, PostOptions};
+use super::board_state::BoardState;
 use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
 use crate::job_logs::{JobLogs, LogLine};
@@ -284,6 +285,8 @@ impl Drop for Waiter<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use futures::FutureExt as _;
     use orlog_model::{InDoubtPolicy, Priority, Work};
     use orlog_testkit::SimClock;
@@ -308,7 +311,7 @@ mod tests {
 
     fn request(tenant: &str) -> ClaimRequest {
         let (tenant, worker) = (TenantId::new(tenant).unwrap(), "w".to_owned());
-        ClaimRequest { tenant, effects: vec![name()], worker, probes: false }
+        ClaimRequest { tenant, effects: vec![name()], worker, probes: false, labels: BTreeMap::new() }
     }
 
     fn posted(board: &Arc<JobBoard>, number: u128) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
@@ -517,6 +520,43 @@ mod tests {
         assert!(job.await.is_err());
         assert_eq!(heartbeat(&board, &clock, &claimed), Err(ClaimLost));
         assert_eq!(complete(&board, claimed.item.id, claimed.claim, Reply::default()), Err(ClaimLost));
+    }
+
+    /// Requirements: F5.
+    #[tokio::test]
+    async fn job_that_names_a_runner_waits_for_it_and_for_its_labels() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let kind = EffectName::new("job.t").unwrap();
+        let post = |number, runner: Value| {
+            let (board, mut item) = (Arc::clone(&board), item(&kind, number));
+            if let Work::Effect(effect) = &mut item.work {
+                effect.payload = json!({ "runner": runner });
+            }
+            tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await.result })
+        };
+        let request = |worker: &str, labels: &[(&str, &str)]| ClaimRequest {
+            effects: vec![kind.clone()],
+            worker: worker.to_owned(),
+            labels: labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            ..request("acme")
+        };
+        let (options, hour) = (ClaimOptions::default(), Duration::from_hours(1));
+        let (other, wanted) =
+            (request("r-1", &[("zone", "us")]), request("r-2", &[("zone", "eu"), ("gpu", "1")]));
+        let mut waits = Box::pin(board.claim(&*clock, &other, 1, options, hour));
+        let mut meant = Box::pin(board.claim(&*clock, &wanted, 1, options, hour));
+        assert_eq!((waits.as_mut().now_or_never(), meant.as_mut().now_or_never()), (None, None));
+        let _jobs = [
+            post(1, json!({ "name": "r-2" })),
+            post(2, json!({ "labels": { "zone": "eu" } })),
+            post(3, Value::Null),
+        ];
+        let ids = |jobs: Vec<ClaimedJob>| jobs.iter().map(|job| job.item.id).collect::<Vec<_>>();
+        assert_eq!(ids(waits.await), [item(&kind, 3).id], "each runner may claim it");
+        let mut claimed = ids(meant.await);
+        claimed.extend(ids(board.claim(&*clock, &wanted, 9, options, Duration::ZERO).await));
+        assert_eq!(claimed, [item(&kind, 1).id, item(&kind, 2).id]);
+        assert!(board.claim(&*clock, &other, 9, options, Duration::ZERO).await.is_empty());
     }
 
     #[tokio::test]
