@@ -50,8 +50,8 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
-    access, audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, jobs,
-    node, replay, sagas, schedules, shadows, tasks, timers, webhooks,
+    access, audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, flows,
+    jobs, node, replay, sagas, schedules, shadows, tasks, timers, webhooks,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -113,6 +113,14 @@ fn schedule_routes() -> OpenApiRouter<ApiState> {
 
 fn batch_routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
+        .routes(routes!(jobs::api::runners::list, jobs::api::runners::register))
+        .routes(routes!(jobs::api::runners::remove))
+        .routes(routes!(flows::api::list, flows::api::submit))
+        .routes(routes!(flows::api::show))
+        .routes(routes!(flows::api::lines::lines))
+        .routes(routes!(flows::api::cancel))
+        .routes(routes!(flows::api::retry))
+        .routes(routes!(flows::api::rerun))
         .routes(routes!(batches::api::list, batches::api::create))
         .routes(routes!(batches::api::show))
         .routes(routes!(batches::api::pause))

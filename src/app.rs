@@ -9,6 +9,7 @@ pub(crate) mod component_config;
 pub(crate) mod effects;
 pub(crate) mod layout;
 mod observers;
+mod overrides;
 mod registry;
 mod reload;
 pub mod replication;
@@ -21,14 +22,11 @@ pub(crate) mod transport;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
-use orlog_actors::{
-    AttemptMetrics, CommitObserver, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool,
-};
+use orlog_actors::{AttemptMetrics, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool};
+use orlog_bus::nats::Connection;
 use orlog_bus::{Bus, PublishAck, codec};
-use orlog_effect::{Catalog, EffectObserver, Upstream};
+use orlog_effect::Catalog;
 use orlog_model::{Clock, Event, Timestamp};
-use orlog_program::Program;
-use orlog_store::Device;
 use tokio::sync::watch;
 
 use crate::access::AccessRegistry;
@@ -40,9 +38,9 @@ use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
 use crate::definitions::change::DefinitionLocks;
 use crate::definitions::{DefinitionSet, initial};
-use crate::doctor::DiagnosisLimits;
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
+use crate::jobs::runners::Runners;
 use crate::node::info::{self, Info};
 use crate::sagas::attempts::RecentAttempts;
 use crate::sagas::pages::BuiltInPages;
@@ -61,38 +59,10 @@ use transport::Transport;
 pub use cluster::{ClusterInfo, PodInfo};
 pub use effects::probe_dependencies;
 pub use layout::{check_data_dir, durable_positions, shard_dir, shard_name};
+pub use overrides::AppOverrides;
 pub use slot_owner::SlotOwner;
 pub use stores::ReadOnlyStores;
 pub use transport::{BusInfo, connect, streams};
-
-/// Components that an embedding program, a test or a bench replaces.
-#[derive(Default)]
-pub struct AppOverrides {
-    /// Clock. Default: the clock of the host.
-    pub clock: Option<Arc<dyn Clock>>,
-    /// Programs in addition to those of the definitions.
-    pub programs: Vec<Arc<dyn Program>>,
-    /// Upstreams in addition to the configured ones, for example functions in this process.
-    pub upstreams: Vec<Upstream>,
-    /// Observer of every commit.
-    pub observer: Option<Arc<dyn CommitObserver>>,
-    /// Observer of every attempt.
-    pub effect_observer: Option<Arc<dyn EffectObserver>>,
-    /// Disk of the journals of the stores.
-    pub disk: Option<Arc<dyn Device>>,
-    /// Whether stores and logs that lost durable data are opened without it. Default: they are rejected.
-    pub accept_data_loss: bool,
-    /// Token that requests need if the configuration requires no authentication.
-    pub session: Option<SessionToken>,
-    /// Sources of the keys of actors in addition to the configuration.
-    pub actor_keys: Vec<Arc<dyn ActorKeys>>,
-    /// Telemetry for a collector. Default: no export.
-    pub telemetry: TelemetryHandle,
-    /// Limits of the checks of the running node.
-    pub diagnosis: DiagnosisLimits,
-    /// Source that a reload reads the configuration from. Default: a reload does not read it.
-    pub config_source: Option<ConfigSource>,
-}
 
 /// A running node: its parts, and the services that use them.
 pub struct App {
@@ -122,6 +92,8 @@ pub struct App {
     pub attempts: Arc<RecentAttempts>,
     /// Counters of attempts.
     pub attempt_metrics: Arc<AttemptMetrics>,
+    /// Registered runners.
+    pub(crate) runners: Runners,
     /// The authenticator of callers.
     pub authenticator: Authenticator,
     /// The contexts and actors.
@@ -155,6 +127,19 @@ struct Observed {
     telemetry: TelemetryHandle,
 }
 
+/// Creates the authenticator of the requests; the registry has keys of actors, too.
+async fn authenticator(
+    config: &Config,
+    connection: Option<&Connection>,
+    clock: &Arc<dyn Clock>,
+    access: &Arc<AccessRegistry>,
+    session: Option<SessionToken>,
+) -> anyhow::Result<Authenticator> {
+    let registry = Arc::clone(access) as Arc<dyn ActorKeys>;
+    let signed = SignedRequests::open(config, connection, clock, registry).await?;
+    Authenticator::new(config, session, signed).await
+}
+
 impl App {
     /// Starts a node.
     ///
@@ -180,26 +165,22 @@ impl App {
         let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
         let NodeStorage { mut stores, transport, access } =
             Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
-        let Observers { tracer, attempts, counted } =
+        let Observers { tracer, attempts, counted, lines, first } =
             observers::build_observers(&overrides.telemetry, overrides.effect_observer);
         let connection = transport.connection();
-        let mut keys = overrides.actor_keys;
-        keys.push(Arc::clone(&access) as Arc<dyn ActorKeys>);
-        let signed = SignedRequests::open(&config, connection, &clock, keys).await?;
-        let authenticator = Box::pin(Authenticator::new(&config, overrides.session, signed)).await?;
+        let authenticator = authenticator(&config, connection, &clock, &access, overrides.session);
+        let authenticator = Box::pin(authenticator).await?;
         let webhooks = Arc::new(Webhooks::new(&config)?);
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         let backup_dir = claim_dir(&config)?;
-        let observer = Arc::clone(&counted) as Arc<dyn EffectObserver>;
-        let providers = EffectParts::build(&config, connection, overrides.upstreams, &clock, &observer);
-        let EffectParts { upstreams, catalog, pages } = Box::pin(providers).await?;
+        let EffectParts { upstreams, catalog, pages } =
+            Box::pin(EffectParts::build(&config, connection, overrides.upstreams, &clock, &first)).await?;
         let dir = config.definitions_dir.clone().filter(|_| config.role.runs_sagas());
         let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
         let occasion = (started_at, config.role.runs_sagas());
         let programs = Arc::new(initial::activate(&definitions, &catalog, &mut stores, occasion)?);
-        let bus = transport.bus();
         let dependencies = RuntimeDependencies {
-            bus: Arc::clone(&bus),
+            bus: transport.bus(),
             sources: transport.sources(),
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
@@ -219,7 +200,7 @@ impl App {
             config,
             clock,
             runtime: Arc::new(runtime),
-            bus,
+            bus: transport.bus(),
             transport,
             programs,
             catalog,
@@ -231,7 +212,8 @@ impl App {
             local,
             access,
         };
-        let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis: overrides.diagnosis };
+        let diagnosis = overrides.diagnosis;
+        let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis, lines };
         let state = Observed {
             registry,
             started_at,
@@ -265,6 +247,7 @@ impl App {
             started_at: state.started_at,
             attempts: state.attempts,
             attempt_metrics: state.counted,
+            runners: Runners::default(),
             authenticator: state.authenticator,
             access: parts.access,
             pages: state.pages,
@@ -375,6 +358,7 @@ impl App {
     /// Fails if the store cannot be flushed. Committed data is safe in its journal.
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.background.stop().await;
+        self.services.lines.save().await;
         if let Some(workers) = &self.workers {
             workers.stop().await;
         }

@@ -27,8 +27,7 @@ mod web_session;
 use std::sync::Arc;
 
 use crate::config::{AuthMode, Config};
-pub(crate) use actor_keys::ConfiguredKeys;
-pub use actor_keys::{ActorKey, ActorKeys, ActorRights};
+pub(crate) use actor_keys::{ActorKey, ActorKeys, ActorRights, ConfiguredKeys};
 use admin_token::AdminToken;
 pub use admin_token::{admin_token_file, check_admin_token};
 pub(crate) use caller::is_user_name;

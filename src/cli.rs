@@ -28,8 +28,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
 use crate::{
-    access, audit, backup, batches, dead_letters, definitions, doctor, events, export, node, replay, sagas,
-    schedules, shadows, tasks, timers,
+    access, audit, backup, batches, dead_letters, definitions, doctor, events, export, flows, jobs, node,
+    replay, sagas, schedules, shadows, tasks, timers,
 };
 use console::{Console, Output};
 use doctor::cli::check_tables;
@@ -67,6 +67,12 @@ enum Command {
     /// Inspect and control saga instances
     #[command(subcommand)]
     Saga(sagas::cli::Command),
+    /// Execute jobs of script types in a sandbox, for a node
+    #[cfg(feature = "script")]
+    Runner(jobs::cli::Args),
+    /// Submit graphs of jobs, and show and control them
+    #[command(subcommand)]
+    Flow(flows::cli::Command),
     /// Send an instruction to all instances that match a filter
     #[command(subcommand)]
     Batch(batches::cli::Command),
@@ -193,6 +199,9 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         Command::Run(args) => Box::pin(run::run(args)).await,
         Command::Publish(args) => events::cli::run(args, console).await,
         Command::Saga(command) => sagas::cli::run(command, console).await,
+        #[cfg(feature = "script")]
+        Command::Runner(args) => jobs::cli::run(args, console).await,
+        Command::Flow(command) => flows::cli::run(command, console).await,
         Command::Batch(command) => batches::cli::run(command, console).await,
         Command::Shadow(command) => shadows::cli::run(command, console).await,
         Command::Schedule(command) => schedules::cli::run(command, console).await,

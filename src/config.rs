@@ -51,8 +51,9 @@ pub(crate) use reload::NextConfig;
 pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
 pub use roles::{QueueConfig, Role};
 pub use sections::{
-    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HistoryConfig, LogConfig,
-    LogFormat, ReplicationMode, ResultsConfig, StoreConfig, TelemetryConfig, TenantMode, TenantsConfig,
+    BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HistoryConfig, JobsConfig,
+    LogConfig, LogFormat, ReplicationMode, ResultsConfig, StoreConfig, TelemetryConfig, TenantMode,
+    TenantsConfig,
 };
 pub(crate) use webhooks::WebhookTemplates;
 pub use webhooks::{SignatureEncoding, WebhookConfig, WebhookScheme, WebhookSignatureConfig};
@@ -96,6 +97,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// Content of history entries.
     pub history: HistoryConfig,
+    /// Jobs of flows.
+    pub jobs: JobsConfig,
     /// Results of effects as events.
     pub results: ResultsConfig,
     /// Retention of ended instances and dead letters.

@@ -31,6 +31,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use orlog_effect::Catalog;
 use orlog_model::{DefinitionRef, DeployedSchedule, Deployment, Timestamp};
 use orlog_program::batch::{self, BatchProgram};
+use orlog_program::flow::FlowProgram;
 use orlog_program::schedule::ScheduleProgram;
 use orlog_program::shadow::{self, ShadowProgram};
 use orlog_program::{Diagnostic, Program};
@@ -265,8 +266,9 @@ impl DefinitionSet {
             old.into_iter().filter_map(|(reference, source)| RetiredProgram::compile(reference, source));
         let active = active.iter().map(|definition| Arc::clone(&definition.program));
         // Every node has the built-in sagas, with any deployment.
-        let built_in: [Arc<dyn Program>; 5] = [
+        let built_in: [Arc<dyn Program>; 6] = [
             Arc::new(ScheduleProgram::default()),
+            Arc::new(FlowProgram::default()),
             Arc::new(BatchProgram::default()),
             Arc::new(batch::page_program()),
             Arc::new(ShadowProgram::default()),

@@ -19,6 +19,7 @@ mod descriptors;
 pub mod doctor;
 mod events;
 mod export;
+mod flows;
 mod jobs;
 mod node;
 mod private_file;
@@ -35,7 +36,6 @@ mod tls;
 pub mod upstreams;
 mod url_path;
 mod webhooks;
-mod workflows;
 
 pub use app::{App, AppOverrides};
 pub use clock::SystemClock;

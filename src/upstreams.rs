@@ -145,7 +145,9 @@ impl UpstreamSources {
         }
         let others = self.built_in.iter().filter(|upstream| match upstream.scope {
             UpstreamScope::Commands => self.role.runs_sagas(),
-            UpstreamScope::Effects(_) | UpstreamScope::Fallback => self.role != Role::Saga,
+            UpstreamScope::Effects(_) | UpstreamScope::Fallback | UpstreamScope::Jobs => {
+                self.role != Role::Saga
+            }
         });
         upstreams.extend(others.cloned());
         upstreams.extend(self.of_sagas.iter().filter(|_| self.role.runs_sagas()).cloned());

@@ -5,8 +5,8 @@ use std::future::{Future, ready};
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path, Query};
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
 use jiff::SignedDuration;
 use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId, Timestamp, TraceParent};
 use serde::de::{DeserializeOwned, Error as _};
@@ -155,4 +155,10 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     // In a query, an unencoded plus sign arrives as a space.
     let text = text.replace(' ', "+");
     Timestamp::parse(&text).map(Some).map_err(D::Error::custom)
+}
+
+/// Returns whether a client requests server-sent events.
+pub(crate) fn accepts_events(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.contains("text/event-stream"))
 }

@@ -17,19 +17,21 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use super::body;
 use super::body_budget::RequestBody;
 use super::context::ApiState;
-use super::extract::TENANT_HEADER;
+use super::extract::{TENANT_HEADER, accepts_events};
 use super::pod_client;
 use super::problem::{Code, Problem};
 use super::request_info::FORWARDED_BY;
 use super::signed_request;
 use crate::app::SlotOwner;
-use crate::{batches, schedules, shadows};
+use crate::{batches, flows, schedules, shadows};
 
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// Routes that are scoped to a tenant.
-const TENANT_SCOPED_ROUTES: [&str; 12] = [
+const TENANT_SCOPED_ROUTES: [&str; 14] = [
+    "/v1/runners",
     "/v1/sagas",
+    "/v1/flows",
     "/v1/batches",
     "/v1/schedules",
     "/v1/shadows",
@@ -72,7 +74,9 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
     };
     match api.app.routing.owner(slot) {
         SlotOwner::Local => next.run(request).await,
-        SlotOwner::Pod(pod) if request.headers().contains_key(header::UPGRADE) => {
+        SlotOwner::Pod(pod)
+            if request.headers().contains_key(header::UPGRADE) || accepts_events(request.headers()) =>
+        {
             let detail = format!(
                 "streams are not forwarded; the pod {} at {} owns the shard of the tenant: open the stream there",
                 pod.name, pod.url
@@ -108,6 +112,10 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     let slots = api.app.routing.slots();
     slots.tenant_slot(tenant).or_else(|| {
         let decoded = |part: &str| percent_decode_str(part).decode_utf8().ok().map(String::from);
+        if let Some(rest) = path.strip_prefix("/v1/flows/") {
+            let key = flows::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
         if let Some(rest) = path.strip_prefix("/v1/batches/") {
             let key = batches::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
             return Some(slots.slot_of(&key));
@@ -127,12 +135,13 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     })
 }
 
-/// Returns whether the request starts an instance or a shadow, or creates a batch.
+/// Returns whether the request starts an instance or a shadow, submits a flow, or creates a batch.
 fn is_start(request: &Request) -> bool {
     let path = request.uri().path();
     let saga = path.strip_prefix("/v1/sagas/");
     request.method() == Method::POST
-        && (path == "/v1/batches" || path == "/v1/shadows" || saga.is_some_and(|saga| !saga.contains('/')))
+        && (matches!(path, "/v1/flows" | "/v1/batches" | "/v1/shadows")
+            || saga.is_some_and(|saga| !saga.contains('/')))
 }
 
 /// Forwards the start of an instance to the owner of its shard; `None` if that is this pod. `generated` is the

@@ -152,6 +152,12 @@ codes! {
     ShadowRejected = "OR0083", CONFLICT, "Shadow rejected";
     /// The candidate of a shadow cannot be deployed as it is.
     PromotionRejected = "OR0084", CONFLICT, "Promotion rejected";
+    /// The flow does not exist.
+    FlowNotFound = "OR0090", NOT_FOUND, "Flow not found";
+    /// Another flow has the id.
+    FlowExists = "OR0091", CONFLICT, "Flow exists";
+    /// The flow does not compile.
+    InvalidFlow = "OR0092", UNPROCESSABLE_ENTITY, "Invalid flow";
     /// The credentials are missing.
     Unauthenticated = "OR0040", UNAUTHORIZED, "Authentication required";
     /// The credentials are invalid.

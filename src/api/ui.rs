@@ -56,6 +56,8 @@ files! {
     "views/definition.js",
     "views/definitions.js",
     "views/deploy.js",
+    "views/flow.js",
+    "views/flows.js",
     "views/instance.js",
     "views/instances.js",
     "views/dead_letters.js",

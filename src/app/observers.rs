@@ -9,6 +9,7 @@ use orlog_effect::{AttemptReport, EffectObserver, NoopObserver, ProbeOutcome};
 use orlog_model::{TraceParent, WorkItem};
 use prometheus_client::metrics::counter::Counter;
 
+use crate::jobs::lines::UnsavedLines;
 use crate::retention::PurgeCounters;
 use crate::sagas::attempts::RecentAttempts;
 use crate::telemetry::{MetricsRegistry, SpanExporter, TelemetryHandle};
@@ -17,8 +18,12 @@ use crate::telemetry::{MetricsRegistry, SpanExporter, TelemetryHandle};
 pub(crate) struct Observers {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) attempts: Arc<RecentAttempts>,
-    /// Counters of attempts; the first observer of them.
+    /// Counters of attempts.
     pub(crate) counted: Arc<AttemptMetrics>,
+    /// Lines of jobs.
+    pub(crate) lines: Arc<UnsavedLines>,
+    /// The first observer, which calls the others.
+    pub(crate) first: Arc<dyn EffectObserver>,
 }
 
 pub(crate) fn build_observers(
@@ -29,7 +34,9 @@ pub(crate) fn build_observers(
     let heard = hearing(telemetry.spans.as_ref(), other);
     let attempts = Arc::new(RecentAttempts::observer(heard));
     let counted = AttemptMetrics::chained(Arc::clone(&attempts) as Arc<dyn EffectObserver>);
-    Observers { tracer, attempts, counted }
+    let lines = Arc::new(UnsavedLines::observer(Arc::clone(&counted) as Arc<dyn EffectObserver>));
+    let first = Arc::clone(&lines) as Arc<dyn EffectObserver>;
+    Observers { tracer, attempts, counted, lines, first }
 }
 
 /// Metrics that are registered before the node starts, and the counters that the node itself updates.

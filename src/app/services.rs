@@ -27,6 +27,7 @@ use crate::definitions::gc::Collector;
 use crate::definitions::migrate::Migrations;
 use crate::doctor::DiagnosisLimits;
 use crate::doctor::trends::Trends;
+use crate::jobs::lines::{LineWriter, UnsavedLines};
 use crate::replay::Replays;
 use crate::retention::{PurgeCounters, Retention};
 use crate::schedules::deployed::DeployedSchedules;
@@ -59,6 +60,7 @@ pub(crate) struct OwnParts {
     pub(crate) collected: Counter,
     pub(crate) purges: PurgeCounters,
     pub(crate) diagnosis: DiagnosisLimits,
+    pub(crate) lines: Arc<UnsavedLines>,
 }
 
 /// Services of a node.
@@ -84,6 +86,8 @@ pub struct Services {
     pub(crate) trends: Arc<Trends>,
     pub(crate) diagnosis: DiagnosisLimits,
     publisher: Arc<AuditPublisher>,
+    /// Lines of the jobs of flows.
+    pub(crate) lines: Arc<LineWriter>,
 }
 
 impl Services {
@@ -154,6 +158,7 @@ impl Services {
             trends,
             diagnosis: own.diagnosis,
             publisher,
+            lines: Arc::new(line_writer(parts, own.lines)),
         }
     }
 
@@ -166,7 +171,12 @@ impl Services {
         self.publisher.run_in(background);
         self.keys.reload_in(background);
         self.trends.run_in(background);
+        self.lines.run_in(background);
     }
+}
+
+fn line_writer(parts: &Parts, unsaved: Arc<UnsavedLines>) -> LineWriter {
+    LineWriter { unsaved, runtime: Arc::clone(&parts.runtime), max_lines: parts.config.jobs.lines }
 }
 
 fn deployed_schedules(parts: &Parts) -> DeployedSchedules {

@@ -12,14 +12,14 @@ use super::rights::{Role, Roles};
 use crate::config::Config;
 
 /// Source of the keys of actors.
-pub trait ActorKeys: Send + Sync {
+pub(crate) trait ActorKeys: Send + Sync {
     /// Returns the key with this id, also if it is revoked. Called for each signed request; must not block.
     fn find(&self, key_id: &str) -> Option<ActorKey>;
 }
 
 /// Key of an actor, with the rights of the actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActorKey {
+pub(crate) struct ActorKey {
     /// Actor that owns the key.
     pub actor: ActorId,
     /// Ed25519 public key.
@@ -36,7 +36,7 @@ pub struct ActorKey {
 
 /// Rights of an actor, as those of every other caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActorRights {
+pub(crate) struct ActorRights {
     /// Roles.
     pub roles: Roles,
     /// Tenants for which the actor may act.
@@ -47,8 +47,7 @@ pub struct ActorRights {
 
 impl ActorRights {
     /// Creates the rights from names; `*` means all tenants. Unknown roles and invalid tenants grant nothing.
-    #[must_use]
-    pub fn new<'a>(
+    pub(crate) fn new<'a>(
         roles: impl IntoIterator<Item = &'a str>,
         tenants: impl IntoIterator<Item = &'a str>,
         task_roles: impl IntoIterator<Item = &'a str>,

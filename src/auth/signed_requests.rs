@@ -46,13 +46,13 @@ pub(crate) struct SignedRequests {
     clock: Arc<dyn Clock>,
     nonces: Nonces,
     configured: Arc<ConfiguredKeys>,
-    others: Vec<Arc<dyn ActorKeys>>,
+    registry: Arc<dyn ActorKeys>,
     availability: FailureLog,
     rejected: Family<ReasonLabel, Counter>,
 }
 
 impl SignedRequests {
-    /// Opens the nonces and reads the actors of a configuration. `others` are read after it.
+    /// Opens the nonces and reads the actors of a configuration, which precede those of the registry.
     ///
     /// # Errors
     /// If an actor is invalid, or if the nonces are not available.
@@ -60,7 +60,7 @@ impl SignedRequests {
         config: &Config,
         connection: Option<&Connection>,
         clock: &Arc<dyn Clock>,
-        others: Vec<Arc<dyn ActorKeys>>,
+        registry: Arc<dyn ActorKeys>,
     ) -> anyhow::Result<Self> {
         let rejected = Family::<ReasonLabel, Counter>::default();
         for reason in SignatureRejection::REASONS {
@@ -72,7 +72,7 @@ impl SignedRequests {
             clock: Arc::clone(clock),
             nonces: Nonces::open(config, connection, clock).await?,
             configured: Arc::new(ConfiguredKeys::new(config)?),
-            others,
+            registry,
             availability: FailureLog::default(),
             rejected,
         })
@@ -190,10 +190,9 @@ impl SignedRequests {
         self.reject(SignatureRejection::BeforeStart(now))
     }
 
-    /// Returns the key with this id, from the first source that has it.
+    /// Returns the key with this id, from the configuration or the registry.
     fn find(&self, key_id: KeyId) -> Option<ActorKey> {
         let id = key_id.to_string();
-        let mut others = self.others.iter();
-        self.configured.find(&id).or_else(|| others.find_map(|source| source.find(&id)))
+        self.configured.find(&id).or_else(|| self.registry.find(&id))
     }
 }

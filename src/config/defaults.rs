@@ -15,7 +15,7 @@ use super::oidc::OidcConfig;
 use super::retention::RetentionConfig;
 use super::roles::QueueConfig;
 use super::sections::{
-    BusConfig, DrainConfig, ExportConfig, HistoryConfig, LogConfig, ResultsConfig, StoreConfig,
+    BusConfig, DrainConfig, ExportConfig, HistoryConfig, JobsConfig, LogConfig, ResultsConfig, StoreConfig,
     TelemetryConfig,
 };
 use super::{Config, DEFAULT};
@@ -48,6 +48,7 @@ defaults! {
     ClusterTlsConfig: cluster.tls;
     LimitsConfig: limits;
     HistoryConfig: history;
+    JobsConfig: jobs;
     ResultsConfig: results;
     RetentionConfig: retention;
     ExportConfig: export;

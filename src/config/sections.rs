@@ -48,6 +48,14 @@ pub struct HistoryConfig {
     pub payload_bytes: usize,
 }
 
+/// Configuration of `[jobs]`: jobs of flows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobsConfig {
+    /// Number of lines that each flow keeps.
+    pub lines: u64,
+}
+
 /// Configuration of `[results]`: results of effects as events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -4,6 +4,7 @@ mod claimed_job;
 pub(crate) mod exchange;
 pub(crate) mod list;
 mod report;
+pub(crate) mod runners;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,7 +171,7 @@ struct JobRequest {
 
 impl ClaimBody {
     fn resolve(self, api: &ApiState, tenant: &TenantId) -> Result<JobRequest, Problem> {
-        let request = claim_request(tenant, self.worker, self.effects, self.probes)?;
+        let request = claim_request(api, tenant, self.worker, self.effects, self.probes)?;
         let (board, terms) = board_for(api, &request)?;
         let max_jobs = self.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
         let wait = Duration::from_secs(self.wait_seconds.unwrap_or(MAX_WAIT_SECONDS).min(MAX_WAIT_SECONDS));

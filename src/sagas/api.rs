@@ -3,14 +3,14 @@
 pub(crate) mod built_in;
 mod context;
 pub(crate) mod control;
-mod flow;
+pub(crate) mod flow;
 mod history;
 pub(crate) mod overview;
 mod page;
 pub(crate) mod result;
 pub(crate) mod search;
 pub(crate) mod start;
-mod state;
+pub(crate) mod state;
 mod view;
 mod work;
 

@@ -26,6 +26,7 @@ impl BuiltInPages {
     pub(crate) fn upstreams(&self) -> Vec<Upstream> {
         // Few pages at a time leave the threads of reads to requests, and most of the processors to live instances.
         vec![
+            orlog_effect::worker::runners(),
             self.batches.upstream(orlog_program::batch::PAGE_EFFECT, 8),
             self.shadows.upstream(orlog_program::shadow::PAGE_EFFECT, 1),
         ]

@@ -181,7 +181,13 @@ mod worker {
     async fn work(job_board: Arc<JobBoard>, script: Arc<UpstreamScript>, effect: EffectName, probes: bool) {
         let clock = SimClock::new(START);
         let tenant = TenantId::new("acme").expect("valid");
-        let request = ClaimRequest { tenant, effects: vec![effect], worker: "w".to_owned(), probes };
+        let request = ClaimRequest {
+            tenant,
+            effects: vec![effect],
+            worker: "w".to_owned(),
+            probes,
+            labels: std::collections::BTreeMap::new(),
+        };
         loop {
             for claimed in job_board
                 .claim(clock.as_ref() as &dyn Clock, &request, 1, ClaimOptions::default(), Duration::MAX)

@@ -18,6 +18,7 @@ mod compose;
 mod config;
 mod deploy;
 mod effects;
+mod flows;
 mod kill;
 mod kubernetes;
 mod nats;

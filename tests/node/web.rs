@@ -5,6 +5,7 @@ mod batches;
 mod contexts;
 mod dead_letters;
 mod deploy;
+mod flows;
 mod keyboard;
 mod operators;
 mod pictures;

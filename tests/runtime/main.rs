@@ -8,6 +8,7 @@ mod crash_points;
 mod duplicate_delivery;
 mod examples;
 mod fines;
+mod flows;
 mod full_disk;
 mod gated;
 mod hot_instance;

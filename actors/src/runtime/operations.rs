@@ -4,7 +4,7 @@ use orlog_bus::Error as BusError;
 use orlog_engine::{DecisionContext, MigrationPlan, plan_migration};
 use orlog_model::{
     Change, ControlRequest, DeadLetter, DeadLetterOriginal, Input, Instance, InstanceKey,
-    InstanceReplacement, SagaName, Status, TenantId, Timestamp,
+    InstanceReplacement, JobLogAppend, SagaName, Status, TenantId, Timestamp,
 };
 use orlog_program::Program;
 use orlog_store::{Error, InstanceQuery};
@@ -215,6 +215,15 @@ impl Runtime {
     ) -> Result<(), ControlError> {
         let shard = self.shards.get(shard).ok_or(ControlError::Unavailable)?;
         submit_change(&shard, Change::DropDeadLetter { tenant, id }).await
+    }
+
+    /// Appends lines to the job log of an instance; returns when they are durable. Appends to one instance must follow each other.
+    ///
+    /// # Errors
+    /// If the shard is unavailable.
+    pub async fn append_job_log(&self, append: JobLogAppend) -> Result<(), ControlError> {
+        let shard = self.shards.owner_of(&append.instance).ok_or(ControlError::Unavailable)?;
+        submit_change(&shard, Change::AppendJobLog(Box::new(append))).await
     }
 
     /// Removes old commits from the change feed of a shard, as [`Change::TrimFeed`] does.

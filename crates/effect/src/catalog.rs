@@ -13,7 +13,7 @@ use crate::effect_execution::{ExecutionProgress, ExecutionResult};
 use crate::executor::EffectExecutor;
 use crate::job_logs::JobLog;
 use crate::observer::EffectObserver;
-use crate::upstream::{Upstream, UpstreamScope, UpstreamStatus};
+use crate::upstream::{Upstream, UpstreamScope, UpstreamStatus, is_job};
 use crate::worker::{ClaimOptions, JobBoard};
 
 /// Error for upstreams that claim the same name, effect or role. The text names them.
@@ -37,6 +37,7 @@ struct RoutingTable {
     upstreams: BTreeMap<String, Arc<EffectExecutor>>,
     effects: BTreeMap<String, Vec<Arc<EffectExecutor>>>,
     fallback: Option<Arc<EffectExecutor>>,
+    jobs: Option<Arc<EffectExecutor>>,
     gateway: Option<Arc<EffectExecutor>>,
 }
 
@@ -86,6 +87,9 @@ impl Catalog {
     }
 
     fn create_executor(&self, upstream: Upstream) -> Arc<EffectExecutor> {
+        if let Some(logs) = &upstream.job_logs {
+            logs.observe(&self.observer);
+        }
         EffectExecutor::with_observer(upstream, Arc::clone(&self.clock), Arc::clone(&self.observer))
     }
 
@@ -137,7 +141,29 @@ impl Catalog {
     /// precedence over one for all tenants.
     #[must_use]
     pub fn executor_for(&self, to: &Destination) -> Option<Arc<EffectExecutor>> {
-        self.route(to.kind, to.name.as_str(), |executor| serves(executor, &to.tenant))
+        let serves = |executor: &EffectExecutor| serves(executor, &to.tenant);
+        if to.kind == WorkKind::Effect && is_job(&to.name) {
+            return self.executor_for_job(to, serves);
+        }
+        self.route(to.kind, to.name.as_str(), serves)
+    }
+
+    /// Returns the executor of a job: an upstream of the effect, the runners if one has requested jobs of the type, the fallback, or
+    /// the runners.
+    fn executor_for_job(
+        &self,
+        to: &Destination,
+        serves: impl Fn(&EffectExecutor) -> bool,
+    ) -> Option<Arc<EffectExecutor>> {
+        let table = self.table();
+        let own = table.effects.get(to.name.as_str()).into_iter().flatten().find(|executor| serves(executor));
+        let is_requested = |executor: &&Arc<EffectExecutor>| {
+            let board = executor.upstream().board.as_ref();
+            board.is_some_and(|(board, _)| board.is_requested(&to.tenant, &to.name))
+        };
+        let runners = table.jobs.as_ref();
+        let found = own.or(runners.filter(is_requested)).or(table.fallback.as_ref()).or(runners);
+        found.cloned()
     }
 
     fn route(
@@ -283,6 +309,7 @@ impl RoutingTable {
                 }
             }
             UpstreamScope::Fallback => claim(&mut self.fallback, &executor, "fallback upstreams")?,
+            UpstreamScope::Jobs => claim(&mut self.jobs, &executor, "upstreams of all jobs")?,
             UpstreamScope::Commands => claim(&mut self.gateway, &executor, "gateways")?,
         }
         match self.upstreams.insert(name.clone(), executor) {

@@ -2,10 +2,14 @@
 //! the job.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+pub use orlog_model::LogLine;
 use orlog_model::{InstanceKey, TenantId, Timestamp, WorkItem};
 use uuid::Uuid;
+
+use crate::observer::EffectObserver;
 
 /// Maximum number of lines per job; older ones are dropped.
 pub(crate) const MAX_LINES_PER_JOB: usize = 1000;
@@ -15,15 +19,6 @@ pub(crate) const MAX_LINE_BYTES: usize = 2000;
 
 /// Maximum size of the logs of all jobs, in bytes; the logs of the oldest jobs are dropped first.
 const MAX_TOTAL_BYTES: usize = 16 << 20;
-
-/// Line of a job log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
-    /// Time of receipt.
-    pub at: Timestamp,
-    /// Text of the line.
-    pub text: String,
-}
 
 /// Log of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,9 +32,16 @@ pub struct JobLog {
 }
 
 /// Job logs of an upstream.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct JobLogs {
     state: Mutex<State>,
+    observer: OnceLock<Arc<dyn EffectObserver>>,
+}
+
+impl fmt::Debug for JobLogs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobLogs").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +61,11 @@ struct JobBuffer {
 impl JobLogs {
     /// Appends lines to the log of a job.
     pub fn append(&self, item: &WorkItem, at: Timestamp, texts: &[String]) {
+        let line = |text: &String| LogLine { at, text: text.chars().take(MAX_LINE_BYTES).collect() };
+        let lines: Vec<_> = texts.iter().map(line).collect();
+        if let Some(observer) = self.observer.get() {
+            observer.job_logged(item, &lines);
+        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         let buffer = state.jobs.entry(item.id).or_insert_with(|| {
@@ -69,10 +76,9 @@ impl JobLogs {
                 lines: VecDeque::new(),
             }
         });
-        for text in texts {
-            let text: String = text.chars().take(MAX_LINE_BYTES).collect();
-            state.bytes += text.len();
-            buffer.lines.push_back(LogLine { at, text });
+        for line in lines {
+            state.bytes += line.text.len();
+            buffer.lines.push_back(line);
             if buffer.lines.len() > MAX_LINES_PER_JOB {
                 state.bytes -= buffer.lines.pop_front().map_or(0, |line| line.text.len());
             }
@@ -82,6 +88,11 @@ impl JobLogs {
             let freed = first.iter().flat_map(|job| &job.lines).map(|line| line.text.len());
             state.bytes -= freed.sum::<usize>();
         }
+    }
+
+    /// Sets the observer of the lines, once.
+    pub(crate) fn observe(&self, observer: &Arc<dyn EffectObserver>) {
+        drop(self.observer.set(Arc::clone(observer)));
     }
 
     /// Returns the log of a job of this tenant; `None` if there is none or if it was dropped.

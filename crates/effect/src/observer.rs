@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orlog_model::{AttemptOutcome, AttemptRecord, Timestamp, TraceParent, WorkItem, beginning};
+use orlog_model::{AttemptOutcome, AttemptRecord, LogLine, Timestamp, TraceParent, WorkItem, beginning};
 use serde_json::Value;
 
 use crate::limits::breaker::BreakerState;
@@ -21,6 +21,9 @@ pub trait EffectObserver: Send + Sync + 'static {
 
     /// Called after a probe of an attempt in doubt.
     fn probe_finished(&self, _upstream: &str, _outcome: ProbeOutcome) {}
+
+    /// Called when a job has written lines.
+    fn job_logged(&self, _item: &WorkItem, _lines: &[LogLine]) {}
 
     /// Called after the breaker of an upstream changes its state.
     fn breaker_changed(&self, _upstream: &str, _state: BreakerState) {}

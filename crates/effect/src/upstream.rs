@@ -53,6 +53,11 @@ pub struct UpstreamStatus {
     pub tenants: Option<Vec<String>>,
 }
 
+/// Returns whether an effect is a job: `job.<type>`.
+pub(crate) fn is_job(effect: &str) -> bool {
+    effect.strip_prefix("job.").is_some_and(|kind| !kind.is_empty())
+}
+
 /// Work that an upstream executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamScope {
@@ -60,6 +65,8 @@ pub enum UpstreamScope {
     Effects(Vec<EffectName>),
     /// All effects that no other upstream serves.
     Fallback,
+    /// Jobs of all types, if no other upstream serves the effect.
+    Jobs,
     /// All commands to aggregates: it is the gateway.
     Commands,
 }
@@ -78,6 +85,11 @@ impl Upstream {
     /// Creates an upstream for all effects that no other upstream serves.
     pub fn fallback(name: impl Into<String>, provider: Arc<dyn Provider>, policy: Policy) -> Self {
         Self::new(name.into(), UpstreamScope::Fallback, provider, policy)
+    }
+
+    /// Creates an upstream for the jobs of all types that no other upstream serves.
+    pub(crate) fn jobs(name: impl Into<String>, provider: Arc<dyn Provider>, policy: Policy) -> Self {
+        Self::new(name.into(), UpstreamScope::Jobs, provider, policy)
     }
 
     /// Creates the gateway, named `gateway`.
@@ -107,6 +119,9 @@ impl Upstream {
                 !effects.is_empty() && effects.iter().all(|effect| all.contains(effect))
             }
             UpstreamScope::Fallback => !effects.is_empty(),
+            UpstreamScope::Jobs => {
+                !effects.is_empty() && effects.iter().all(|effect| is_job(effect.as_str()))
+            }
             UpstreamScope::Commands => false,
         }
     }

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    DeadLetter, DedupeKey, DefinitionRef, Deployment, HistoryEntry, Input, Instance, InstanceKey, Name,
-    OutboxKey, Reference, Status, TaskChange, TaskUpdate, TenantId, Timestamp, TransitionFailure,
-    VariableChange, Wait, Work, WorkItem,
+    DeadLetter, DedupeKey, DefinitionRef, Deployment, HistoryEntry, Input, Instance, InstanceKey,
+    JobLogAppend, Name, OutboxKey, Reference, Status, TaskChange, TaskUpdate, TenantId, Timestamp,
+    TransitionFailure, VariableChange, Wait, Work, WorkItem,
 };
 
 /// Next state of an instance, with the resulting work, timers and tasks.
@@ -227,6 +227,9 @@ pub enum Change {
         /// Ids of the tasks. Tasks of a new instance with the same key remain.
         tasks: Vec<Uuid>,
     },
+    /// Appends lines to the job log of an instance; no change if the instance does not exist. The group must not
+    /// contain another append to the instance.
+    AppendJobLog(Box<JobLogAppend>),
     /// Deletes change feed rows of old commits, a limited number at a time.
     TrimFeed {
         /// Deletes rows written before this time …

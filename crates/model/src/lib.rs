@@ -17,6 +17,7 @@ mod history;
 mod ids;
 mod input;
 mod instance;
+mod job_log;
 mod outcome;
 mod payload;
 mod priority;
@@ -54,6 +55,7 @@ pub use instance::{
     ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, ScheduledSignal, Status, StatusSnapshot,
     Wait, WaitKind,
 };
+pub use job_log::{JobLogAppend, JobLogChunk, LogLine};
 pub use outcome::{CURRENT_SCHEMA, WorkOutcome};
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use priority::{Priority, PriorityError, PriorityQueue, PriorityTurns};

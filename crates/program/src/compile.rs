@@ -56,6 +56,12 @@ pub(crate) fn with_source(
     Ok(CompiledDefinition { definition, source, reference, manifest, correlation_rules, saga })
 }
 
+/// Compiles the definition of a flow, whose failed steps do not end the others.
+pub(crate) fn compile_flow(definition: &Definition) -> Result<CompiledSaga, Vec<RawDiagnostic>> {
+    let (saga, _) = assemble::assemble(definition)?;
+    Ok(CompiledSaga { isolates_failures: true, ..saga })
+}
+
 /// Returns the texts of all templates that are not expressions.
 pub(crate) fn literal_texts(definition: &Definition) -> Vec<LiteralText> {
     assemble::literal_texts(definition)

@@ -14,6 +14,7 @@ mod correlation;
 mod definition;
 mod diagnostic;
 mod expression;
+pub mod flow;
 mod language;
 mod limits;
 mod lint;
@@ -63,7 +64,8 @@ pub use program::Program;
 pub use schema::json_schema;
 pub use steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach, HumanTask,
-    JobAction, OnMaxRounds, RepeatAction, RestartAction, RetrySpec, SwitchCase, TimeLimit, TimeSpec,
+    JobAction, OnMaxRounds, RepeatAction, RestartAction, RetrySpec, RunnerSelector, SwitchCase, TimeLimit,
+    TimeSpec,
 };
 pub use versions::{UnsupportedVersionPolicy, VersionSpec};
 pub use wasm::{WasmProgram, is_wasm, load_wasm};

@@ -25,6 +25,8 @@
 //! | running | cancel; a handler cancels or fails | compensating, towards cancelled or failed |
 //! | running, past the pivot | cancel; a handler cancels or fails; the saga times out | the same |
 //! | running | a handler completes | completed when discarded branches are compensated |
+//! | running, in a flow | a step fails | running; failed when every other step is finished or follows a failed one |
+//! | running, completed, failed, cancelled, in a flow | rerun ([`rerun`]) | running; the steps start again |
 //! | running, compensating | a compensation is confirmed | the same; the next compensation |
 //! | compensating | no compensation pending | failed, the `failed` fact once; or cancelled, no fact |
 //! | running, compensating | a compensation fails permanently or times out | stuck |
@@ -66,6 +68,7 @@ mod output;
 mod parse_outcome;
 mod repeat;
 mod request;
+mod rerun;
 mod restart;
 mod state;
 mod step_input;
@@ -81,6 +84,7 @@ use crate::limits::check_payload;
 use compensate::{compensate_next, compensate_unapplied, start_compensation};
 use complete::{complete_saga, finish_compensated};
 use execution::{Execution, NoTransition};
+use rerun::NoRerun;
 pub use state::canonical::canonical_state;
 pub use state::stored_variables;
 use state::{Flags, State};
@@ -93,6 +97,7 @@ pub(crate) use compiled::{
 };
 pub use in_doubt::{EXECUTED, NOT_EXECUTED};
 pub(crate) use migrate::{MigrationSource, migrate};
+pub(crate) use rerun::Rerun;
 pub(crate) use view::view;
 
 /// Applies one program input. See the table above.
@@ -169,6 +174,21 @@ fn start_instance(
 fn finish(mut run: Execution<'_>) -> Result<ProgramOutput, ProgramError> {
     advance_to_rest(&mut run)?;
     Ok(ProgramOutput::Applied(Box::new(output::into_transition(run)?)))
+}
+
+/// Executes steps of a flow again.
+pub(crate) fn rerun(
+    saga: &CompiledSaga,
+    state: &[u8],
+    which: Rerun<'_>,
+    context: &Context<'_>,
+) -> Result<ProgramOutput, ProgramError> {
+    let mut run = Execution::new(saga, context, State::decode(state, saga.steps.len())?);
+    match rerun::reset(&mut run, which) {
+        Ok(()) => finish(run),
+        Err(NoRerun::Rejected(reason)) => Ok(ProgramOutput::Rejected(reason.into())),
+        Err(NoRerun::Error(error)) => Err(error),
+    }
 }
 
 fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTransition> {
@@ -277,12 +297,22 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         run.state.phase = if ended { Phase::Compensating } else { Phase::Running };
         return Ok(());
     }
+    if run.saga.isolates_failures && is_blocked_by_failures(run) {
+        return finish_compensated(run);
+    }
     let is_active = has_children || (run.saga.keep_active && !flags.has(Flags::ENDED));
     if !is_active && run.state.steps.iter().all(|entry| entry.state.is_finished()) {
         return complete_saga(run);
     }
     run.state.phase = Phase::Running;
     Ok(())
+}
+
+/// Returns whether every step of a flow is finished or follows a failed one.
+fn is_blocked_by_failures(run: &Execution<'_>) -> bool {
+    let states = || run.state.steps.iter().map(|entry| entry.state);
+    states().any(StepState::has_failed)
+        && states().all(|state| state == StepState::Pending || state.is_finished())
 }
 
 /// Starts compensation because of an unsupported input.

@@ -33,7 +33,7 @@ pub use effect::EffectAction;
 pub use event::EventAction;
 pub use foreach::Foreach;
 pub use human::{Escalation, HumanTask};
-pub use job::JobAction;
+pub use job::{JobAction, RunnerSelector};
 pub use repeat::{OnMaxRounds, RepeatAction};
 pub use restart::RestartAction;
 pub use retry::RetrySpec;

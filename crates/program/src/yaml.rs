@@ -46,6 +46,16 @@ pub fn compile_yaml(text: &str, file: &str) -> Result<CompiledDefinition, Vec<Di
     }
 }
 
+/// Parses a text that is not a definition.
+pub(crate) fn parse_text(text: &str, file: &str) -> Result<Node, Vec<Diagnostic>> {
+    tree::parse(text).map_err(|malformed| vec![syntax_diagnostic(malformed, file)])
+}
+
+/// Adds positions in a parsed text to diagnostics, and orders and limits them.
+pub(crate) fn locate_all(findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diagnostic> {
+    report(findings, root, file)
+}
+
 /// Parses a text to the intermediate form without compiling it.
 #[cfg(test)]
 pub(crate) fn read(text: &str) -> Result<Definition, Vec<Diagnostic>> {

@@ -19,6 +19,7 @@ pub const TABLES: &[&str] = &[
     "feed",
     "index",
     "count",
+    "job_log",
 ];
 
 /// Table. Journal records contain the numbers, so they never change.
@@ -60,11 +61,13 @@ pub(crate) enum Table {
     Index = 15,
     /// (tenant, saga, definition version, hash, status, paused) → number of instances.
     Count = 16,
+    /// (slot, tenant, saga, correlation, number of the first line) → lines of a job; number 0 → range of the numbers.
+    JobLog = 17,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub(crate) const ALL: [Table; 17] = [
+    pub(crate) const ALL: [Table; 18] = [
         Table::Instance,
         Table::History,
         Table::Outbox,
@@ -82,6 +85,7 @@ impl Table {
         Table::Feed,
         Table::Index,
         Table::Count,
+        Table::JobLog,
     ];
 
     /// Returns the table with this number.
@@ -120,7 +124,7 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::from_number(table as u8), Some(table));
         }
-        assert_eq!(Table::from_number(17), None);
+        assert_eq!(Table::from_number(18), None);
         assert_eq!(Table::ALL.len(), TABLES.len());
         assert_eq!((Table::Outbox.name(), Table::Count.name()), ("outbox", "count"));
     }

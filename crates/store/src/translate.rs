@@ -23,8 +23,10 @@ use crate::read::attention::Attention;
 use crate::read::dedupe::buckets_before;
 use crate::table::Table;
 
+mod job_log;
 mod purge;
 
+pub(crate) use job_log::JobLogRange;
 pub(crate) use purge::{DedupePurge, PURGE_BATCH};
 
 /// Maximum size of the record of several changes, in bytes. It limits the memory and the duration of a
@@ -145,6 +147,9 @@ impl<'a> ChangeTranslator<'a> {
             Change::DropInstance { key } => self.drop_instance(key),
             Change::PurgeTasks { instance, tasks } => {
                 purge::purge_tasks(self.tables, self.record, self.keys, instance, tasks)
+            }
+            Change::AppendJobLog(append) => {
+                job_log::append(self.tables, self.record, &self.keys.instance(&append.instance), append)
             }
             Change::TrimFeed { before, retained_commits: keep } => self.trim_feed(*before, *keep),
         }
@@ -334,6 +339,7 @@ impl<'a> ChangeTranslator<'a> {
         let row = self.keys.instance(key);
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
         self.delete_range(Table::BufferedInput, &KeyRange::of_prefix(row.clone()))?;
+        self.delete_range(Table::JobLog, &KeyRange::of_prefix(row.clone()))?;
         self.record.delete(Table::Attention, &row)?;
         self.uncounted()?;
         self.record.delete(Table::Instance, &row)

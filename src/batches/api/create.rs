@@ -10,7 +10,6 @@ use orlog_program::is_built_in;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 use super::dry_run::{self, DryRunView};
 use super::view::BatchView;
@@ -27,7 +26,6 @@ use crate::definitions::api::migrate::target;
 use crate::sagas::api::built_in;
 use crate::sagas::api::control::{ControlCaller, send_control};
 use crate::sagas::api::search::compile_filter;
-use crate::sagas::api::start::IDEMPOTENCY_KEY;
 
 /// Default number of instances per second.
 const DEFAULT_RATE: u32 = 50;
@@ -143,7 +141,7 @@ pub(crate) async fn create(
     if dry_run {
         return Ok(dry_run::respond(&api, tenant, spec).await?.into_response());
     }
-    let key = identified(tenant, id, &mut headers)?;
+    let key = built_in::identified(id, &mut headers, |id| batches::key(tenant.clone(), id))?;
     if let Some(response) = forward::to_owner(&api, &key, (&uri, None), &headers, &bytes).await? {
         return Ok(response);
     }
@@ -167,33 +165,6 @@ fn exists(key: &InstanceKey) -> Problem {
     let detail =
         format!("a batch \"{}\" with another content exists; use another Idempotency-Key", key.correlation);
     Problem::new(Code::BatchExists, detail)
-}
-
-/// Returns the key of a batch: its id is the idempotency key. A new id becomes the idempotency key, so that another pod uses it, too.
-fn identified(
-    tenant: TenantId,
-    stated: Option<String>,
-    headers: &mut HeaderMap,
-) -> Result<InstanceKey, Problem> {
-    let invalid = |reason: String| invalid_parameter(IDEMPOTENCY_KEY, format!("{IDEMPOTENCY_KEY}: {reason}"));
-    let header = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str());
-    let header = header.transpose().map_err(|_| invalid("the header is not printable ASCII".to_owned()))?;
-    let id = match (stated, header) {
-        (Some(stated), Some(header)) if stated != header => {
-            return Err(invalid(format!(
-                "the header is {header:?}, and the id in the body is {stated:?}; send one"
-            )));
-        }
-        (Some(stated), _) => {
-            return batches::key(tenant, &stated).map_err(|error| invalid_parameter("id", error));
-        }
-        (None, Some(header)) => header.to_owned(),
-        (None, None) => Uuid::now_v7().to_string(),
-    };
-    let key = batches::key(tenant, &id).map_err(invalid)?;
-    headers
-        .insert(IDEMPOTENCY_KEY, HeaderValue::from_str(&id).expect("a header or a UUID is a valid header"));
-    Ok(key)
 }
 
 /// Returns the specification of a batch.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use orlog_effect::UpstreamScope;
 use orlog_effect::worker::{AvailableJob, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobClaimRequest};
 use orlog_model::{EffectName, TenantId, WorkItem};
 use serde::{Serialize, Serializer};
@@ -142,16 +143,18 @@ pub(super) fn job_claim_request(
 /// # Errors
 /// If the name of the worker is invalid.
 pub(super) fn claim_request(
+    api: &ApiState,
     tenant: &TenantId,
     worker: String,
     effects: Vec<EffectName>,
     probes: bool,
 ) -> Result<ClaimRequest, Problem> {
     check_worker(&worker)?;
-    Ok(ClaimRequest { tenant: tenant.clone(), effects, worker, probes })
+    let labels = api.app.runners.labels(tenant, &worker, api.app.clock.steady());
+    Ok(ClaimRequest { tenant: tenant.clone(), effects, worker, probes, labels })
 }
 
-fn check_worker(worker: &str) -> Result<(), Problem> {
+pub(super) fn check_worker(worker: &str) -> Result<(), Problem> {
     if worker.is_empty() || worker.chars().count() > MAX_WORKER_NAME_CHARS {
         let detail = format!("worker name must have 1 to {MAX_WORKER_NAME_CHARS} characters");
         return Err(invalid_parameter("worker", detail));
@@ -167,14 +170,14 @@ pub(super) fn board_for(
     api: &ApiState,
     request: &ClaimRequest,
 ) -> Result<(Arc<JobBoard>, ClaimOptions), Problem> {
-    let mut boards = api.app.catalog.job_boards().into_iter();
-    let found = boards.find_map(|(board, terms, executor)| {
+    let boards = api.app.catalog.job_boards().into_iter().filter(|(.., executor)| {
         let upstream = executor.upstream();
-        let serves = upstream.tenants.as_ref().is_none_or(|tenants| tenants.contains(&request.tenant))
-            && upstream.serves_all(&request.effects);
-        serves.then_some((board, terms))
+        upstream.tenants.as_ref().is_none_or(|tenants| tenants.contains(&request.tenant))
+            && upstream.serves_all(&request.effects)
     });
-    found.ok_or_else(|| {
+    // A configured upstream takes precedence over the runners.
+    let found = boards.min_by_key(|(.., executor)| executor.upstream().scope == UpstreamScope::Jobs);
+    found.map(|(board, terms, _)| (board, terms)).ok_or_else(|| {
         invalid_parameter("effects", "no single upstream of kind worker executes these effects")
     })
 }

@@ -191,7 +191,7 @@ impl ExchangeBody {
     fn claim_request(&self, api: &ApiState, tenant: &TenantId) -> Result<Option<ClaimRequest>, Problem> {
         let Some(effects) = self.effects.clone() else { return Ok(None) };
         let worker = self.worker.clone().unwrap_or_default();
-        let request = claim_request(tenant, worker, effects, self.probes)?;
+        let request = claim_request(api, tenant, worker, effects, self.probes)?;
         board_for(api, &request)?;
         Ok(Some(request))
     }

@@ -1,13 +1,17 @@
 //! Instances of built-in sagas as resources: lists, reads, and the signals that change them.
 
+use axum::http::{HeaderMap, HeaderValue};
 use orlog_model::{ControlAction, EventType, Instance, InstanceKey, SagaName, TenantId};
 use orlog_store::InstanceQuery;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
+use uuid::Uuid;
 
+use super::start::IDEMPOTENCY_KEY;
 use super::{find, parse_cursor};
 use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
 use crate::api::extract::page_limit;
 use crate::api::problem::Problem;
 use crate::api::read_scope::ReadScope;
@@ -77,4 +81,33 @@ where
 /// Returns the signal that changes an instance.
 pub(crate) fn signal(kind: &str, data: Value) -> ControlAction {
     ControlAction::Signal { kind: EventType::new(kind).expect("the name is short"), data, due_at: None }
+}
+
+/// Returns the key of a new instance: its id is the idempotency key of the request. A new id becomes the idempotency key, so that another
+/// pod uses it, too.
+///
+/// # Errors
+/// If the id is invalid, or the body states another id than the header.
+pub(crate) fn identified(
+    stated: Option<String>,
+    headers: &mut HeaderMap,
+    key: impl Fn(&str) -> Result<InstanceKey, String>,
+) -> Result<InstanceKey, Problem> {
+    let invalid = |reason: String| invalid_parameter(IDEMPOTENCY_KEY, format!("{IDEMPOTENCY_KEY}: {reason}"));
+    let header = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str());
+    let header = header.transpose().map_err(|_| invalid("the header is not printable ASCII".to_owned()))?;
+    let id = match (stated, header) {
+        (Some(stated), Some(header)) if stated != header => {
+            return Err(invalid(format!(
+                "the header is {header:?}, and the id in the body is {stated:?}; send one"
+            )));
+        }
+        (Some(stated), _) => return key(&stated).map_err(|error| invalid_parameter("id", error)),
+        (None, Some(header)) => header.to_owned(),
+        (None, None) => Uuid::now_v7().to_string(),
+    };
+    let key = key(&id).map_err(invalid)?;
+    headers
+        .insert(IDEMPOTENCY_KEY, HeaderValue::from_str(&id).expect("a header or a UUID is a valid header"));
+    Ok(key)
 }

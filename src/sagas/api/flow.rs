@@ -1,39 +1,83 @@
 //! Jobs of a flow in responses: a job is started when a worker has claimed it, not when it is on the job board.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use orlog_model::{OutboxKey, WorkItem};
+use orlog_effect::UpstreamScope;
+use orlog_model::{Destination, Priority, TenantId, WorkItem, WorkKind};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::app::App;
 
-/// Replaces the status of jobs that no worker has claimed, and adds the status of each job to its step. `work` is the
-/// work of the instance in the outbox.
-pub(super) fn show_claims(app: &App, work: &[(OutboxKey, WorkItem)], state: &mut Value) {
+/// Work of a job.
+pub(crate) struct JobWork<'a> {
+    /// Id of the work item.
+    pub(crate) id: Uuid,
+    /// Tag of the work item: the job, or an element of it.
+    pub(crate) tag: &'a str,
+    /// Effect that executes the job.
+    pub(crate) effect: String,
+}
+
+impl<'a> JobWork<'a> {
+    /// Returns the work item as the work of a job; `None` if it is no effect.
+    pub(super) fn of(item: &'a WorkItem) -> Option<Self> {
+        let effect = item.work.effect()?;
+        Some(Self { id: item.id, tag: effect.tag.as_str(), effect: effect.name.to_string() })
+    }
+}
+
+/// Replaces the status of jobs that no worker has claimed, and adds the status of each job and its worker to its step. `work` is the
+/// pending work of the instance.
+pub(crate) fn show_claims<'a>(
+    app: &App,
+    tenant: &TenantId,
+    work: impl IntoIterator<Item = JobWork<'a>>,
+    state: &mut Value,
+) {
     if !state["flow"]["jobs"].is_object() {
         return;
     }
-    let (mut waiting, mut taken) = (BTreeSet::new(), BTreeSet::new());
-    for (key, item) in work {
-        let Some(effect) = item.work.effect() else { continue };
-        let executor = app.catalog.executor_for(&key.destination);
+    let (mut waiting, mut taken, mut without_runner) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    let now = app.clock.steady();
+    for JobWork { id, tag, effect } in work {
+        let (kind, tenant) = (WorkKind::Effect, tenant.clone());
+        let destination = Destination { kind, tenant, name: effect.into(), priority: Priority::Normal };
+        let executor = app.catalog.executor_for(&destination);
+        let awaits_runner = executor.as_ref().is_some_and(|it| it.upstream().scope == UpstreamScope::Jobs);
+        let kind = destination.name.strip_prefix("job.").unwrap_or_default();
+        if awaits_runner && !app.runners.has(&destination.tenant, kind, now) {
+            without_runner.insert(step_of(tag).to_owned(), kind.to_owned());
+        }
         let board = executor.and_then(|executor| executor.upstream().board.clone());
         // The work of a compensation has another tag.
-        let step = step_of(effect.tag.as_str()).to_owned();
+        let step = step_of(tag).to_owned();
         match board {
-            Some((board, _)) if !board.is_claimed(app.clock.as_ref(), item.id) => waiting.insert(step),
-            _ => taken.insert(step),
-        };
+            Some((board, _)) => match board.worker_of(app.clock.as_ref(), id) {
+                Some(worker) => drop(taken.insert(step, Some(worker))),
+                None => drop(waiting.insert(step)),
+            },
+            None => drop(taken.insert(step, None)),
+        }
     }
     mark_unclaimed(state, &waiting, &taken);
+    for step in state["steps"].as_array_mut().into_iter().flatten() {
+        let kind = step["id"].as_str().and_then(|id| without_runner.get(id));
+        if let Some(kind) = kind.filter(|_| step["job"] == "dispatched") {
+            step["waits_for"] = json!(format!("no runner of type {kind} is registered"));
+        }
+    }
 }
 
-fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeSet<String>) {
+fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMap<String, Option<String>>) {
     let mut statuses = state["flow"]["jobs"].take();
     let mut is_changed = false;
     for (job, status) in statuses.as_object_mut().into_iter().flatten() {
         // An element of a list that is completed has started the job.
-        if *status == "started" && waiting.contains(job) && !taken.contains(job) && !has_progress(state, job)
+        if *status == "started"
+            && waiting.contains(job)
+            && !taken.contains_key(job)
+            && !has_progress(state, job)
         {
             *status = json!("dispatched");
             is_changed = true;
@@ -41,7 +85,11 @@ fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeSe
     }
     for step in state["steps"].as_array_mut().into_iter().flatten() {
         if let Some(status) = step["id"].as_str().and_then(|id| statuses.get(id)).cloned() {
+            let worker = step["id"].as_str().and_then(|id| taken.get(id)?.clone());
             step["job"] = status;
+            if let Some(worker) = worker {
+                step["worker"] = json!(worker);
+            }
         }
     }
     let is_started = |status: &Value| *status != "dispatched" && *status != "waiting_for_prerequisites";
@@ -54,7 +102,7 @@ fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeSe
 }
 
 /// Returns the step of a tag: that of an element is `step[3]`.
-fn step_of(tag: &str) -> &str {
+pub(crate) fn step_of(tag: &str) -> &str {
     tag.split_once('[').map_or(tag, |(step, _)| step)
 }
 

@@ -131,7 +131,7 @@ pub(crate) async fn result(
 }
 
 /// Parses the parameter `wait`.
-pub(super) fn wait(text: Option<&str>) -> Result<Option<Duration>, Problem> {
+pub(crate) fn wait(text: Option<&str>) -> Result<Option<Duration>, Problem> {
     let wait = duration("wait", text)?;
     match wait.filter(|wait| *wait > MAX_WAIT) {
         Some(wait) => {
@@ -146,7 +146,7 @@ pub(super) fn wait(text: Option<&str>) -> Result<Option<Duration>, Problem> {
 ///
 /// # Errors
 /// If the instance does not exist, too many requests wait, the shard stops in this process, or the node drains.
-pub(super) async fn await_end(
+pub(crate) async fn await_end(
     api: &ApiState,
     key: &InstanceKey,
     wait: Duration,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::context::{BreakerView, BufferedInputView};
-use super::flow;
+use super::flow::{JobWork, show_claims};
 use super::history::HistoryPageView;
 use super::result::SagaResultView;
 use super::state::{displayed_state, task_data};
@@ -202,7 +202,8 @@ impl InstanceDetail {
     ) -> Self {
         let redact = &app.config.redact;
         let mut state = displayed_state(app, instance);
-        flow::show_claims(app, work, &mut state);
+        let pending = work.iter().filter_map(|(_, item)| JobWork::of(item));
+        show_claims(app, &key.tenant, pending, &mut state);
         let hidden = redact.hidden_values(task_data(instance).chain([&state]));
         let timers = instance.timers.iter().map(|timer| TimerView {
             name: timer.name.to_string(),

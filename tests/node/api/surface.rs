@@ -11,10 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 89] = [
+const ROUTES: [&str; 99] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/dead-letters/{id}",
+    "DELETE /v1/runners/{name}",
     "DELETE /v1/schedules/{name}",
     "GET /",
     "GET /admin/backup/{id}/files/{path}",
@@ -41,9 +42,13 @@ const ROUTES: [&str; 89] = [
     "GET /v1/definitions/{saga}",
     "GET /v1/definitions/{saga}/graph.svg",
     "GET /v1/export",
+    "GET /v1/flows",
+    "GET /v1/flows/{id}",
+    "GET /v1/flows/{id}/lines",
     "GET /v1/inspect/{table}",
     "GET /v1/mailboxes",
     "GET /v1/overview",
+    "GET /v1/runners",
     "GET /v1/sagas",
     "GET /v1/sagas/{saga}/{correlation}",
     "GET /v1/sagas/{saga}/{correlation}/graph.svg",
@@ -71,7 +76,12 @@ const ROUTES: [&str; 89] = [
     "POST /v1/dead-letters/{id}/redrive",
     "POST /v1/definitions/{saga}/migrate",
     "POST /v1/events",
+    "POST /v1/flows",
+    "POST /v1/flows/{id}/cancel",
+    "POST /v1/flows/{id}/jobs/{job}/rerun",
+    "POST /v1/flows/{id}/retry",
     "POST /v1/replays",
+    "POST /v1/runners",
     "GET /v1/sagas/{saga}/{correlation}/result",
     "POST /v1/sagas/{saga}",
     "POST /v1/sagas/{saga}/{correlation}/cancel",

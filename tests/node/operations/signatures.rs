@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::http::{HeaderValue, Method, StatusCode};
-use orlog::auth::{ActorKey, ActorKeys, ActorRights};
 use orlog::config::{AuthMode, Config};
 use orlog_model::{ActorId, Timestamp};
 use serde_json::{Value, json};
@@ -271,29 +270,37 @@ async fn revoked_and_expired_keys_are_rejected_and_only_their_owner_learns_it() 
     assert_eq!(rejections(&node, "invalid_key").await, 3);
 }
 
-/// Keys that an embedding program provides.
-struct OtherKeys(String, ActorKey);
-
-impl ActorKeys for OtherKeys {
-    fn find(&self, key_id: &str) -> Option<ActorKey> {
-        (key_id == self.0).then(|| self.1.clone())
-    }
+/// Requirements: F1, F2.
+#[tokio::test(flavor = "multi_thread")]
+async fn actor_of_the_registry_has_the_rights_of_its_contexts_until_its_key_is_revoked() {
+    let (admin, robo) = (Signer::new(), Signer::new());
+    let node = builder(|config| admin.join(config, "ada", "admin", "*")).start().await;
+    let call = async |signer: &Signer, method: Method, path: &str, body: &Value| {
+        let draft = Draft::new(method, "", path, body.to_string()).header("content-type", "application/json");
+        send(&node, &signer.sign(draft)).await
+    };
+    let body = json!({ "id": "robo", "keys": [{ "public_key": robo.key.public_key().to_string() }] });
+    let created: Value = call(&admin, Method::POST, "/v1/actors", &body).await.ok();
+    let key = created["keys"][0]["id"].as_str().unwrap();
+    assert_eq!(key, robo.key.key_id().to_string());
+    send(&node, &robo.sign(list())).await.rejected(403, "OR0042");
+    let lists = json!({ "readers": ["actor:robo"] });
+    let _: Value = call(&admin, Method::PUT, "/v1/contexts/acme", &lists).await.ok();
+    send(&node, &robo.sign(list())).await.ok();
+    send(&node, &robo.sign(publish("o-1"))).await.rejected(403, "OR0042");
+    call(&robo, Method::PUT, "/v1/contexts/acme", &lists).await.rejected(403, "OR0042");
+    let own: Value = send(&node, &robo.sign(Draft::new(Method::GET, "", "/v1/actors/robo", ""))).await.ok();
+    assert_eq!(own["id"], "robo");
+    let revoke = format!("/v1/actors/robo/keys/{key}/revoke");
+    let _: Value = call(&admin, Method::POST, &revoke, &json!({})).await.ok();
+    send(&node, &robo.sign(list())).await.rejected(401, "OR0076");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_sources_of_keys_apply_without_authentication_of_other_requests() {
+async fn signatures_apply_without_authentication_of_other_requests() {
     let ada = Signer::new();
-    let key = ActorKey {
-        actor: ActorId::new("ada").unwrap(),
-        public_key: *ada.key.public_key().as_bytes(),
-        not_before: None,
-        not_after: None,
-        revoked: false,
-        rights: ActorRights::new(["viewer"], ["acme"], []),
-    };
-    let keys = Arc::new(OtherKeys(ada.key.key_id().to_string(), key));
     let node = NodeBuilder::new().definition("order", DEFINITION);
-    let node = node.overrides(|overrides| overrides.actor_keys.push(keys)).start().await;
+    let node = node.config(|config| ada.join(config, "ada", "viewer", "acme")).start().await;
     send(&node, &ada.sign(list())).await.ok();
     send(&node, &ada.sign(publish("o-1"))).await.rejected(403, "OR0042");
     send(&node, &publish("o-1")).await.ok();

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use axum::http::{Method, StatusCode};
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
 use orlog::config::Config;
 use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError, Upstream};
 use orlog_testkit::browser::Browser;
@@ -83,6 +84,13 @@ impl Site {
     pub(crate) async fn schedule(&self, name: &str, spec: &Value) {
         let path = format!("/v1/schedules/{name}");
         self.node.ask(Method::PUT, "", &path, spec.to_string()).await.ok();
+    }
+
+    /// Submits a flow.
+    pub(crate) async fn flow(&self, id: &str, flow: &Value) {
+        let request = Request::builder().method(Method::POST).uri("/v1/flows?user=ann");
+        let request = request.header("content-type", "application/json").header("idempotency-key", id);
+        self.node.send(request.body(Body::from(flow.to_string())).unwrap()).await.ok();
     }
 
     /// Saves a screenshot for review.

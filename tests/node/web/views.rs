@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::web::site::Site;
 
 /// Views and the expected content of each.
-const VIEWS: [(&str, &str, &str); 18] = [
+const VIEWS: [(&str, &str, &str); 20] = [
     ("overview", "/", "Outbox by destination"),
     ("instances", "/instances", "Scanned"),
     ("instance", "/instances/onboarding/e1", "History"),
@@ -17,6 +17,8 @@ const VIEWS: [(&str, &str, &str); 18] = [
     ("timers", "/timers", "Upcoming timers"),
     ("schedules", "/schedules", "All schedules"),
     ("schedule", "/schedules/nightly", "Next starts"),
+    ("flows", "/flows", "All flows"),
+    ("flow", "/flows/nightly", "no runner of type sh is registered"),
     ("batches", "/batches", "All batches"),
     ("batch", "/batches/recall", "The canary is done"),
     ("definition", "/definitions/onboarding", "Dependencies"),
@@ -95,6 +97,7 @@ async fn furnished() -> Site {
     let note = json!({ "type": "signal", "signal": "Noted", "data": { "n": 1 } });
     let batch = json!({ "id": "recall", "saga": "order", "prefix": "o-0", "action": note, "canary": 2 });
     site.node.post("/v1/batches", &batch).await.ok();
+    site.flow("nightly", &json!({ "jobs": [{ "id": "sum", "type": "sh", "script": "x" }] })).await;
     let text = std::fs::read_to_string(site.node.definitions().join("onboarding.saga.yaml")).unwrap();
     let file = json!({ "name": "onboarding.saga.yaml", "text": format!("{text}\n# another version\n") });
     let lists = json!({ "admins": ["user:ada"], "readers": ["group:audit"], "executors": ["user:robot"] });

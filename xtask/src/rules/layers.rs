@@ -39,7 +39,7 @@ const ALLOWED_FOR_ROOT: &[&str] = &[
 ];
 
 /// Layers from bottom to top: a crate and its allowed dependencies.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-guest", &[]),

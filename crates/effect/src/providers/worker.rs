@@ -5,6 +5,7 @@
 //! under the same idempotency key. The job itself is not durable. After a crash of this process it is
 //! posted again from the outbox, and the worker of an earlier claim may still complete it.
 
+mod board_job;
 mod board_state;
 mod claim;
 mod job_board;
@@ -12,6 +13,8 @@ mod job_queue;
 mod provider;
 mod report;
 mod result_log;
+mod selector;
+mod withdrawn;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -48,6 +51,21 @@ upstream_config! {
         #[serde(default)]
         pub probes: bool,
     }
+}
+
+/// Name of the upstream of jobs that runners execute. It is not the name of a file, so no configured upstream has it.
+pub const RUNNERS: &str = "orlog.jobs";
+
+/// Returns the upstream of jobs whose type no configured upstream serves: runners of the type claim them. As for scripts, a
+/// failed job is not repeated unless the definition or the flow says so.
+#[must_use]
+pub fn runners() -> Upstream {
+    let board = Arc::new(JobBoard::of_runners());
+    let policy = Policy { max_attempts: Some(1), ..Policy::worker() };
+    let provider = WorkerProvider::new(Arc::clone(&board), false, policy.in_doubt);
+    let job_logs = Some(board.job_logs());
+    let upstream = Upstream::jobs(RUNNERS, Arc::new(provider), policy);
+    Upstream { job_logs, board: Some((board, ClaimOptions::default())), ..upstream }
 }
 
 impl UpstreamConfig for WorkerConfig {

@@ -7,6 +7,7 @@ use orlog_effect::worker::{
 };
 use orlog_effect::{Policy, Reply, Upstream};
 use orlog_model::TenantId;
+use std::collections::BTreeMap;
 
 use super::*;
 
@@ -41,7 +42,13 @@ impl Stage {
 
     /// Claims the available jobs; waits for one up to `wait`.
     async fn claim_within(&self, wait: Duration, probes: bool) -> Vec<ClaimedJob> {
-        let request = ClaimRequest { tenant: acme(), effects: vec![name()], worker: "w".to_owned(), probes };
+        let request = ClaimRequest {
+            tenant: acme(),
+            effects: vec![name()],
+            worker: "w".to_owned(),
+            probes,
+            labels: BTreeMap::new(),
+        };
         self.board.claim(&*self.clock, &request, 1, ClaimOptions::default(), wait).await
     }
 
@@ -79,8 +86,13 @@ async fn attempt_timeout_counts_from_the_claim() {
         Policy { attempt_timeout: Duration::from_mins(1), max_attempts: Some(1), ..Policy::worker() };
     let stage = Stage::new(policy.clone());
     let done = stage.execute(item(&name(), 1));
-    let available =
-        ClaimRequest { tenant: acme(), effects: vec![name()], worker: "w".to_owned(), probes: false };
+    let available = ClaimRequest {
+        tenant: acme(),
+        effects: vec![name()],
+        worker: "w".to_owned(),
+        probes: false,
+        labels: BTreeMap::new(),
+    };
     let waiting = stage.board.fetch(&*stage.clock, &available, 1, Duration::from_hours(1)).await;
     assert_eq!(waiting.len(), 1);
     stage.clock.advance(Duration::from_mins(30));

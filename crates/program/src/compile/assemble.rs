@@ -96,6 +96,7 @@ fn saga(compiler: &mut ExpressionCompiler<'_>, definition: &Definition, order: S
         timeout: CompiledTimeLimit::compile(compiler, forward(""), "timeout", definition.timeout.as_ref()),
         early_event_ttl: definition.early_event_ttl(),
         keep_active: definition.keep_active,
+        isolates_failures: false,
         completed: fact(compiler, forward("completed"), definition.completed.as_ref()),
         failed: fact(
             compiler,

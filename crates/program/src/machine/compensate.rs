@@ -29,6 +29,10 @@ pub(super) fn start_compensation(run: &mut Execution<'_>, cause: FailureCause) {
     }
     run.state.cause = Some(cause);
     run.state.flags.set(Flags::COMPENSATION_STARTED);
+    if run.saga.isolates_failures {
+        // The jobs of a flow have no compensations, and those that are completed stay completed.
+        run.state.done.clear();
+    }
 }
 
 pub(super) fn abandon_all(run: &mut Execution<'_>) {

@@ -30,6 +30,10 @@ pub(super) fn fail_step(run: &mut Execution<'_>, at: StepIndex, step_state: Step
     match losing {
         Some((join, losing)) => discard_branches(run, join, &losing),
         None if blocked => run.failure = Some(cause),
+        None if run.saga.isolates_failures => {
+            run.state.cause.get_or_insert_with(|| cause.clone());
+            run.failure = Some(cause);
+        }
         None => start_compensation(run, cause),
     }
 }

@@ -58,6 +58,11 @@ pub(super) fn restart(
 pub(super) fn init_run(run: &mut Execution<'_>, event: EventData<'_>) -> Result<(), ProgramError> {
     run.state.vars.extend(run.saga.saved().map(|name| (name.clone(), Value::Null)));
     run.save_vars(&run.saga.vars, event)?;
+    arm_timeout(run)
+}
+
+/// Begins the timeout of a run.
+pub(super) fn arm_timeout(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     run.state.until = run.saga.deadline(run.context.now, &run.saga_bindings())?;
     if let Some(due) = run.state.until {
         run.timers.push(TimerChange::Arm { name: saga_timer(), due });

@@ -231,6 +231,15 @@ impl State {
         all.push((step_entry::index(step), Elements { list, entries }));
     }
 
+    /// Deletes the elements and the result of a step that is executed again.
+    pub(super) fn forget_step(&mut self, step: usize, id: &str) {
+        self.done.retain(|at| at.step != step);
+        if let Some(extra) = &mut self.extra {
+            extra.elements.retain(|(of, _)| usize::from(*of) != step);
+            extra.results.remove(id);
+        }
+    }
+
     pub(super) fn extra_mut(&mut self) -> &mut OptionalState {
         self.extra.get_or_insert_default()
     }

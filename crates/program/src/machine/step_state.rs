@@ -115,6 +115,11 @@ impl StepState {
         }
     }
 
+    /// Returns true if the step ended without a result that counts.
+    pub(super) fn has_failed(self) -> bool {
+        matches!(self, StepState::Failed | StepState::Abandoned | StepState::Compensated)
+    }
+
     /// Returns true if its compensation has started and is not finished.
     pub(super) fn is_compensation(self) -> bool {
         matches!(

@@ -12,9 +12,11 @@ use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::EvalError;
 use crate::language::{
-    Decoder, FieldSchema, Fields, Id, OneOrList, Template as Any, Templates, Text, language_map, must,
+    Codec, Decoder, FieldSchema, Fields, Id, OneOrList, Template as Any, Templates, Text, ValueSchema,
+    language_map, must,
 };
 use crate::template::Template;
+use crate::yaml::tree::Node;
 
 language_map! {
     /// Script that a worker runs: the effect `job.<type>`.
@@ -35,6 +37,33 @@ language_map! {
         #[serde(default)]
         may_or_default "dependencies" dependencies: Vec<Name> = OneOrList<Id<Name>>,
             "Jobs that must end first and whose results are passed to this job.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "runner" runner: Option<RunnerSelector> = RunnerSelector,
+            "Runners that may execute the job. Default: every runner of the type.";
+    }
+}
+
+language_map! {
+    /// Runners that may execute a job.
+    pub struct RunnerSelector as "runner" {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "name" name: Option<String> = Text, "Name of the runner.";
+        #[serde(default)]
+        may_or_default "labels" labels: Map<String, Value> = Texts, "Labels that the runner has.";
+    }
+}
+
+/// Map of names to texts.
+struct Texts;
+
+impl Codec for Texts {
+    type Value = Map<String, Value>;
+    const SCHEMA: ValueSchema = ValueSchema::MapOf(&ValueSchema::Text);
+
+    fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Self::Value> {
+        let texts = decoder.by_name::<_, Text>(node, path, "a map of names to texts", Name::new)?;
+        Some(texts.into_iter().map(|(name, text)| (name.to_string(), text.into())).collect())
     }
 }
 
@@ -48,6 +77,7 @@ impl JobAction {
             args: Value::Null,
             prerequisites: Vec::new(),
             dependencies: Vec::new(),
+            runner: None,
         }
     }
 
@@ -82,6 +112,7 @@ impl ActionForm for JobAction {
             env: compiler.map(site.at(&format!("{path}.env")), &self.env),
             args: compiler.field(site, "args", &self.args),
             dependencies: self.dependencies.clone(),
+            runner: self.runner.clone(),
         }
     }
 }
@@ -107,6 +138,7 @@ pub(crate) struct CompiledJob {
     args: Template,
     /// Ids of the jobs whose results it receives.
     dependencies: Vec<Name>,
+    runner: Option<RunnerSelector>,
 }
 
 impl CompiledKind for CompiledJob {
@@ -118,7 +150,7 @@ impl CompiledKind for CompiledJob {
         let result_of = |id: &Name| context.results.and_then(|results| results.get(id.as_str())).cloned();
         let results: Map<_, _> =
             self.dependencies.iter().map(|id| (id.to_string(), result_of(id).unwrap_or_default())).collect();
-        let payload = json!({
+        let mut payload = json!({
             "job": context.step.as_str(),
             "type": self.kind.as_str(),
             "script": self.script,
@@ -126,6 +158,9 @@ impl CompiledKind for CompiledJob {
             "args": self.args.evaluate(context.bindings)?,
             "results": results,
         });
+        if let Some(runner) = &self.runner {
+            payload["runner"] = json!(runner);
+        }
         Ok(Request::Work(Box::new(effect_work((&self.effect, 1), checked(payload, context.tag)?, context)?)))
     }
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use orlog_model::{
     DeadLetter, DeadLetterOriginal, DefinitionRef, Deployment, HistoryEntry, Input, InputOrigin, Instance,
-    RecordedPayload, StreamPosition, TaskEvent, TaskRow, TenantId, WorkItem,
+    JobLogChunk, RecordedPayload, StreamPosition, TaskEvent, TaskRow, TenantId, WorkItem,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use crate::feed::write;
 use crate::read::attention::Attention;
 use crate::read::reader::Reader;
 use crate::table::{TABLES, Table};
+use crate::translate::JobLogRange;
 
 /// Row in readable form.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +97,7 @@ impl Reader {
     fn ranges(&self, table: Table, tenant: Option<&TenantId>) -> Vec<KeyRange> {
         let Some(tenant) = tenant else { return vec![KeyRange::all()] };
         match table {
-            Table::Instance | Table::Attention | Table::History | Table::BufferedInput => {
+            Table::Instance | Table::Attention | Table::History | Table::BufferedInput | Table::JobLog => {
                 self.keys().instances(tenant, None, "")
             }
             Table::Task | Table::TaskEvent => {
@@ -123,6 +124,16 @@ fn named(name: &str) -> Result<Table, Error> {
     found.map(|(table, _)| table).ok_or_else(|| Error::NoSuchTable { name: name.chars().take(64).collect() })
 }
 
+/// Returns a row of a job log: the range of its lines, or lines.
+fn job_log(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {
+    let (of, number) = keys::read_numbered(key)?;
+    let value = match number {
+        0 => json::<JobLogRange>(Table::JobLog, bytes)?,
+        _ => json::<JobLogChunk>(Table::JobLog, bytes)?,
+    };
+    Ok((Some(of.tenant.clone()), format!("job_log:{of}:{number}"), value))
+}
+
 /// Returns a row in readable form, with its tenant.
 fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, InspectRow), Error> {
     let (owner, key, value) = match table {
@@ -138,6 +149,7 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
             let (of, version) = keys::read_numbered(key)?;
             (Some(of.tenant.clone()), format!("history:{of}:{version}"), history(&decode(table, bytes)?))
         }
+        Table::JobLog => job_log(key, bytes)?,
         Table::Outbox => outbox(key, &decode(table, bytes)?)?,
         Table::Timer => {
             let (of, timer) = keys::read_timer(key)?;

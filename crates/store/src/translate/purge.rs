@@ -67,7 +67,9 @@ pub(super) fn purge_instance(
         return Ok(None);
     }
     let mut remaining = PURGE_BATCH;
-    delete_some(tables, record, Table::History, &KeyRange::of_prefix(Key::from_slice(row)), &mut remaining)?;
+    for table in [Table::History, Table::JobLog] {
+        delete_some(tables, record, table, &KeyRange::of_prefix(Key::from_slice(row)), &mut remaining)?;
+    }
     if remaining == 0 {
         return Ok(None);
     }

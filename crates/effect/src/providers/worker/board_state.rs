@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use orlog_model::{Clock, EffectName, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem};
+use orlog_model::{Clock, Priority, PriorityTurns, SteadyTime, TenantId, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use super::board_job::{BoardJob, Claim, PostOptions};
 use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
 use super::job_queue::{JobQueue, QueueKey, keys};
 use super::report::ResultAck;
 use super::result_log::ResultLog;
+use super::withdrawn::{WithdrawnJobs, withdrawn};
 use crate::provider::{AttemptStart, ProviderError, RemoteResult};
 use crate::receipt::{ReceiptWatch, ResultReceipt};
 
@@ -27,35 +29,7 @@ pub(super) struct BoardState {
     expiries: BTreeSet<(SteadyTime, Uuid)>,
     next: u64,
     results: ResultLog,
-}
-
-pub(super) struct BoardJob {
-    position: u64,
-    pub(super) item: Arc<WorkItem>,
-    effect: EffectName,
-    /// Last claim, also after its expiry.
-    pub(super) claim: Option<Claim>,
-    pub(super) claims: u32,
-    options: PostOptions,
-    start: AttemptStart,
-    reply: oneshot::Sender<RemoteResult>,
-}
-
-/// Properties of an attempt that is posted as a job.
-#[derive(Clone, Copy)]
-pub(super) struct PostOptions {
-    /// Whether an earlier attempt or claim may have executed it.
-    pub(super) in_doubt: bool,
-    /// Whether workers determine the outcome of earlier attempts.
-    pub(super) probes: bool,
-    /// Whether the policy forbids a retry of a job in doubt.
-    pub(super) forbids_retry: bool,
-}
-
-pub(super) struct Claim {
-    id: Uuid,
-    pub(super) worker: String,
-    pub(super) until: SteadyTime,
+    withdrawn: WithdrawnJobs,
 }
 
 impl BoardState {
@@ -71,9 +45,12 @@ impl BoardState {
         if let Some(earlier) = self.remove(id) {
             earlier.end();
         }
-        let effect = item.work.effect().expect("only effects are posted").name.clone();
-        let job = BoardJob { position, item, effect, claim: None, claims: 0, options, start, reply };
-        self.jobs.insert(id, job);
+        if self.withdrawn.take(id) {
+            // An error means that the posting task was cancelled.
+            drop(reply.send(Err(withdrawn()).into()));
+            return position;
+        }
+        self.jobs.insert(id, BoardJob::new(position, item, options, start, reply));
         self.enqueue(id);
         position
     }
@@ -82,6 +59,20 @@ impl BoardState {
     pub(super) fn abandon(&mut self, job: Uuid, position: u64) {
         if self.jobs.get(&job).is_some_and(|job| job.position == position) {
             self.remove(job);
+        }
+    }
+
+    /// Removes a job whose result is no longer needed; its worker loses the claim.
+    pub(super) fn withdraw(&mut self, tenant: &TenantId, job: Uuid) {
+        match self.jobs.get(&job) {
+            Some(found) if found.item.instance.tenant != *tenant => {}
+            Some(_) => {
+                if let Some(removed) = self.remove(job) {
+                    // An error means that the posting task was cancelled.
+                    drop(removed.reply.send(Err(withdrawn()).into()));
+                }
+            }
+            None => self.withdrawn.add(job),
         }
     }
 
@@ -140,10 +131,10 @@ impl BoardState {
         places.into_iter().take(limit).filter_map(view).collect()
     }
 
-    /// Returns whether a worker has claimed the job.
-    pub(super) fn is_claimed(&self, now: SteadyTime, job: Uuid) -> bool {
-        let claim = self.jobs.get(&job).and_then(|job| job.claim.as_ref());
-        claim.is_some_and(|claim| claim.until > now)
+    /// Returns the worker that has claimed the job.
+    pub(super) fn worker_of(&self, now: SteadyTime, job: Uuid) -> Option<&str> {
+        let claim = self.jobs.get(&job)?.claim.as_ref().filter(|claim| claim.until > now)?;
+        Some(&claim.worker)
     }
 
     /// Removes a job from its queue and gives it to a worker.
@@ -169,6 +160,14 @@ impl BoardState {
     /// Returns the next waiting job for a request, and uses the turn of its priority.
     fn next(&mut self, request: &ClaimRequest) -> Option<Uuid> {
         let queues: Vec<_> = keys(request).filter_map(|key| self.queues.get(&key)).collect();
+        let mut selective = queues.iter().flat_map(|queue| queue.selective.values());
+        let is_meant = |id: &&Uuid| {
+            let selector = self.jobs.get(id).and_then(|job| job.selector.as_ref());
+            selector.is_some_and(|selector| selector.admits(request))
+        };
+        if let Some(id) = selective.find(is_meant) {
+            return Some(*id);
+        }
         let oldest = |priority| queues.iter().filter_map(|queue| queue.first(priority)).min();
         let oldest = Priority::ALL.map(oldest);
         oldest.iter().flatten().next()?;
@@ -283,6 +282,7 @@ impl BoardState {
         self.expiries.clear();
         self.queues.retain(|_, queue| {
             queue.jobs.clear();
+            queue.selective.clear();
             !queue.is_unused()
         });
         std::mem::take(&mut self.jobs).into_values().for_each(BoardJob::end);
@@ -314,6 +314,10 @@ impl BoardState {
     fn enqueue(&mut self, id: Uuid) {
         let Some(job) = self.jobs.get(&id) else { return };
         let queue = self.queues.entry(job.queue()).or_default();
+        if job.selector.is_some() {
+            queue.selective.insert(job.place(), id);
+            return queue.notify_all();
+        }
         queue.jobs.insert(job.place(), id);
         queue.notify();
     }
@@ -323,6 +327,7 @@ impl BoardState {
         let key = job.queue();
         if let Some(queue) = self.queues.get_mut(&key) {
             queue.jobs.remove(&job.place());
+            queue.selective.remove(&job.place());
             if queue.is_unused() {
                 self.queues.remove(&key);
             }
@@ -344,28 +349,5 @@ impl BoardState {
                 queue.notify();
             }
         }
-    }
-}
-
-impl BoardJob {
-    fn queue(&self) -> QueueKey {
-        (self.item.instance.tenant.clone(), self.effect.clone(), self.options.in_doubt && self.options.probes)
-    }
-
-    /// Returns its place in its queue.
-    fn place(&self) -> (Priority, u64) {
-        (self.item.priority, self.position)
-    }
-
-    /// Ends the attempt without a result. It is in doubt if a worker may have executed the job, or still does.
-    fn end(self) {
-        let in_doubt = self.options.in_doubt || self.claim.is_some();
-        let error = ProviderError::unavailable("board_closed", "its upstream was removed");
-        // An error means that the posting task was cancelled.
-        drop(self.reply.send(RemoteResult { in_doubt, ..Err(error).into() }));
-    }
-
-    fn may_be_repeated(&self) -> bool {
-        self.options.probes || !self.options.forbids_retry
     }
 }

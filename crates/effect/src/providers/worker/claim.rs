@@ -1,5 +1,6 @@
 //! Claims of jobs: their durations, the request of a worker, and the claimed job.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,10 +42,12 @@ pub struct ClaimRequest {
     pub tenant: TenantId,
     /// Effects that it supports.
     pub effects: Vec<EffectName>,
-    /// Worker name, for users.
+    /// Worker name, for users, and for jobs that name a runner.
     pub worker: String,
     /// Whether it determines the outcome of earlier attempts before it executes a job in doubt.
     pub probes: bool,
+    /// Labels of the worker, for jobs that require some.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Claim request of a worker for one job.

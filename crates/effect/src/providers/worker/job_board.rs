@@ -14,18 +14,23 @@
 //!
 //! Every call locks the board once, also for many jobs, and takes time for the jobs that it concerns only.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, TenantId, Timestamp, WorkItem};
+use orlog_model::{Clock, EffectName, TenantId, Timestamp, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use super::board_state::{BoardJob, BoardState, PostOptions};
+use super::board_job::{BoardJob, PostOptions};
+use super::board_state::BoardState;
 use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
 use crate::job_logs::{JobLogs, LogLine};
 use crate::provider::{AttemptStart, RemoteResult};
+
+/// Maximum number of recorded effects that workers requested.
+const MAX_REQUESTED: usize = 10_000;
 
 /// Public view of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,9 +50,31 @@ pub struct JobView {
 pub struct JobBoard {
     state: Mutex<BoardState>,
     lines: Arc<JobLogs>,
+    /// Effects of each tenant that a worker has requested since the start, if they decide about the route of jobs.
+    requested: Option<Mutex<BTreeSet<(TenantId, EffectName)>>>,
 }
 
 impl JobBoard {
+    /// Creates a board that records which effects workers request.
+    pub(super) fn of_runners() -> Self {
+        Self { requested: Some(Mutex::default()), ..Self::default() }
+    }
+
+    /// Returns whether a worker has requested jobs of an effect since the start.
+    pub(crate) fn is_requested(&self, tenant: &TenantId, effect: &str) -> bool {
+        let Some(requested) = &self.requested else { return true };
+        let requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
+        requested.iter().any(|(of, name)| of == tenant && name.as_str() == effect)
+    }
+
+    fn note_request(&self, request: &ClaimRequest) {
+        let Some(requested) = &self.requested else { return };
+        let mut requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
+        for effect in request.effects.iter().take(MAX_REQUESTED.saturating_sub(requested.len())) {
+            requested.insert((request.tenant.clone(), effect.clone()));
+        }
+    }
+
     /// Posts a job and waits for its result. A job is abandoned when the future is dropped. `start`
     /// receives each claim.
     pub(super) async fn post(
@@ -104,10 +131,15 @@ impl JobBoard {
         self.lock().claim_job(clock, request, terms)
     }
 
-    /// Returns whether a worker has claimed the job, and the claim has not expired.
+    /// Removes a job whose result is no longer needed: it fails, and its worker loses the claim.
+    pub fn withdraw(&self, tenant: &TenantId, job: Uuid) {
+        self.lock().withdraw(tenant, job);
+    }
+
+    /// Returns the worker that has claimed the job; `None` if there is no claim, or it has expired.
     #[must_use]
-    pub fn is_claimed(&self, clock: &dyn Clock, job: Uuid) -> bool {
-        self.lock().is_claimed(clock.steady(), job)
+    pub fn worker_of(&self, clock: &dyn Clock, job: Uuid) -> Option<String> {
+        self.lock().worker_of(clock.steady(), job).map(str::to_owned)
     }
 
     /// Waits until jobs are available to a request, at most for `wait`.
@@ -118,6 +150,7 @@ impl JobBoard {
         wait: Duration,
         take: impl Fn(&mut BoardState) -> Vec<T>,
     ) -> Vec<T> {
+        self.note_request(request);
         let until = clock.steady().saturating_add(wait);
         let mut waiter: Option<Waiter<'_>> = None;
         loop {
@@ -252,8 +285,10 @@ impl Drop for Waiter<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use futures::FutureExt as _;
-    use orlog_model::{EffectName, InDoubtPolicy, Priority, Work};
+    use orlog_model::{InDoubtPolicy, Priority, Work};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite::{START, item};
     use serde_json::{Value, json};
@@ -276,7 +311,7 @@ mod tests {
 
     fn request(tenant: &str) -> ClaimRequest {
         let (tenant, worker) = (TenantId::new(tenant).unwrap(), "w".to_owned());
-        ClaimRequest { tenant, effects: vec![name()], worker, probes: false }
+        ClaimRequest { tenant, effects: vec![name()], worker, probes: false, labels: BTreeMap::new() }
     }
 
     fn posted(board: &Arc<JobBoard>, number: u128) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
@@ -393,9 +428,9 @@ mod tests {
             board.claim_job(&*clock, &request, ClaimOptions::default())
         };
         assert_eq!(claim("other"), Err(ClaimLost));
-        assert!(!board.is_claimed(&*clock, first.item.id));
+        assert_eq!(board.worker_of(&*clock, first.item.id), None);
         let claimed = claim("acme").unwrap();
-        assert!(board.is_claimed(&*clock, first.item.id));
+        assert_eq!(board.worker_of(&*clock, first.item.id).as_deref(), Some("w"));
         assert_eq!((claim("acme"), fetch(9).await.len()), (Err(ClaimLost), 2));
         complete(&board, first.item.id, claimed.claim, Reply::default()).unwrap();
         assert_eq!(claim("acme"), Err(ClaimLost));
@@ -485,6 +520,59 @@ mod tests {
         assert!(job.await.is_err());
         assert_eq!(heartbeat(&board, &clock, &claimed), Err(ClaimLost));
         assert_eq!(complete(&board, claimed.item.id, claimed.claim, Reply::default()), Err(ClaimLost));
+    }
+
+    /// Requirements: F5.
+    #[tokio::test]
+    async fn job_that_names_a_runner_waits_for_it_and_for_its_labels() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let kind = EffectName::new("job.t").unwrap();
+        let post = |number, runner: Value| {
+            let (board, mut item) = (Arc::clone(&board), item(&kind, number));
+            if let Work::Effect(effect) = &mut item.work {
+                effect.payload = json!({ "runner": runner });
+            }
+            tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await.result })
+        };
+        let request = |worker: &str, labels: &[(&str, &str)]| ClaimRequest {
+            effects: vec![kind.clone()],
+            worker: worker.to_owned(),
+            labels: labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            ..request("acme")
+        };
+        let (options, hour) = (ClaimOptions::default(), Duration::from_hours(1));
+        let (other, wanted) =
+            (request("r-1", &[("zone", "us")]), request("r-2", &[("zone", "eu"), ("gpu", "1")]));
+        let mut waits = Box::pin(board.claim(&*clock, &other, 1, options, hour));
+        let mut meant = Box::pin(board.claim(&*clock, &wanted, 1, options, hour));
+        assert_eq!((waits.as_mut().now_or_never(), meant.as_mut().now_or_never()), (None, None));
+        let _jobs = [
+            post(1, json!({ "name": "r-2" })),
+            post(2, json!({ "labels": { "zone": "eu" } })),
+            post(3, Value::Null),
+        ];
+        let ids = |jobs: Vec<ClaimedJob>| jobs.iter().map(|job| job.item.id).collect::<Vec<_>>();
+        assert_eq!(ids(waits.await), [item(&kind, 3).id], "each runner may claim it");
+        let mut claimed = ids(meant.await);
+        claimed.extend(ids(board.claim(&*clock, &wanted, 9, options, Duration::ZERO).await));
+        assert_eq!(claimed, [item(&kind, 1).id, item(&kind, 2).id]);
+        assert!(board.claim(&*clock, &other, 9, options, Duration::ZERO).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn withdrawn_job_fails_before_and_after_its_claim_and_before_it_is_posted() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let claimed = posted(&board, 1);
+        let of_worker = claim(&board, &clock).await;
+        let waiting = post_all(&board, &clock, [2]).await.remove(0);
+        for number in 1..=3 {
+            board.withdraw(&TenantId::new("beta").unwrap(), item(&name(), number).id);
+            board.withdraw(&acme(), item(&name(), number).id);
+        }
+        assert_eq!(heartbeat(&board, &clock, &of_worker), Err(ClaimLost));
+        for job in [claimed, waiting, posted(&board, 3)] {
+            assert_eq!(job.await.unwrap().unwrap_err().failure().code, "withdrawn");
+        }
     }
 
     #[tokio::test]

@@ -17,6 +17,8 @@ pub(super) type QueueKey = (TenantId, EffectName, bool);
 pub(super) struct JobQueue {
     /// By priority, in posting order.
     pub(super) jobs: BTreeMap<(Priority, u64), Uuid>,
+    /// Jobs that name a runner, in the same order. They are claimed before the others.
+    pub(super) selective: BTreeMap<(Priority, u64), Uuid>,
     /// In order of arrival.
     pub(super) waiters: BTreeMap<u64, Arc<Notify>>,
 }
@@ -40,6 +42,13 @@ impl JobQueue {
         }
     }
 
+    /// Notifies all requests that wait, because only some of them may claim the job.
+    pub(super) fn notify_all(&mut self) {
+        for wake in std::mem::take(&mut self.waiters).into_values() {
+            wake.notify_one();
+        }
+    }
+
     /// Returns the position and the id of the oldest job of a priority.
     pub(super) fn first(&self, priority: Priority) -> Option<(u64, Uuid)> {
         let (place, id) = self.jobs.range((priority, 0)..=(priority, u64::MAX)).next()?;
@@ -47,6 +56,6 @@ impl JobQueue {
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        self.jobs.is_empty() && self.waiters.is_empty()
+        self.jobs.is_empty() && self.selective.is_empty() && self.waiters.is_empty()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orlog_model::{EffectName, InDoubtPolicy, WorkItem};
 
-use super::board_state::PostOptions;
+use super::board_job::PostOptions;
 use super::job_board::JobBoard;
 use crate::provider::{
     Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,

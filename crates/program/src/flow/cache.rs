@@ -1,0 +1,46 @@
+//! Cache of compiled flows. A flow is compiled from its text alone, so the cache changes no decision.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::spec::{CompiledFlow, compile};
+use super::state::FlowState;
+use crate::contract::ProgramError;
+
+/// Maximum size of the texts of the cached flows, in bytes.
+const MAX_BYTES: usize = 16 << 20;
+
+/// Compiled flows by the hash of their texts.
+#[derive(Debug, Default)]
+pub(super) struct FlowCache(Mutex<Cached>);
+
+#[derive(Debug, Default)]
+struct Cached {
+    flows: HashMap<[u8; 16], Arc<CompiledFlow>>,
+    bytes: usize,
+}
+
+impl FlowCache {
+    /// Returns the compiled flow of a state.
+    ///
+    /// # Errors
+    /// If this release cannot compile the text.
+    pub(super) fn of(&self, state: &FlowState) -> Result<Arc<CompiledFlow>, ProgramError> {
+        let cached = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = cached().flows.get(&state.hash) {
+            return Ok(Arc::clone(found));
+        }
+        let flow = compile(&state.source, "flow").map_err(|diagnostics| {
+            let texts: Vec<_> = diagnostics.iter().map(ToString::to_string).collect();
+            ProgramError::InvalidState(format!("the flow does not compile: {}", texts.join("; ")))
+        })?;
+        let flow = Arc::new(flow);
+        let mut cached = cached();
+        if cached.bytes + state.source.len() > MAX_BYTES {
+            *cached = Cached::default();
+        }
+        cached.bytes += state.source.len();
+        cached.flows.insert(state.hash, Arc::clone(&flow));
+        Ok(flow)
+    }
+}

@@ -1,0 +1,55 @@
+//! State of a flow: its text, and the state of the step machine.
+
+use std::collections::BTreeMap;
+
+use orlog_model::Failure;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::built_in::decode;
+use crate::contract::ProgramError;
+
+/// Version of the state.
+const FORMAT: u16 = 1;
+
+/// Data of the signal [`super::SUBMIT`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitFlow {
+    /// Text of the flow, YAML or JSON.
+    pub source: String,
+    /// User who submits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// State of a flow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct FlowState {
+    format: u16,
+    /// Text of the flow.
+    pub(super) source: String,
+    /// Hash of the text.
+    pub(super) hash: [u8; 16],
+    /// User who submitted it.
+    pub(super) user: Option<String>,
+    /// Failure of each failed job.
+    pub(super) failures: BTreeMap<String, Failure>,
+    /// State of the step machine.
+    #[serde(with = "serde_bytes")]
+    pub(super) machine: Vec<u8>,
+}
+
+impl FlowState {
+    /// Returns the state of a submitted flow, before the first transition of the machine.
+    pub(super) fn new(submitted: SubmitFlow) -> Self {
+        let SubmitFlow { source, user } = submitted;
+        let digest = Sha256::digest(source.as_bytes());
+        let hash = std::array::from_fn(|index| digest[index]);
+        Self { format: FORMAT, source, hash, user, failures: BTreeMap::new(), machine: Vec::new() }
+    }
+
+    /// Decodes a stored state.
+    pub(super) fn decode(state: &[u8]) -> Result<Self, ProgramError> {
+        decode(state, FORMAT, |state: &Self| state.format)
+    }
+}

@@ -1,0 +1,51 @@
+//! Reads of job logs.
+
+use orlog_model::{InstanceKey, JobLogChunk, LogLine, Name};
+
+use super::reader::Reader;
+use crate::encoding::keys;
+use crate::encoding::range::KeyRange;
+use crate::encoding::value::decode;
+use crate::error::Error;
+use crate::table::Table;
+use crate::translate::JobLogRange;
+
+/// Line of the job log of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberedLine {
+    /// Number of the line in the instance, from 1.
+    pub number: u64,
+    /// Tag of the job.
+    pub job: Name,
+    /// The line.
+    pub line: LogLine,
+}
+
+#[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
+impl Reader {
+    /// Returns the number of the first stored line of the job log of an instance, and the number of the next line.
+    pub fn job_log_range(&self, key: &InstanceKey) -> Result<(u64, u64), Error> {
+        let range = self.row::<JobLogRange>(Table::JobLog, &self.keys().history(key, 0))?;
+        Ok(range.map_or((1, 1), |range| (range.first, range.next)))
+    }
+
+    /// Returns lines of the job log of an instance after a number, oldest first: at least `limit` if there are as many, and at most
+    /// one chunk more.
+    pub fn job_log(&self, key: &InstanceKey, after: u64, limit: usize) -> Result<Vec<NumberedLine>, Error> {
+        let earlier = after.saturating_sub(JobLogChunk::MAX_LINES as u64);
+        let range = KeyRange::of_prefix(self.keys().instance(key)).after(&self.keys().history(key, earlier));
+        let (mut lines, mut from) = (Vec::new(), range);
+        while lines.len() < limit {
+            let chunks = self.scan_rows(Table::JobLog, &from, limit.clamp(1, 64), |key, value| {
+                Ok((key.to_vec(), keys::read_numbered(key)?.1, decode::<JobLogChunk>(Table::JobLog, value)?))
+            })?;
+            let Some((last, ..)) = chunks.last() else { break };
+            from = from.after(last);
+            for (_, first, JobLogChunk { job, lines: of_job }) in chunks {
+                let numbered = (first..).zip(of_job).filter(|(number, _)| *number > after);
+                lines.extend(numbered.map(|(number, line)| NumberedLine { number, job: job.clone(), line }));
+            }
+        }
+        Ok(lines)
+    }
+}

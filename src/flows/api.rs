@@ -1,0 +1,184 @@
+//! `/v1/flows`: submits, lists and controls flows. The response to a change arrives after its commit is durable.
+
+pub(crate) mod lines;
+mod submit;
+mod view;
+
+use axum::extract::Path;
+use axum::{Extension, Json};
+use orlog_model::{ControlAction, InstanceKey, TenantId};
+use orlog_program::flow;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::IntoParams;
+
+use crate::api::body::CheckedBody;
+use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
+use crate::api::extract::{QueryParams, Tenant};
+use crate::api::problem::{Code, Problem};
+use crate::auth::Caller;
+use crate::flows;
+use crate::sagas::api::built_in::{self, ListQuery, signal};
+use crate::sagas::api::control::{ControlBody, instruct};
+pub(crate) use submit::{__path_submit, submit};
+use view::{FlowPage, FlowSummary, FlowView};
+
+/// Path of a flow.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct FlowPath {
+    /// Id of the flow, percent-encoded
+    id: String,
+}
+
+/// Path of a job.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct FlowJobPath {
+    /// Id of the flow, percent-encoded
+    id: String,
+    /// Id of the job, percent-encoded
+    job: String,
+}
+
+/// List flows
+///
+/// Ordered by id. A page can be short and still have a `next_cursor`; the last page has none.
+#[utoipa::path(
+    get,
+    path = "/v1/flows",
+    tag = "flows",
+    params(ListQuery),
+    responses((status = 200, description = "A page", body = FlowPage))
+)]
+pub(crate) async fn list(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    QueryParams(params): QueryParams<ListQuery>,
+) -> Result<Json<FlowPage>, Problem> {
+    let (items, next_cursor) = built_in::list(&api, (tenant, flow::SAGA), params, FlowSummary::read).await?;
+    Ok(Json(FlowPage { items, next_cursor }))
+}
+
+/// Show a flow
+///
+/// Its status, and the status, the runner and the result of each job.
+#[utoipa::path(
+    get,
+    path = "/v1/flows/{id}",
+    tag = "flows",
+    params(FlowPath),
+    responses((status = 200, description = "The flow", body = FlowView))
+)]
+pub(crate) async fn show(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    Path(path): Path<FlowPath>,
+) -> Result<Json<FlowView>, Problem> {
+    view(&api, key(tenant, &path.id)?).await
+}
+
+/// Cancel a flow
+///
+/// Jobs that wait or run are withdrawn: their workers lose the claim. Finished jobs keep their results.
+#[utoipa::path(
+    post,
+    path = "/v1/flows/{id}/cancel",
+    tag = "flows",
+    params(FlowPath),
+    request_body(content = Option<ControlBody>),
+    responses((status = 200, description = "Durable", body = FlowView))
+)]
+pub(crate) async fn cancel(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    Path(path): Path<FlowPath>,
+    body: CheckedBody,
+) -> Result<Json<FlowView>, Problem> {
+    let key = key(tenant, &path.id)?;
+    let sent = change(&api, &caller, key.clone(), &body, |reason| ControlAction::Cancel { reason });
+    drop(sent.await?);
+    let work = built_in::show(&api, key.clone(), missing, |_, _, instance| {
+        Ok(Some(instance.pending_work.iter().map(|work| work.id).collect::<Vec<_>>()))
+    });
+    for id in work.await? {
+        for (board, ..) in api.app.catalog.job_boards() {
+            board.withdraw(&key.tenant, id);
+        }
+    }
+    view(&api, key).await
+}
+
+/// Execute the failed jobs of a flow again
+///
+/// Each has a new idempotency key. An ended flow continues.
+#[utoipa::path(
+    post,
+    path = "/v1/flows/{id}/retry",
+    tag = "flows",
+    params(FlowPath),
+    request_body(content = Option<ControlBody>),
+    responses((status = 200, description = "Durable", body = FlowView))
+)]
+pub(crate) async fn retry(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    Path(path): Path<FlowPath>,
+    body: CheckedBody,
+) -> Result<Json<FlowView>, Problem> {
+    let key = key(tenant, &path.id)?;
+    change(&api, &caller, key, &body, |_| signal(flow::RETRY, Value::Null)).await
+}
+
+/// Execute a job again, and all jobs that follow it
+///
+/// Each has a new idempotency key. An ended flow continues.
+#[utoipa::path(
+    post,
+    path = "/v1/flows/{id}/jobs/{job}/rerun",
+    tag = "flows",
+    params(FlowJobPath),
+    request_body(content = Option<ControlBody>),
+    responses((status = 200, description = "Durable", body = FlowView))
+)]
+pub(crate) async fn rerun(
+    api: ApiState,
+    Extension(caller): Extension<Caller>,
+    Tenant(tenant): Tenant,
+    Path(path): Path<FlowJobPath>,
+    body: CheckedBody,
+) -> Result<Json<FlowView>, Problem> {
+    let key = key(tenant, &path.id)?;
+    change(&api, &caller, key, &body, |_| signal(flow::RERUN, json!({ "job": path.job }))).await
+}
+
+/// Sends a control request to a flow that exists, and returns the flow.
+async fn change(
+    api: &ApiState,
+    caller: &Caller,
+    key: InstanceKey,
+    body: &CheckedBody,
+    action: impl FnOnce(String) -> ControlAction,
+) -> Result<Json<FlowView>, Problem> {
+    let sent = instruct((api, caller), &key, body, action).await;
+    drop(sent.map_err(|problem| match problem.code() {
+        code if code == Code::InstanceNotFound.as_str() => missing(&key),
+        _ => problem,
+    })?);
+    view(api, key).await
+}
+
+fn key(tenant: TenantId, id: &str) -> Result<InstanceKey, Problem> {
+    flows::key(tenant, id).map_err(|error| invalid_parameter("id", error))
+}
+
+fn missing(key: &InstanceKey) -> Problem {
+    Problem::new(Code::FlowNotFound, format!("no flow \"{}\"", key.correlation))
+}
+
+async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<FlowView>, Problem> {
+    built_in::show(api, key, missing, FlowView::read).await.map(Json)
+}

@@ -1,0 +1,188 @@
+//! `/v1/runners`: runners register themselves, and users list them.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use orlog_model::{Name, SteadyTime};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::claimed_job::check_worker;
+use crate::api::body::JsonBody;
+use crate::api::context::ApiState;
+use crate::api::errors::invalid_parameter;
+use crate::api::extract::Tenant;
+use crate::api::problem::{Code, Problem};
+use crate::jobs::runners::{EXPIRY, MAX_RUNNERS, Runner};
+
+/// Maximum number of script types, and of labels, of a runner.
+const MAX_NAMES: usize = 100;
+/// Maximum length of a key, an address, a topic or the value of a label, in bytes.
+const MAX_TEXT_BYTES: usize = 1024;
+
+/// Registration of a runner.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunnerBody {
+    /// Name, unique in the tenant; `worker` in its claim requests.
+    name: String,
+    /// Script types that it executes.
+    #[schema(value_type = Vec<String>, example = json!(["python"]))]
+    types: Vec<Name>,
+    /// Public key.
+    key: Option<String>,
+    /// Address.
+    address: Option<String>,
+    /// Topic.
+    topic: Option<String>,
+    /// Whether it runs on the machine of the node.
+    #[serde(default)]
+    local: bool,
+    /// Labels.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, String>)]
+    labels: BTreeMap<Name, String>,
+    /// Number of jobs that it executes at the same time. Default: 1.
+    capacity: Option<u32>,
+}
+
+/// Runner.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunnerView {
+    /// Name.
+    name: String,
+    /// Script types.
+    types: Vec<String>,
+    /// Effects that it claims: `job.<type>`.
+    effects: Vec<String>,
+    /// Public key.
+    key: Option<String>,
+    /// Address.
+    address: Option<String>,
+    /// Topic.
+    topic: Option<String>,
+    /// Whether it runs on the machine of the node.
+    local: bool,
+    /// Labels.
+    labels: BTreeMap<String, String>,
+    /// Number of jobs that it executes at the same time.
+    capacity: u32,
+    /// End of the registration, unless the runner repeats it.
+    #[schema(format = "date-time")]
+    expires_at: String,
+    /// Recommended interval of the registrations.
+    heartbeat_interval_seconds: f64,
+}
+
+/// Registered runners of a tenant.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunnerPage {
+    items: Vec<RunnerView>,
+}
+
+/// Path of a runner.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct RunnerPath {
+    /// Name of the runner, percent-encoded
+    name: String,
+}
+
+/// List the registered runners
+#[utoipa::path(
+    get,
+    path = "/v1/runners",
+    tag = "runners",
+    responses((status = 200, description = "Runners by name", body = RunnerPage))
+)]
+pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Json<RunnerPage> {
+    let found = api.app.runners.list(&tenant, api.app.clock.steady());
+    Json(RunnerPage { items: found.into_iter().map(|(runner, until)| view(&api, runner, until)).collect() })
+}
+
+/// Register a runner, or extend its registration
+///
+/// A registration is valid for 1 minute, and until the node restarts.
+#[utoipa::path(
+    post,
+    path = "/v1/runners",
+    tag = "runners",
+    request_body = RunnerBody,
+    responses((status = 200, description = "The runner is registered", body = RunnerView))
+)]
+pub(crate) async fn register(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    JsonBody(body): JsonBody<RunnerBody>,
+) -> Result<Json<RunnerView>, Problem> {
+    let runner = checked(body)?;
+    let now = api.app.clock.steady();
+    if !api.app.runners.register(tenant, runner.clone(), now) {
+        let detail = format!("the tenant has {MAX_RUNNERS} runners; wait until registrations expire");
+        return Err(Problem::new(Code::QuotaExceeded, detail));
+    }
+    Ok(Json(view(&api, runner, now.saturating_add(EXPIRY))))
+}
+
+/// End the registration of a runner
+#[utoipa::path(
+    delete,
+    path = "/v1/runners/{name}",
+    tag = "runners",
+    params(RunnerPath),
+    responses((status = 204, description = "The runner is not registered"))
+)]
+pub(crate) async fn remove(
+    api: ApiState,
+    Tenant(tenant): Tenant,
+    Path(path): Path<RunnerPath>,
+) -> StatusCode {
+    api.app.runners.remove(&tenant, &path.name);
+    StatusCode::NO_CONTENT
+}
+
+fn checked(body: RunnerBody) -> Result<Runner, Problem> {
+    let RunnerBody { name, types, key, address, topic, local, labels, capacity } = body;
+    check_worker(&name)?;
+    if types.is_empty() || types.len() > MAX_NAMES {
+        let detail = format!("a runner has 1 to {MAX_NAMES} script types; it has {}", types.len());
+        return Err(invalid_parameter("types", detail));
+    }
+    if labels.len() > MAX_NAMES {
+        let detail = format!("a runner has at most {MAX_NAMES} labels; it has {}", labels.len());
+        return Err(invalid_parameter("labels", detail));
+    }
+    let texts = [("key", &key), ("address", &address), ("topic", &topic)];
+    let texts = texts.into_iter().filter_map(|(field, text)| Some((field, text.as_ref()?.len())));
+    let mut sizes = texts.chain(labels.values().map(|value| ("labels", value.len())));
+    let too_long = sizes.find(|(_, bytes)| *bytes > MAX_TEXT_BYTES);
+    drop(sizes);
+    if let Some((field, bytes)) = too_long {
+        let detail = format!("{field} has {bytes} bytes, the limit is {MAX_TEXT_BYTES}");
+        return Err(invalid_parameter(field, detail));
+    }
+    let capacity = capacity.unwrap_or(1);
+    if capacity == 0 {
+        return Err(invalid_parameter("capacity", "capacity is 0; set 1 or more"));
+    }
+    Ok(Runner { name, types, key, address, topic, local, labels, capacity })
+}
+
+fn view(api: &ApiState, runner: Runner, until: SteadyTime) -> RunnerView {
+    let Runner { name, types, key, address, topic, local, labels, capacity } = runner;
+    RunnerView {
+        name,
+        effects: types.iter().map(|kind| format!("job.{kind}")).collect(),
+        types: types.iter().map(ToString::to_string).collect(),
+        key,
+        address,
+        topic,
+        local,
+        labels: labels.into_iter().map(|(name, value)| (name.to_string(), value)).collect(),
+        capacity,
+        expires_at: api.app.clock.wall_at(until).to_string(),
+        heartbeat_interval_seconds: EXPIRY.as_secs_f64() / 3.0,
+    }
+}

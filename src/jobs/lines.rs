@@ -1,0 +1,179 @@
+//! Lines of the jobs of flows: stores them with their flow, shortly after their receipt.
+//!
+//! Lines wait in memory for about [`COALESCE`], so that a job that writes many lines causes few commits. While the shard of a flow is not
+//! available they wait longer; above [`MAX_UNSAVED`] the oldest are dropped. Lines that wait are lost if the process is killed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use orlog_actors::Runtime;
+use orlog_effect::limits::breaker::BreakerState;
+use orlog_effect::{AttemptReport, EffectObserver, ProbeOutcome};
+use orlog_model::{InstanceKey, JobLogAppend, JobLogChunk, LogLine, TraceParent, WorkItem};
+use orlog_program::flow;
+use tokio::sync::Notify;
+
+use crate::app::background::BackgroundTasks;
+
+/// Time in which lines are collected before they are stored.
+const COALESCE: Duration = Duration::from_millis(100);
+/// Delay before the next attempt if a shard is not available.
+const RETRY: Duration = Duration::from_secs(1);
+/// Maximum number of lines that wait.
+const MAX_UNSAVED: usize = 100_000;
+/// Maximum number of concurrent appends, each to another flow.
+const MAX_APPENDS: usize = 64;
+
+/// Lines that are not stored yet. It observes the job logs of all upstreams and forwards everything to the next observer.
+pub(crate) struct UnsavedLines {
+    next: Arc<dyn EffectObserver>,
+    state: Mutex<Unsaved>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Unsaved {
+    /// Chunks by flow, oldest first.
+    flows: BTreeMap<InstanceKey, VecDeque<JobLogChunk>>,
+    /// Number of lines that wait.
+    lines: usize,
+    /// Number of dropped lines since the last report.
+    dropped: usize,
+}
+
+impl UnsavedLines {
+    /// Creates the observer; it forwards everything to `next`.
+    pub(crate) fn observer(next: Arc<dyn EffectObserver>) -> Self {
+        Self { next, state: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// Returns whether lines of a flow wait.
+    pub(crate) fn has(&self, flow: &InstanceKey) -> bool {
+        self.lock().flows.contains_key(flow)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Unsaved> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unsaved {
+    fn add(&mut self, item: &WorkItem, lines: &[LogLine]) {
+        let Some(effect) = item.work.effect() else { return };
+        let chunks = self.flows.entry(item.instance.clone()).or_default();
+        for line in lines {
+            match chunks.back_mut() {
+                Some(last) if last.job == effect.tag && last.lines.len() < JobLogChunk::MAX_LINES => {
+                    last.lines.push(line.clone());
+                }
+                _ => chunks.push_back(JobLogChunk { job: effect.tag.clone(), lines: vec![line.clone()] }),
+            }
+        }
+        self.lines += lines.len();
+        while self.lines > MAX_UNSAVED
+            && let Some(mut first) = self.flows.first_entry()
+        {
+            let dropped = first.get_mut().pop_front().map_or(0, |chunk| chunk.lines.len());
+            if first.get().is_empty() {
+                first.remove();
+            }
+            (self.lines, self.dropped) = (self.lines - dropped, self.dropped + dropped);
+        }
+    }
+
+    /// Removes the first lines of a flow, which are stored, or whose shard another process owns.
+    fn settle(&mut self, flow: &InstanceKey, count: usize) {
+        let Some(chunks) = self.flows.get_mut(flow) else { return };
+        if let Some(first) = chunks.front_mut() {
+            // Lines can have arrived since.
+            let count = count.min(first.lines.len());
+            first.lines.drain(..count);
+            self.lines -= count;
+            if first.lines.is_empty() {
+                chunks.pop_front();
+            }
+        }
+        if chunks.is_empty() {
+            self.flows.remove(flow);
+        }
+    }
+}
+
+impl EffectObserver for UnsavedLines {
+    fn attempt_started(&self, item: &WorkItem) -> Option<TraceParent> {
+        self.next.attempt_started(item)
+    }
+
+    fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
+        self.next.attempt_finished(attempted);
+    }
+
+    fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
+        self.next.probe_finished(upstream, outcome);
+    }
+
+    fn breaker_changed(&self, upstream: &str, state: BreakerState) {
+        self.next.breaker_changed(upstream, state);
+    }
+
+    fn job_logged(&self, item: &WorkItem, lines: &[LogLine]) {
+        if item.instance.saga.as_str() == flow::SAGA && !lines.is_empty() {
+            self.lock().add(item, lines);
+            self.changed.notify_one();
+        }
+        self.next.job_logged(item, lines);
+    }
+}
+
+/// Stores the lines of the jobs of flows.
+pub(crate) struct LineWriter {
+    pub(crate) unsaved: Arc<UnsavedLines>,
+    pub(crate) runtime: Arc<Runtime>,
+    /// Number of lines that a flow keeps.
+    pub(crate) max_lines: u64,
+}
+
+impl LineWriter {
+    /// Stores lines as they arrive, until the node stops.
+    pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
+        background.repeat(self, Duration::ZERO, |writer| async move {
+            writer.unsaved.changed.notified().await;
+            tokio::time::sleep(COALESCE).await;
+            if writer.save().await {
+                return Duration::ZERO;
+            }
+            writer.unsaved.changed.notify_one();
+            RETRY
+        });
+    }
+
+    /// Stores the lines that wait. Returns false if a shard is not available.
+    pub(crate) async fn save(&self) -> bool {
+        let (flows, dropped) = {
+            let mut state = self.unsaved.lock();
+            (state.flows.keys().cloned().collect::<Vec<_>>(), std::mem::take(&mut state.dropped))
+        };
+        if dropped > 0 {
+            tracing::warn!(dropped, "lines of jobs dropped: their shards are not available");
+        }
+        let saved = futures::stream::iter(flows).map(|flow| self.save_flow(flow));
+        saved.buffer_unordered(MAX_APPENDS).all(|saved| async move { saved }).await
+    }
+
+    /// Stores the lines of one flow; the appends follow each other.
+    async fn save_flow(&self, flow: InstanceKey) -> bool {
+        loop {
+            let next = self.unsaved.lock().flows.get(&flow).and_then(|chunks| chunks.front().cloned());
+            let Some(chunk) = next else { return true };
+            let count = chunk.lines.len();
+            let append = JobLogAppend { instance: flow.clone(), chunk, max_lines: self.max_lines };
+            let is_local = self.runtime.reader(&flow).is_some();
+            match self.runtime.append_job_log(append).await {
+                Err(_) if is_local => return false,
+                Ok(()) | Err(_) => self.unsaved.lock().settle(&flow, count),
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+// Flows, newest first: status and progress of their jobs.
+
+import { h } from '../dom.js';
+import * as api from '../api.js';
+import * as format from '../format.js';
+import * as router from '../router.js';
+import { pager, section, statusMark, table, time, turnPage } from '../components.js';
+
+const INTERVAL_MS = 3000;
+const PAGE_SIZE = 100;
+/** Badge of each status of a flow or a job. */
+const STATUS_BADGES = { started: 'running', finished: 'completed', error: 'failed', dispatched: 'paused' };
+
+export function open(page) {
+  page.title('Flows');
+  const state = { cursors: [''], nextCursor: null };
+  const refresh = page.poll(async (signal) => {
+    const { items, nextCursor } = await api.page('/v1/flows', {}, state.cursors.at(-1), PAGE_SIZE, signal);
+    state.nextCursor = nextCursor;
+    page.render(list(items), pager(state, changePage));
+  }, INTERVAL_MS);
+
+  function changePage(forward) {
+    turnPage(state, forward);
+    refresh();
+  }
+}
+
+function list(items) {
+  const columns = [
+    { title: 'Flow', head: true, render: ({ id }) => h('a', { href: router.to(['flows', id]) }, id) },
+    { title: 'Name', render: ({ name }) => name ?? h('span', { class: 'muted' }, '–') },
+    { title: 'Status', render: ({ status }) => statusBadge(status) },
+    { title: 'Finished jobs', number: true, render: finished },
+    { title: 'User', render: ({ user }) => user ?? h('span', { class: 'muted' }, '–') },
+    { title: 'Submitted', render: ({ created_at: at }) => time(at) },
+  ];
+  const rows = [...items].sort((a, b) => b.created_at.localeCompare(a.created_at));
+  return section('All flows', {}, table({
+    caption: 'Flows, newest first', columns, rows, key: ({ id }) => id,
+    empty: ['No flows. Run ', h('code', {}, 'orlog flow submit'), '.'],
+  }));
+}
+
+export const statusBadge = (status) => statusMark(status, STATUS_BADGES[status] ?? 'cancelled');
+
+function finished({ jobs_by_status: jobs }) {
+  const total = Object.values(jobs).reduce((sum, count) => sum + count, 0);
+  return `${format.number(jobs.finished ?? 0)} of ${format.number(total)}`;
+}
