@@ -35,6 +35,7 @@ pub(crate) struct ContextView {
     executors: Vec<String>,
     /// Revision for `if-match`; also in `ETag`.
     revision: u64,
+    #[schema(format = "date-time")]
     created_at: String,
     /// The last changes, newest first.
     changes: Vec<ChangeView>,

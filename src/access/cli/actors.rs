@@ -55,8 +55,8 @@ pub(crate) struct CreateArgs {
     #[command(flatten)]
     which: ActorArgs,
     /// Ed25519 public key: ed25519: and base64url
-    #[arg(long = "key", value_name = "PUBLIC_KEY")]
-    keys: Vec<String>,
+    #[arg(long = "public-key", value_name = "PUBLIC_KEY")]
+    public_keys: Vec<String>,
     /// Address at which the actor receives messages, for example a URL
     #[arg(long = "address", value_name = "ADDRESS")]
     addresses: Vec<String>,
@@ -94,7 +94,8 @@ pub(crate) struct RevokeArgs {
     #[command(flatten)]
     which: ActorArgs,
     /// Id of the key
-    key: String,
+    #[arg(value_name = "KEY")]
+    key_id: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -123,8 +124,8 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     match command {
         Command::List(args) => list(args, console).await,
         Command::Show(args) => print(&args.client()?.get(&args.path(&[]), &[]).await?, console),
-        Command::Create(CreateArgs { which, keys, addresses }) => {
-            let keys: Vec<_> = keys.iter().map(|key| json!({ "public_key": key })).collect();
+        Command::Create(CreateArgs { which, public_keys, addresses }) => {
+            let keys: Vec<_> = public_keys.iter().map(|key| json!({ "public_key": key })).collect();
             let body = json!({ "id": which.actor, "keys": keys, "addresses": addresses });
             print(&which.client()?.post("/v1/actors", Some(&body)).await?, console)
         }
@@ -136,8 +137,8 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             ]);
             print(&which.client()?.post(&which.path(&["keys"]), Some(&body.into())).await?, console)
         }
-        Command::Key(KeyCommand::Revoke(RevokeArgs { which, key })) => {
-            print(&which.client()?.post(&which.path(&["keys", &key, "revoke"]), None).await?, console)
+        Command::Key(KeyCommand::Revoke(RevokeArgs { which, key_id })) => {
+            print(&which.client()?.post(&which.path(&["keys", &key_id, "revoke"]), None).await?, console)
         }
         Command::Invite(InviteArgs { which, expires_in }) => {
             let body = fields([("expires_in", json!(expires_in))]);

@@ -11,9 +11,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 99] = [
+const ROUTES: [&str; 111] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
+    "DELETE /v1/contexts/{tenant}",
     "DELETE /v1/dead-letters/{id}",
     "DELETE /v1/runners/{name}",
     "DELETE /v1/schedules/{name}",
@@ -32,9 +33,13 @@ const ROUTES: [&str; 99] = [
     "GET /ready",
     "GET /ui/views/{file}",
     "GET /ui/{file}",
+    "GET /v1/actors",
+    "GET /v1/actors/{actor}",
     "GET /v1/audit",
     "GET /v1/batches",
     "GET /v1/batches/{id}",
+    "GET /v1/contexts",
+    "GET /v1/contexts/{tenant}",
     "GET /v1/dead-letters",
     "GET /v1/dead-letters/causes",
     "GET /v1/dead-letters/{id}",
@@ -53,6 +58,7 @@ const ROUTES: [&str; 99] = [
     "GET /v1/sagas/{saga}/{correlation}",
     "GET /v1/sagas/{saga}/{correlation}/graph.svg",
     "GET /v1/sagas/{saga}/{correlation}/job-logs",
+    "GET /v1/sagas/{saga}/{correlation}/result",
     "GET /v1/schedules",
     "GET /v1/schedules/{name}",
     "GET /v1/shadows",
@@ -68,6 +74,11 @@ const ROUTES: [&str; 99] = [
     "POST /admin/drain",
     "POST /admin/reload",
     "POST /auth/logout",
+    "POST /v1/actors",
+    "POST /v1/actors/{actor}/enroll",
+    "POST /v1/actors/{actor}/invitation",
+    "POST /v1/actors/{actor}/keys",
+    "POST /v1/actors/{actor}/keys/{key}/revoke",
     "POST /v1/batches",
     "POST /v1/batches/{id}/pause",
     "POST /v1/batches/{id}/resume",
@@ -82,11 +93,10 @@ const ROUTES: [&str; 99] = [
     "POST /v1/flows/{id}/retry",
     "POST /v1/replays",
     "POST /v1/runners",
-    "GET /v1/sagas/{saga}/{correlation}/result",
     "POST /v1/sagas/{saga}",
     "POST /v1/sagas/{saga}/{correlation}/cancel",
-    "POST /v1/sagas/{saga}/{correlation}/force-complete",
     "POST /v1/sagas/{saga}/{correlation}/drop",
+    "POST /v1/sagas/{saga}/{correlation}/force-complete",
     "POST /v1/sagas/{saga}/{correlation}/pause",
     "POST /v1/sagas/{saga}/{correlation}/resume",
     "POST /v1/sagas/{saga}/{correlation}/signal",
@@ -110,6 +120,8 @@ const ROUTES: [&str; 99] = [
     "POST /v1/work/jobs/{job}/logs",
     "POST /v1/work/jobs/{job}/result",
     "PUT /admin/log",
+    "PUT /v1/actors/{actor}",
+    "PUT /v1/contexts/{tenant}",
     "PUT /v1/schedules/{name}",
 ];
 
@@ -146,6 +158,9 @@ async fn openapi_document_covers_every_route() {
             .replace("{correlation}", "c")
             .replace("{id}", "1")
             .replace("{name}", "s")
+            .replace("{tenant}", "acme")
+            .replace("{actor}", "robo")
+            .replace("{key}", "k")
             .replace("{table}", "saga");
         for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             let name = method.as_str().to_lowercase();
@@ -172,8 +187,9 @@ async fn every_operation_documents_errors_and_tenant_header() {
             assert_eq!(default, "#/components/responses/Problem", "{method} {path}");
             assert!(operation["summary"].is_string(), "{method} {path}");
             let parameters = operation["parameters"].to_string();
-            // The configuration determines the tenant of a webhook.
-            let has_tenant = path.starts_with("/v1/") && path != "/v1/webhooks/{name}";
+            // The configuration determines the tenant of a webhook, the path that of a context. Actors have none.
+            let without = ["/v1/webhooks/", "/v1/contexts", "/v1/actors"];
+            let has_tenant = path.starts_with("/v1/") && !without.iter().any(|start| path.starts_with(start));
             assert_eq!(parameters.contains("x-tenant-id"), has_tenant, "{method} {path}");
         }
     }

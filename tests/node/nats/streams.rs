@@ -132,7 +132,7 @@ fn orlog(server: &NatsServer, args: &[&str]) -> (i32, Value) {
 fn streams_command_diffs_and_applies() {
     let server = NatsServer::start();
     let (code, differences) = orlog(&server, &["diff"]);
-    assert_eq!((code, differences["differences"].as_array().unwrap().len()), (1, 5), "{differences}");
+    assert_eq!((code, differences["differences"].as_array().unwrap().len()), (1, 6), "{differences}");
     assert_eq!(orlog(&server, &["apply"]).0, 0);
     assert_eq!(orlog(&server, &["diff"]), (0, json!({ "differences": [] })));
 }

@@ -284,7 +284,7 @@ async fn actor_of_the_registry_has_the_rights_of_its_contexts_until_its_key_is_r
     let key = created["keys"][0]["id"].as_str().unwrap();
     assert_eq!(key, robo.key.key_id().to_string());
     send(&node, &robo.sign(list())).await.rejected(403, "OR0042");
-    let lists = json!({ "readers": ["actor:robo"] });
+    let lists = json!({ "admins": ["user:root"], "readers": ["actor:robo"] });
     let _: Value = call(&admin, Method::PUT, "/v1/contexts/acme", &lists).await.ok();
     send(&node, &robo.sign(list())).await.ok();
     send(&node, &robo.sign(publish("o-1"))).await.rejected(403, "OR0042");

@@ -97,7 +97,7 @@ async fn caller_route_returns_the_rights_and_the_tenants_of_the_caller() {
     let found = node.request(&key.sign(&claims), "", "GET", "/auth/caller").await.ok();
     let expected = json!({
         "user": "ada", "roles": ["approver"], "rights": ["read tasks", "tasks"], "tenants": ["acme", "beta"],
-        "task_roles": ["clerk"], "session": false,
+        "task_roles": ["clerk"], "session": false, "key": null,
     });
     assert_eq!(found, expected);
     let stranger = key.token("eve", "baker", &json!([]));

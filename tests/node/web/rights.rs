@@ -68,7 +68,7 @@ async fn narrow_roles_see_only_their_views_and_a_sentence_for_the_others() {
     site.picture("no-view");
     site.log_in(&key, "eve", "auditor");
     site.browser.wait_for_text("Needs attention");
-    assert_eq!(site.navigation().as_array().unwrap().len(), 11);
+    assert_eq!(site.navigation().as_array().unwrap().len(), 12);
     site.was_quiet();
 }
 

@@ -22,7 +22,9 @@ pub(crate) struct ActorView {
     keys: Vec<KeyView>,
     addresses: BTreeSet<String>,
     /// Time until which the invitation can be used; null if there is none.
+    #[schema(format = "date-time")]
     invited_until: Option<String>,
+    #[schema(format = "date-time")]
     created_at: String,
     /// The last changes, newest first.
     changes: Vec<ChangeView>,
@@ -35,8 +37,11 @@ struct KeyView {
     /// Ed25519 public key.
     #[schema(value_type = String)]
     public_key: PublicKey,
+    #[schema(format = "date-time")]
     valid_from: String,
+    #[schema(format = "date-time")]
     valid_until: Option<String>,
+    #[schema(format = "date-time")]
     revoked_at: Option<String>,
     /// Whether signatures of the key are accepted now.
     valid: bool,
@@ -117,6 +122,7 @@ pub(crate) struct InvitationBody {
 pub(crate) struct InvitationView {
     pub(super) actor: String,
     pub(super) token: String,
+    #[schema(format = "date-time")]
     pub(super) expires_at: String,
 }
 
