@@ -62,7 +62,8 @@ fn create(store: &KeyStore, name: &str, console: &Console) -> Result<(), Command
     console.line(&format!("key {name} created: {}", text(&view, "file")))?;
     console.line(&format!("\n  id          {}\n  public key  {}", key.key_id(), key.public_key()))?;
     console.line(&format!(
-        "\nAdd the actor to the configuration of the node, with its roles and tenants, and reload it:\n\n  \
+        "\nEnroll the key with an invitation, `orlog actor enroll`, or add the actor to the configuration of the node, with its\n\
+         roles and tenants, and reload it:\n\n  \
          [auth.actors.<id>]\n  keys = [\"{}\"]\n  roles = [\"operator\"]\n  tenants = [\"*\"]\n\n\
          `orlog key use {name}` signs all requests with this key.",
         key.public_key()
