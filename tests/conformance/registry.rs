@@ -164,7 +164,8 @@ async fn every_node_sees_a_change_and_an_outage() {
     server.kill();
     within("the outage", view.wait_for(|view| !view.is_current)).await.unwrap();
     assert_eq!(view.borrow().revision_of("key"), revision, "the last state remains");
-    let failed = one.put("key", None, revision).await;
+    // The client can send it after the outage: another revision keeps it without effect.
+    let failed = one.put("key", None, revision + 1).await;
     assert!(matches!(failed, Err(Error::Unavailable(_))), "{failed:?}");
     server.restart();
     within("the recovery", view.wait_for(|view| view.is_current)).await.unwrap();
