@@ -14,7 +14,7 @@ mod member;
 mod nats;
 mod store;
 
-pub use actor::{Actor, ActorKey, Invitation, InvitationToken, KeyError, PublicKey};
+pub use actor::{Actor, ActorKey, Invitation, InvitationToken, KeyError};
 pub use change::Change;
 pub use context::Context;
 pub use directory::{Directory, Stored};

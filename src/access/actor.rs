@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use orlog_model::{ActorId, Timestamp};
+use orlog_signature::PublicKey;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
@@ -13,16 +14,10 @@ use subtle::ConstantTimeEq as _;
 
 use super::change::Change;
 
-/// Length of an Ed25519 public key, in bytes.
-const KEY_BYTES: usize = 32;
 /// Maximum number of keys of an actor, including revoked ones.
 const MAX_KEYS: usize = 50;
 /// Prefix of the text of a public key.
 const PREFIX: &str = "ed25519:";
-
-/// Ed25519 public key; as text `ed25519:` and base64url.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublicKey([u8; KEY_BYTES]);
 
 /// Key of an actor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +25,7 @@ pub struct ActorKey {
     /// Id: the thumbprint of the key.
     pub id: String,
     /// Public key.
+    #[serde(with = "public_key")]
     pub public_key: PublicKey,
     /// Time from which the key is valid.
     pub valid_from: Timestamp,
@@ -98,41 +94,32 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-impl PublicKey {
-    /// Reads base64, in the standard or the URL-safe alphabet, with or without the prefix `ed25519:`.
-    ///
-    /// # Errors
-    /// If the text is not base64 of 32 bytes.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let text = text.strip_prefix(PREFIX).unwrap_or(text).replace('+', "-").replace('/', "_");
-        let key = BASE64.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-        key.map(Self)
-            .ok_or_else(|| "expected an Ed25519 public key: ed25519: and base64 of 32 bytes".to_owned())
-    }
-
-    /// Returns the bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; KEY_BYTES] {
-        &self.0
-    }
-
-    /// Returns the id of the key: the SHA-256 thumbprint of its JSON Web Key (RFC 7638), in base64url.
-    #[must_use]
-    pub fn id(&self) -> String {
-        let key = format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, BASE64.encode(self.0));
-        BASE64.encode(Sha256::digest(key))
-    }
+/// Reads a public key as base64, in the standard or the URL-safe alphabet, with or without the prefix `ed25519:`.
+///
+/// # Errors
+/// If the text is not base64 of 32 bytes.
+pub(super) fn parse_public_key(text: &str) -> Result<PublicKey, String> {
+    let text = text.strip_prefix(PREFIX).unwrap_or(text).replace('+', "-").replace('/', "_");
+    let key = BASE64.decode(text).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    key.map(PublicKey::from)
+        .ok_or_else(|| "expected an Ed25519 public key: ed25519: and base64 of 32 bytes".to_owned())
 }
 
-impl Serialize for PublicKey {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{PREFIX}{}", BASE64.encode(self.0)))
-    }
-}
+/// Public key as a text.
+pub(super) mod public_key {
+    use super::{Deserialize as _, Deserializer, PublicKey, Serializer, de, parse_public_key};
 
-impl<'de> Deserialize<'de> for PublicKey {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    pub(in crate::access) fn serialize<S: Serializer>(
+        key: &PublicKey,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(key)
+    }
+
+    pub(in crate::access) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<PublicKey, D::Error> {
+        parse_public_key(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
@@ -294,25 +281,29 @@ mod tests {
     }
 
     fn key(number: u8) -> ActorKey {
-        let public_key = PublicKey([number; KEY_BYTES]);
-        ActorKey { id: public_key.id(), public_key, valid_from: at(10), valid_until: None, revoked_at: None }
+        let public_key = PublicKey::from([number; 32]);
+        ActorKey {
+            id: public_key.key_id().to_string(),
+            public_key,
+            valid_from: at(10),
+            valid_until: None,
+            revoked_at: None,
+        }
     }
 
     #[test]
     fn public_key_is_base64_of_32_bytes() {
-        let key = PublicKey([0xfb; KEY_BYTES]);
-        let text = serde_json::to_value(&key).unwrap();
-        let text = text.as_str().unwrap();
-        assert_eq!(PublicKey::parse(text).unwrap(), key);
-        assert_eq!(
-            PublicKey::parse(&text.replace('+', "-").replace('/', "_").replace('=', "")).unwrap(),
-            key
-        );
+        let key = PublicKey::from([0xfb; 32]);
+        let text = key.to_string();
+        assert_eq!(parse_public_key(&text).unwrap(), key);
+        for other in [text.replace('-', "+").replace('_', "/") + "=", text.replace("ed25519:", "")] {
+            assert_eq!(parse_public_key(&other).unwrap(), key, "{other}");
+        }
         // The example of RFC 8037.
-        let example = PublicKey::parse("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo").unwrap();
-        assert_eq!(example.id(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
+        let example = parse_public_key("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo").unwrap();
+        assert_eq!(example.key_id().to_string(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
         for invalid in ["", "AAAA", "not base64", "rsa:AAAA", &"A".repeat(60)] {
-            assert!(PublicKey::parse(invalid).unwrap_err().contains("base64 of 32 bytes"), "{invalid}");
+            assert!(parse_public_key(invalid).unwrap_err().contains("base64 of 32 bytes"), "{invalid}");
         }
     }
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use orlog_model::{ActorId, Timestamp};
+use orlog_signature::PublicKey;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use super::super::{ChangeView, change_views, invalid_body};
-use crate::access::{Actor, ActorKey, PublicKey};
+use crate::access::actor::public_key;
+use crate::access::{Actor, ActorKey};
 use crate::api::problem::Problem;
 
 /// Maximum number of addresses of an actor.
@@ -35,6 +37,7 @@ pub(crate) struct ActorView {
 struct KeyView {
     id: String,
     /// Ed25519 public key.
+    #[serde(serialize_with = "public_key::serialize")]
     #[schema(value_type = String)]
     public_key: PublicKey,
     #[schema(format = "date-time")]
@@ -59,6 +62,7 @@ pub(crate) struct ActorPage {
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyBody {
     /// Ed25519 public key: `ed25519:` and 32 bytes in base64url.
+    #[serde(deserialize_with = "public_key::deserialize")]
     #[schema(value_type = String)]
     public_key: PublicKey,
     /// Start of its validity, RFC 3339. Default: now.
@@ -144,7 +148,13 @@ impl KeyBody {
         if valid_until.is_some_and(|until| until <= valid_from) {
             return Err(invalid_body(&format!("{path}/valid_until"), "it is not after valid_from"));
         }
-        Ok(ActorKey { id: public_key.id(), public_key, valid_from, valid_until, revoked_at: None })
+        Ok(ActorKey {
+            id: public_key.key_id().to_string(),
+            public_key,
+            valid_from,
+            valid_until,
+            revoked_at: None,
+        })
     }
 }
 
@@ -166,7 +176,7 @@ impl ActorView {
     pub(super) fn of(id: &ActorId, actor: &Actor, now: Timestamp) -> Self {
         let key = |key: &ActorKey| KeyView {
             id: key.id.clone(),
-            public_key: key.public_key.clone(),
+            public_key: key.public_key,
             valid_from: key.valid_from.to_string(),
             valid_until: key.valid_until.map(|until| until.to_string()),
             revoked_at: key.revoked_at.map(|at| at.to_string()),
