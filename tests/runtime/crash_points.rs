@@ -169,7 +169,10 @@ async fn run(at: usize, crash: CrashKind) -> bool {
         () = play(&runtime, &clock) => true,
         () = crasher.frozen.notified() => false,
     };
-    if !finished {
+    if finished {
+        // A commit after the end of the scenario waits as well.
+        drop(thaw);
+    } else {
         runtime.crash().await;
         drop(thaw);
         runtime = setup.start(&world).await;
