@@ -43,6 +43,7 @@ use std::io;
 use std::sync::Arc;
 
 use axum::Router;
+use futures::FutureExt as _;
 use tokio::net::TcpListener;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -51,7 +52,7 @@ use crate::app::App;
 use crate::config::MIN_CONNECTIONS;
 use crate::{
     access, audit, backup, batches, dead_letters, definitions, descriptors, doctor, events, export, flows,
-    jobs, node, replay, sagas, schedules, shadows, tasks, timers, webhooks,
+    jobs, messages, node, peers, replay, sagas, schedules, shadows, tasks, timers, webhooks,
 };
 use connections::ConnectionLimits;
 use context::ApiState;
@@ -64,6 +65,7 @@ pub fn router(app: Arc<App>) -> Router {
     let api = ApiState::new(app, description);
     batches::api::pages::connect(&api);
     shadows::api::pages::connect(&api);
+    messages::api::delivery::connect(&api);
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
@@ -72,8 +74,8 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(api)
 }
 
-/// Serves the API until `shutdown` resolves and the requests in flight end, or their grace period
-/// expires.
+/// Serves the API, and its routes for peers also over NATS, until `shutdown` resolves and the requests in flight end, or their
+/// grace period expires.
 ///
 /// # Errors
 /// If the listener does not belong to the runtime.
@@ -87,7 +89,10 @@ pub async fn serve(
     let per_address = app.config.http.max_connections_per_address.min(total - total / 4);
     let limits = ConnectionLimits { total, per_address };
     let tls = app.services.keys.tls.clone();
-    serve::serve(Server { router: router(app), limits, tls }, listener, shutdown).await
+    let (router, shutdown) = (router(Arc::clone(&app)), shutdown.shared());
+    let peers = peers::api::over_nats::serve(&app, router.clone(), shutdown.clone());
+    let ((), served) = tokio::join!(peers, serve::serve(Server { router, limits, tls }, listener, shutdown));
+    served
 }
 
 /// Returns the description of the API: OpenAPI 3.1.
@@ -128,6 +133,18 @@ fn batch_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(batches::api::stop))
 }
 
+fn message_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(messages::api::list::list, messages::api::send::send))
+        .routes(routes!(messages::api::show))
+        .routes(routes!(messages::api::cancel))
+        .routes(routes!(messages::api::acknowledge))
+        .routes(routes!(messages::api::process))
+        .routes(routes!(messages::api::reject))
+        .routes(routes!(messages::api::add_line))
+        .routes(routes!(messages::api::peer::receive))
+}
+
 fn shadow_routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(shadows::api::list, shadows::api::start))
@@ -142,7 +159,9 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(schedule_routes())
         .merge(batch_routes())
         .merge(shadow_routes())
+        .merge(message_routes())
         .merge(access_routes())
+        .merge(peer_routes())
         .merge(node_routes())
 }
 
@@ -154,12 +173,27 @@ fn access_routes() -> OpenApiRouter<ApiState> {
             access::api::contexts::put,
             access::api::contexts::delete
         ))
+        .routes(routes!(definitions::api::contexts::deploy))
+        .routes(routes!(definitions::api::contexts::collect))
         .routes(routes!(access::api::actors::list, access::api::actors::create))
         .routes(routes!(access::api::actors::show, access::api::actors::put))
         .routes(routes!(access::api::actors::add_key))
         .routes(routes!(access::api::actors::revoke_key))
         .routes(routes!(access::api::actors::invite))
         .routes(routes!(access::api::actors::enroll))
+}
+
+fn peer_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(peers::api::list, peers::api::create))
+        .routes(routes!(peers::api::show, peers::api::put, peers::api::delete))
+        .routes(routes!(peers::api::add_key))
+        .routes(routes!(peers::api::revoke_key))
+        .routes(routes!(peers::api::refresh))
+        .routes(routes!(peers::api::exchange::document))
+        .routes(routes!(peers::api::exchange::read_document))
+        .routes(routes!(peers::api::exchange::check))
+        .routes(routes!(peers::api::exchange::answer_check))
 }
 
 fn tenant_routes() -> OpenApiRouter<ApiState> {

@@ -3,6 +3,7 @@
 //! A start scans no instances, so its cost does not depend on their number.
 
 pub(crate) mod background;
+mod callers;
 mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod component_config;
@@ -10,6 +11,7 @@ pub(crate) mod effects;
 pub(crate) mod layout;
 mod observers;
 mod overrides;
+mod publishing;
 mod registry;
 mod reload;
 pub mod replication;
@@ -23,15 +25,14 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use orlog_actors::{AttemptMetrics, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool};
-use orlog_bus::nats::Connection;
-use orlog_bus::{Bus, PublishAck, codec};
+use orlog_bus::Bus;
 use orlog_effect::Catalog;
-use orlog_model::{Clock, Event, Timestamp};
+use orlog_model::{Clock, Timestamp};
 use tokio::sync::watch;
 
-use crate::access::AccessRegistry;
+use crate::access::{AccessRegistry, SignedEvents};
 use crate::audit::AuditTrail;
-use crate::auth::{ActorKeys, Authenticator, SessionToken, SignedRequests};
+use crate::auth::Authenticator;
 use crate::backup::service::claim_dir;
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigSource};
@@ -42,12 +43,14 @@ use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
 use crate::jobs::runners::Runners;
 use crate::node::info::{self, Info};
+use crate::peers::{NodeIdentity, PeerClient, Peers};
 use crate::sagas::attempts::RecentAttempts;
 use crate::sagas::pages::BuiltInPages;
 use crate::telemetry::{MetricsRegistry, TelemetryHandle};
 use crate::tls::NodeTls;
 use crate::webhooks::Webhooks;
 use background::BackgroundTasks;
+use callers::Callers;
 use cluster::Cluster;
 use effects::EffectParts;
 use observers::{InitialMetrics, Observers};
@@ -96,8 +99,14 @@ pub struct App {
     pub(crate) runners: Runners,
     /// The authenticator of callers.
     pub authenticator: Authenticator,
-    /// The contexts and actors.
+    /// The contexts, actors and peers.
     pub access: Arc<AccessRegistry>,
+    /// The identity of the node, and its peers.
+    pub(crate) peers: Arc<Peers>,
+    /// The client for requests to peers.
+    pub(crate) peer_client: PeerClient,
+    /// The verification of signed events.
+    pub(crate) signed_events: Arc<SignedEvents>,
     /// The pages of the built-in sagas.
     pub(crate) pages: BuiltInPages,
     /// The received webhooks.
@@ -120,24 +129,11 @@ struct Observed {
     started_at: Timestamp,
     attempts: Arc<RecentAttempts>,
     counted: Arc<AttemptMetrics>,
-    authenticator: Authenticator,
+    callers: Callers,
     pages: BuiltInPages,
     webhooks: Arc<Webhooks>,
     config_source: Option<Arc<ConfigSource>>,
     telemetry: TelemetryHandle,
-}
-
-/// Creates the authenticator of the requests; the registry has keys of actors, too.
-async fn authenticator(
-    config: &Config,
-    connection: Option<&Connection>,
-    clock: &Arc<dyn Clock>,
-    access: &Arc<AccessRegistry>,
-    session: Option<SessionToken>,
-) -> anyhow::Result<Authenticator> {
-    let registry = Arc::clone(access) as Arc<dyn ActorKeys>;
-    let signed = SignedRequests::open(config, connection, clock, registry).await?;
-    Authenticator::new(config, session, signed).await
 }
 
 impl App {
@@ -168,8 +164,8 @@ impl App {
         let Observers { tracer, attempts, counted, lines, first } =
             observers::build_observers(&overrides.telemetry, overrides.effect_observer);
         let connection = transport.connection();
-        let authenticator = authenticator(&config, connection, &clock, &access, overrides.session);
-        let authenticator = Box::pin(authenticator).await?;
+        let callers = Callers::open(&config, connection, &clock, &access, overrides.session);
+        let callers = Box::pin(callers).await?;
         let webhooks = Arc::new(Webhooks::new(&config)?);
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         let backup_dir = claim_dir(&config)?;
@@ -181,7 +177,7 @@ impl App {
         let programs = Arc::new(initial::activate(&definitions, &catalog, &mut stores, occasion)?);
         let dependencies = RuntimeDependencies {
             bus: transport.bus(),
-            sources: transport.sources(),
+            sources: transport.sources(&callers.signed_events),
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
@@ -191,8 +187,7 @@ impl App {
             tracer: tracer.clone(),
         };
         let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
-        let metrics = runtime.metrics();
-        let workers = effects::workers(&config, connection, &catalog, &clock, metrics, tracer);
+        let workers = effects::workers(&config, connection, &catalog, &clock, runtime.metrics(), tracer);
         let workers = Box::pin(workers).await?.map(Arc::new);
         let InitialMetrics { registry, collected, purges } =
             InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
@@ -211,6 +206,7 @@ impl App {
             background: Arc::default(),
             local,
             access,
+            signed_events: Arc::clone(&callers.signed_events),
         };
         let diagnosis = overrides.diagnosis;
         let own = OwnParts { upstreams, tls, backup_dir, collected, purges, diagnosis, lines };
@@ -219,7 +215,7 @@ impl App {
             started_at,
             attempts,
             counted,
-            authenticator,
+            callers,
             pages,
             webhooks,
             config_source: overrides.config_source.map(Arc::new),
@@ -232,7 +228,9 @@ impl App {
     async fn join(parts: Parts, own: OwnParts, state: Observed) -> anyhow::Result<Arc<Self>> {
         let services = Services::build(&parts, own);
         services.run_in(&parts.background);
-        let routing = Routing::join(&parts).await?;
+        let identity = state.callers.peer_client.peers().identity();
+        let node_keys = identity.map(NodeIdentity::key_ids).unwrap_or_default();
+        let routing = Routing::join(&parts, node_keys).await?;
         Ok(Arc::new(Self {
             runtime: parts.runtime,
             bus: parts.bus,
@@ -248,8 +246,11 @@ impl App {
             attempts: state.attempts,
             attempt_metrics: state.counted,
             runners: Runners::default(),
-            authenticator: state.authenticator,
+            authenticator: state.callers.authenticator,
             access: parts.access,
+            peers: Arc::clone(state.callers.peer_client.peers()),
+            peer_client: state.callers.peer_client,
+            signed_events: parts.signed_events,
             pages: state.pages,
             webhooks: state.webhooks,
             config_source: state.config_source,
@@ -276,25 +277,6 @@ impl App {
             now: self.clock.now(),
         };
         parts.diagnose(last_sequence)
-    }
-
-    /// Publishes events; returns when they are durable.
-    ///
-    /// # Errors
-    /// [`orlog_bus::Error::Unavailable`] while the node drains, [`orlog_bus::Error::Full`] while a store
-    /// has no free space, and other errors of the bus.
-    pub async fn publish(&self, events: Vec<Event>) -> Result<Vec<PublishAck>, orlog_bus::Error> {
-        let health = self.runtime.health();
-        if !health.accepting {
-            let reason = "this node is draining; use another node, or retry after its restart";
-            return Err(orlog_bus::Error::Unavailable(reason.to_owned()));
-        }
-        if !health.has_capacity {
-            return Err(orlog_bus::Error::Full("a store has no free space; free disk space".to_owned()));
-        }
-        let kind = component_config::submitted_event_kind(&self.config);
-        let message = |event: &Event| Arc::new(codec::encode(event, codec::subject_with_kind(event, kind)));
-        self.bus.publish(events.iter().map(message).collect()).await
     }
 
     /// Waits for the deployment, migration or replay that is in progress, and prevents the next one until the
@@ -384,6 +366,7 @@ impl App {
             bus: self.transport.info(),
             cluster: self.routing.cluster.as_ref().map(Cluster::info),
             started_at: self.started_at,
+            identity: self.peers.identity().ok(),
         })
     }
 }

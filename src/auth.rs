@@ -1,11 +1,10 @@
 //! Authentication of API callers: user, roles and tenants.
 //!
 //! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`),
-//! by a trusted gateway (`gateway`), or not at all. Requests that an actor signs (`signed_requests`), the sessions of
+//! by a trusted gateway (`gateway`), or not at all. Requests that an actor or a peer signs (`signed_requests`), the sessions of
 //! users who logged in (`oidc`) and the token of the monitoring (`metrics_token`) apply beside them. The permissions of routes are in
 //! `src/api/permissions.rs`; this module depends on neither routes nor HTTP.
 
-mod actor_keys;
 mod admin_token;
 mod caller;
 mod denied;
@@ -20,6 +19,7 @@ mod session;
 mod shared_secret;
 mod signature_rejection;
 mod signed_requests;
+mod signer_keys;
 mod token;
 mod verifier;
 mod web_session;
@@ -27,10 +27,9 @@ mod web_session;
 use std::sync::Arc;
 
 use crate::config::{AuthMode, Config};
-pub(crate) use actor_keys::{ActorKey, ActorKeys, ActorRights, ConfiguredKeys};
 use admin_token::AdminToken;
 pub use admin_token::{admin_token_file, check_admin_token};
-pub(crate) use caller::is_user_name;
+pub(crate) use caller::{ActorRights, is_user_name};
 pub use caller::{AuthError, Caller, ImpersonationError, RequestCredentials, TenantScope};
 use gateway::TrustedGatewayAuth;
 use metrics_token::MetricsToken;
@@ -38,7 +37,8 @@ pub use oidc::{LOGIN_COOKIE, Login, LoginError, LoginStart, Oidc, SESSION_COOKIE
 pub use rights::{Right, Role, Roles};
 pub use session::SessionToken;
 pub use signature_rejection::SignatureRejection;
-pub(crate) use signed_requests::{SignedCaller, SignedRequests};
+pub(crate) use signed_requests::{SignedCaller, SignedRequests, UNKNOWN_KEY};
+pub(crate) use signer_keys::{ConfiguredKeys, Signer, SignerKey, SignerKeys};
 use token::JwtAuth;
 
 /// Authenticator of requests.

@@ -13,14 +13,15 @@ mod credentials;
 mod dev;
 pub mod exit;
 mod init;
-mod key;
-mod key_store;
+pub(crate) mod key;
+pub(crate) mod key_store;
 pub(crate) mod list;
 mod man;
 pub(crate) mod printable;
 mod run;
 pub(crate) mod serve;
 mod streams;
+pub(crate) mod wait;
 
 use std::process::ExitCode;
 
@@ -28,8 +29,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::fs::Mode;
 
 use crate::{
-    access, audit, backup, batches, dead_letters, definitions, doctor, events, export, flows, jobs, node,
-    replay, sagas, schedules, shadows, tasks, timers,
+    access, audit, backup, batches, dead_letters, definitions, doctor, events, export, flows, jobs, messages,
+    node, peers, replay, sagas, schedules, shadows, tasks, timers,
 };
 use console::{Console, Output};
 use doctor::cli::check_tables;
@@ -73,6 +74,9 @@ enum Command {
     /// Submit graphs of jobs, and show and control them
     #[command(subcommand)]
     Flow(flows::cli::Command),
+    /// Send messages to other contexts, and read and end received ones
+    #[command(subcommand)]
+    Message(messages::cli::Command),
     /// Send an instruction to all instances that match a filter
     #[command(subcommand)]
     Batch(batches::cli::Command),
@@ -88,6 +92,9 @@ enum Command {
     /// Create and invite actors, and change their keys
     #[command(subcommand)]
     Actor(access::cli::actors::Command),
+    /// Show the identity of a node, and add, check and remove other nodes that it trusts
+    #[command(subcommand)]
+    Peer(peers::cli::Command),
     /// List, claim and complete human tasks
     #[command(subcommand)]
     Task(tasks::cli::Command),
@@ -117,7 +124,7 @@ enum Command {
     Drain(node::cli::Drain),
     /// Show or change the log filter of a running node
     LogLevel(node::cli::LogLevel),
-    /// Deploy the definitions of a directory and replace all active definitions
+    /// Deploy the definitions of a directory and replace all active definitions, shared or of a context
     Deploy(definitions::cli::deploy::Args),
     /// Read the configuration, the definitions and the upstreams of a node again
     Reload(definitions::cli::reload::Args),
@@ -202,11 +209,13 @@ async fn run_command(command: Command, console: &Console) -> Result<(), CommandE
         #[cfg(feature = "script")]
         Command::Runner(args) => jobs::cli::run(args, console).await,
         Command::Flow(command) => flows::cli::run(command, console).await,
+        Command::Message(command) => messages::cli::run(command, console).await,
         Command::Batch(command) => batches::cli::run(command, console).await,
         Command::Shadow(command) => shadows::cli::run(command, console).await,
         Command::Schedule(command) => schedules::cli::run(command, console).await,
         Command::Context(command) => access::cli::contexts::run(command, console).await,
         Command::Actor(command) => access::cli::actors::run(command, console).await,
+        Command::Peer(command) => peers::cli::run(command, console).await,
         Command::Task(command) => tasks::cli::run(command, console).await,
         Command::Dlq(command) => dead_letters::cli::run(command, console).await,
         Command::Timers(args) => timers::cli::run(args, console).await,
@@ -244,9 +253,16 @@ async fn measure(bench: &bench::BenchArgs, console: &Console) -> Result<(), Comm
     if console.is_json() {
         return console.json(&report);
     }
-    let metrics = report.as_object().into_iter().flatten();
+    let metrics = report.as_object().into_iter().flatten().filter(|(_, value)| !value.is_array());
     let rows: Vec<_> = metrics.map(|(name, _)| vec![name.clone(), console::text(&report, name)]).collect();
-    console.table(&["FIGURE", "VALUE"], &rows, "no measurements")
+    console.table(&["FIGURE", "VALUE"], &rows, "no measurements")?;
+    let intervals = console::items(&report, "intervals");
+    let columns = ["second", "sagas_per_s", "p50_ms", "p99_ms", "rss_mib", "disk_mib", "purged"];
+    let rows: Vec<_> = intervals
+        .iter()
+        .map(|interval| columns.iter().map(|column| console::text(interval, column)).collect())
+        .collect();
+    if rows.is_empty() { Ok(()) } else { console.table(&columns, &rows, "") }
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ mod layers;
 mod limits;
 mod loopback;
 mod nats;
+mod node_address;
 mod oidc;
+mod peers;
 mod reload;
 mod retention;
 mod roles;
@@ -30,6 +32,7 @@ use std::path::PathBuf;
 
 use orlog_effect::providers::gateway::GatewayConfig;
 use orlog_effect::providers::http::HttpConfig;
+use orlog_model::{AddressError, NodeName};
 use serde::{Deserialize, Serialize};
 
 use crate::redact::Redaction;
@@ -45,15 +48,18 @@ pub use layers::{Layers, Setting};
 pub use limits::LimitsConfig;
 pub(crate) use loopback::{is_loopback_url, is_protected};
 pub use nats::{NatsConfig, NatsTlsConfig, SigningConfig, StreamLimits};
+pub(crate) use node_address::{NATS_REQUIRED, node_subject};
+pub use node_address::{NodeAddress, NodeAddressError};
 pub use oidc::OidcConfig;
+pub use peers::{IdentityConfig, PeerConfig};
 pub use reload::ConfigSource;
 pub(crate) use reload::NextConfig;
 pub use retention::{RetentionConfig, RetentionPeriod, SagaRetention, TenantRetention};
 pub use roles::{QueueConfig, Role};
 pub use sections::{
     BackupConfig, BusConfig, BusKind, DrainConfig, Durability, ExportConfig, HistoryConfig, JobsConfig,
-    LogConfig, LogFormat, ReplicationMode, ResultsConfig, StoreConfig, TelemetryConfig, TenantMode,
-    TenantsConfig,
+    LogConfig, LogFormat, MessagesConfig, ReplicationMode, ResultsConfig, StoreConfig, TelemetryConfig,
+    TenantMode, TenantsConfig,
 };
 pub(crate) use webhooks::WebhookTemplates;
 pub use webhooks::{SignatureEncoding, WebhookConfig, WebhookScheme, WebhookSignatureConfig};
@@ -99,6 +105,8 @@ pub struct Config {
     pub history: HistoryConfig,
     /// Jobs of flows.
     pub jobs: JobsConfig,
+    /// Messages between contexts.
+    pub messages: MessagesConfig,
     /// Results of effects as events.
     pub results: ResultsConfig,
     /// Retention of ended instances and dead letters.
@@ -109,6 +117,8 @@ pub struct Config {
     pub http: HttpServerConfig,
     /// Authentication of API callers.
     pub auth: AuthConfig,
+    /// Identity of the node for its peers.
+    pub identity: IdentityConfig,
     /// Audit trail of API calls.
     pub audit: AuditConfig,
     /// Backups of the stores.
@@ -127,6 +137,9 @@ pub struct Config {
     /// Received webhooks, by name.
     #[serde(default)]
     pub webhooks: BTreeMap<String, WebhookConfig>,
+    /// Other nodes, by name.
+    #[serde(default)]
+    pub peers: BTreeMap<NodeName, PeerConfig>,
     /// Gateway that accepts commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<GatewayConfig>,
@@ -162,6 +175,14 @@ impl Config {
         } else {
             self.node_name.clone()
         }
+    }
+
+    /// Returns the name of this node for its peers: the configured one, else that of the process.
+    ///
+    /// # Errors
+    /// If it is no name of a node.
+    pub fn identity_name(&self) -> Result<NodeName, AddressError> {
+        self.identity.name.clone().map_or_else(|| NodeName::new(self.node_name()), Ok)
     }
 
     /// Returns the upstreams and the gateway as configuration of `orlog_effect`.

@@ -2,8 +2,29 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Error of a private file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// The file is missing, or this user cannot read it.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// Other users can access it.
+    #[error("other users can access {path}; run `chmod {mode:o} {path}`", path = path.display())]
+    Open {
+        /// Path of the file.
+        path: PathBuf,
+        /// Mode without the access of other users.
+        mode: u32,
+    },
+}
 
 /// Writes a temporary file and renames it, so that a crash leaves a complete file or the earlier one. Creates the
 /// directory.
@@ -23,10 +44,21 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// Reads a text file that other users cannot access; `others` are the bits of its mode that they must not have.
+///
+/// # Errors
+/// [`ReadError`].
+pub(crate) fn read(path: &Path, others: u32) -> Result<String, ReadError> {
+    let unreadable = |source| ReadError::Unreadable { path: path.to_owned(), source };
+    let mode = fs::metadata(path).map_err(unreadable)?.permissions().mode();
+    if mode & others != 0 {
+        return Err(ReadError::Open { path: path.to_owned(), mode: mode & 0o777 & !others });
+    }
+    fs::read_to_string(path).map_err(unreadable)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -40,5 +72,16 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(!path.with_extension("new").exists());
+    }
+    #[test]
+    fn file_that_others_can_access_is_rejected_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        assert!(read(&path, 0o077).unwrap_err().to_string().starts_with("cannot read "));
+        replace(&path, b"text").unwrap();
+        assert_eq!(read(&path, 0o077).unwrap(), "text");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = read(&path, 0o007).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("run `chmod 640 {}`", path.display())), "{error}");
     }
 }

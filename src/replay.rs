@@ -78,7 +78,7 @@ impl Replays {
     async fn replay_alone(self: &Arc<Self>, order: Arc<ReplayRequest>) -> Result<ReplayReport, ReplayError> {
         // The built-in sagas receive no events.
         let is_definition = !orlog_program::is_built_in(order.saga.as_str());
-        let program = self.programs.active(&order.saga).filter(|_| is_definition);
+        let program = self.programs.active(&order.tenant, &order.saga).filter(|_| is_definition);
         let program = program.ok_or_else(|| ReplayError::NoDefinition(order.saga.clone()))?;
         let found = self.inputs(&order, &BTreeMap::new()).await?;
         let (read, undecodable) = (found.read, found.undecodable);

@@ -13,6 +13,9 @@ export async function load() {
 /** Returns whether the roles of the caller grant a right. */
 export const can = (right) => !caller || caller.rights.includes(right);
 
+/** Returns whether the caller has access to all tenants, and therefore to the node. */
+export const seesNode = () => !caller || caller.tenants === null;
+
 export const roles = () => caller?.roles ?? [];
 
 /** Returns the authenticated user; without authentication, the user name in the settings. */

@@ -72,6 +72,7 @@ function control({ name, kind, value, options, placeholder, required }) {
   const common = { name, required, placeholder };
   if (kind === 'select') return h('select', { ...common, value }, options.map((option) => h('option', { value: option }, option)));
   if (kind === 'json') return h('textarea', { ...common, rows: '5', spellcheck: 'false', class: 'code', value: value ?? '' });
+  if (kind === 'text') return h('textarea', { ...common, rows: '6', value: value ?? '' });
   if (kind === 'check') return h('input', { ...common, type: 'checkbox', checked: value });
   const list = options?.length ? h('datalist', { id: `list-${name}` }, options.map((option) => h('option', { value: option }))) : null;
   const input = h('input', { ...common, type: 'text', value: value ?? '', list: list ? `list-${name}` : null, autocomplete: 'off' });

@@ -9,6 +9,7 @@ pub(crate) mod end_waiters;
 pub(crate) mod idle_actors;
 pub(crate) mod live_instances;
 pub(crate) mod mailbox;
+pub(crate) mod owned_program;
 pub(crate) mod program_registry;
 pub(crate) mod recordings;
 pub(crate) mod saga;

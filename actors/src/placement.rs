@@ -117,7 +117,7 @@ mod tests {
 
     fn pod(name: &str) -> Pod {
         let incarnation = Uuid::from_u128(u128::from(fnv1a(&[name])));
-        Pod { name: name.to_owned(), incarnation, url: String::new(), draining: false }
+        Pod { name: name.to_owned(), incarnation, url: String::new(), draining: false, node_keys: Vec::new() }
     }
 
     fn view(pods: &[Pod]) -> ClusterView {

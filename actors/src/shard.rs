@@ -9,6 +9,7 @@ pub(crate) mod buffer_activation;
 pub(crate) mod committer;
 pub(crate) mod dead_letter_publisher;
 pub(crate) mod epoch;
+mod event_admission;
 pub(crate) mod event_source;
 pub(crate) mod fresh_queue;
 pub(crate) mod ingester;
@@ -19,6 +20,7 @@ pub(crate) mod stream_progress;
 pub(crate) mod submission;
 pub(crate) mod subscribe;
 pub(crate) mod timer;
+mod undeliverable;
 mod worker_dead_letter;
 
 use std::collections::BTreeMap;
@@ -177,7 +179,7 @@ fn committer_arguments(
     fresh: FreshRows,
     dead_letters_added: &Arc<Notify>,
 ) -> committer::Arguments {
-    let ShardTemplate { limits, clock, metrics, tracer, observer, .. } = &*shard.shared;
+    let ShardTemplate { limits, clock, metrics, tracer, observer, providers, .. } = &*shard.shared;
     committer::Arguments {
         writer: Arc::clone(&shard.writer),
         reader: shard.reader.clone(),
@@ -191,6 +193,7 @@ fn committer_arguments(
         end_waiters: Arc::clone(&shard.registry.end_waiters),
         fresh,
         dead_letters_added: Arc::clone(dead_letters_added),
+        providers: Arc::clone(providers),
     }
 }
 

@@ -2,38 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use orlog_model::{ActorId, Timestamp};
-use orlog_signature::PublicKey;
+use orlog_model::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::change::Change;
-
-/// Maximum number of keys of an actor, including revoked ones.
-const MAX_KEYS: usize = 50;
-/// Prefix of the text of a public key.
-const PREFIX: &str = "ed25519:";
-
-/// Key of an actor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ActorKey {
-    /// Id: the thumbprint of the key.
-    pub id: String,
-    /// Public key.
-    #[serde(with = "public_key")]
-    pub public_key: PublicKey,
-    /// Time from which the key is valid.
-    pub valid_from: Timestamp,
-    /// Time until which the key is valid; `None`: without an end.
-    pub valid_until: Option<Timestamp>,
-    /// Time at which the key was revoked.
-    pub revoked_at: Option<Timestamp>,
-}
+use super::key_ring::{Key, KeyError, KeyRing};
+use super::keyed::Keyed;
 
 /// Invitation to enroll a key; it contains only the hash of its token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +30,7 @@ pub struct InvitationToken(String);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     /// Keys, also revoked and expired ones.
-    pub keys: Vec<ActorKey>,
+    pub keys: KeyRing,
     /// Addresses at which the actor receives messages, for example URLs.
     pub addresses: BTreeSet<String>,
     /// The last invitation.
@@ -62,74 +39,6 @@ pub struct Actor {
     pub created_at: Timestamp,
     /// The last changes.
     pub changes: Vec<Change>,
-}
-
-/// Reason why a key cannot be added or enrolled.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
-    /// The id or the key exists.
-    #[error("the key {0} exists already; a revoked key cannot be added again")]
-    Exists(String),
-    /// The actor has no such key.
-    #[error("the actor {actor} has no key {key:?}")]
-    Missing {
-        /// Actor.
-        actor: ActorId,
-        /// Id of the key.
-        key: String,
-    },
-    /// The actor has too many keys.
-    #[error("an actor has at most {MAX_KEYS} keys, including revoked ones; create another actor")]
-    TooMany,
-    /// The token is wrong, expired or used.
-    #[error("the invitation is invalid, expired or used; ask an administrator for another one")]
-    Invitation,
-}
-
-/// Base64 in the URL-safe alphabet, read with or without padding.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::URL_SAFE,
-    GeneralPurposeConfig::new()
-        .with_encode_padding(false)
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
-
-/// Reads a public key as base64, in the standard or the URL-safe alphabet, with or without the prefix `ed25519:`.
-///
-/// # Errors
-/// If the text is not base64 of 32 bytes.
-pub(super) fn parse_public_key(text: &str) -> Result<PublicKey, String> {
-    let text = text.strip_prefix(PREFIX).unwrap_or(text).replace('+', "-").replace('/', "_");
-    let key = BASE64.decode(text).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-    key.map(PublicKey::from)
-        .ok_or_else(|| "expected an Ed25519 public key: ed25519: and base64 of 32 bytes".to_owned())
-}
-
-/// Public key as a text.
-pub(super) mod public_key {
-    use super::{Deserialize as _, Deserializer, PublicKey, Serializer, de, parse_public_key};
-
-    pub(in crate::access) fn serialize<S: Serializer>(
-        key: &PublicKey,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(key)
-    }
-
-    pub(in crate::access) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<PublicKey, D::Error> {
-        parse_public_key(&String::deserialize(deserializer)?).map_err(de::Error::custom)
-    }
-}
-
-impl ActorKey {
-    /// Returns whether signatures of the key are accepted at a time.
-    #[must_use]
-    pub fn is_valid(&self, at: Timestamp) -> bool {
-        let has_ended = |end: Option<Timestamp>| end.is_some_and(|end| end <= at);
-        self.valid_from <= at && !has_ended(self.valid_until) && !has_ended(self.revoked_at)
-    }
 }
 
 impl InvitationToken {
@@ -155,6 +64,14 @@ impl InvitationToken {
     }
 }
 
+impl Keyed for Actor {
+    const KIND: &'static str = "actor";
+
+    fn keys_and_changes(&mut self) -> (&mut KeyRing, &mut Vec<Change>) {
+        (&mut self.keys, &mut self.changes)
+    }
+}
+
 impl Actor {
     /// Creates an actor without keys.
     #[must_use]
@@ -163,51 +80,11 @@ impl Actor {
         Self { keys, addresses, invitation, created_at: at, changes }
     }
 
-    /// Adds a key.
-    ///
-    /// # Errors
-    /// [`KeyError::Exists`], [`KeyError::TooMany`].
-    pub fn add_key(&mut self, key: ActorKey, at: Timestamp, by: Option<String>) -> Result<(), KeyError> {
-        if self.keys.iter().any(|known| known.id == key.id || known.public_key == key.public_key) {
-            return Err(KeyError::Exists(key.id));
-        }
-        if self.keys.len() >= MAX_KEYS {
-            return Err(KeyError::TooMany);
-        }
-        let added = vec![format!("key {}", key.id)];
-        Change { at, by, added, removed: Vec::new() }.append_to(&mut self.changes);
-        self.keys.push(key);
-        Ok(())
-    }
-
-    /// Ends the validity of a key that another one replaces. A key that ends earlier is not extended.
-    ///
-    /// # Errors
-    /// [`KeyError::Missing`].
-    pub fn retire_key(&mut self, actor: &ActorId, id: &str, end: Timestamp) -> Result<(), KeyError> {
-        let key = self.key_mut(actor, id)?;
-        key.valid_until = Some(key.valid_until.map_or(end, |known| known.min(end)));
-        Ok(())
-    }
-
-    /// Revokes a key at once. Returns `false` if it is revoked already.
-    ///
-    /// # Errors
-    /// [`KeyError::Missing`].
-    pub fn revoke_key(
-        &mut self,
-        actor: &ActorId,
-        id: &str,
-        at: Timestamp,
-        by: Option<String>,
-    ) -> Result<bool, KeyError> {
-        let key = self.key_mut(actor, id)?;
-        if key.revoked_at.is_some() {
-            return Ok(false);
-        }
-        key.revoked_at = Some(at);
-        Change { at, by, added: Vec::new(), removed: vec![format!("key {id}")] }.append_to(&mut self.changes);
-        Ok(true)
+    /// Returns the mail addresses: the `mailto:` URLs of exactly one ASCII address. SMTP would reject others together with all recipients.
+    pub fn mail_addresses(&self) -> impl Iterator<Item = &str> {
+        let schemes = self.addresses.iter().filter_map(|address| address.split_once(':'));
+        let mail = schemes.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("mailto"));
+        mail.map(|(_, address)| address).filter(|address| is_mail_address(address))
     }
 
     /// Replaces the addresses. Returns `false` if nothing changes.
@@ -243,11 +120,20 @@ impl Actor {
             .append_to(&mut self.changes);
     }
 
+    /// Removes a key that was added in vain, as [`Keyed::remove_key`]. An invitation that enrolled it can be used again.
+    pub fn withdraw_key(&mut self, id: &str, at: Timestamp) -> bool {
+        let used = self.invitation.as_mut().filter(|invitation| invitation.used_by.as_deref() == Some(id));
+        if let Some(invitation) = used {
+            invitation.used_by = None;
+        }
+        self.remove_key(id, at)
+    }
+
     /// Enrolls a key with the token of the invitation. Returns `false` if this token has enrolled this key already.
     ///
     /// # Errors
-    /// [`KeyError::Invitation`] and the errors of [`Self::add_key`].
-    pub fn enroll(&mut self, token: &str, key: ActorKey, at: Timestamp) -> Result<bool, KeyError> {
+    /// [`KeyError::Invitation`] and the errors of [`Keyed::add_key`].
+    pub fn enroll(&mut self, token: &str, key: Key, at: Timestamp) -> Result<bool, KeyError> {
         let invitation = self.invitation.as_ref().ok_or(KeyError::Invitation)?;
         let is_same = InvitationToken::hash(token).as_bytes().ct_eq(invitation.token_hash.as_bytes());
         if !bool::from(is_same) || invitation.expires_at <= at {
@@ -265,70 +151,65 @@ impl Actor {
         }
         Ok(true)
     }
+}
 
-    fn key_mut(&mut self, actor: &ActorId, id: &str) -> Result<&mut ActorKey, KeyError> {
-        let missing = || KeyError::Missing { actor: actor.clone(), key: id.to_owned() };
-        self.keys.iter_mut().find(|key| key.id == id).ok_or_else(missing)
-    }
+/// Returns whether a text is one mail address in ASCII, without quotes.
+fn is_mail_address(text: &str) -> bool {
+    let Some((user, domain)) = text.split_once('@') else { return false };
+    let is_user_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-/=^_`{|}~".contains(&byte);
+    let is_part = |part: &str| !part.is_empty() && part.bytes().all(is_user_byte);
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        (1..=63).contains(&bytes.len())
+            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    user.len() <= 64 && user.split('.').all(is_part) && domain.split('.').all(is_label)
 }
 
 #[cfg(test)]
 mod tests {
+    use orlog_signature::PublicKey;
+
     use super::*;
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millis(millis)
     }
 
-    fn key(number: u8) -> ActorKey {
-        let public_key = PublicKey::from([number; 32]);
-        ActorKey {
-            id: public_key.key_id().to_string(),
-            public_key,
-            valid_from: at(10),
-            valid_until: None,
-            revoked_at: None,
-        }
+    fn key(number: u8) -> Key {
+        Key::new(PublicKey::from([number; 32]), at(10))
     }
 
     #[test]
-    fn public_key_is_base64_of_32_bytes() {
-        let key = PublicKey::from([0xfb; 32]);
-        let text = key.to_string();
-        assert_eq!(parse_public_key(&text).unwrap(), key);
-        for other in [text.replace('-', "+").replace('_', "/") + "=", text.replace("ed25519:", "")] {
-            assert_eq!(parse_public_key(&other).unwrap(), key, "{other}");
-        }
-        // The example of RFC 8037.
-        let example = parse_public_key("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo").unwrap();
-        assert_eq!(example.key_id().to_string(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
-        for invalid in ["", "AAAA", "not base64", "rsa:AAAA", &"A".repeat(60)] {
-            assert!(parse_public_key(invalid).unwrap_err().contains("base64 of 32 bytes"), "{invalid}");
-        }
-    }
-
-    #[test]
-    fn key_is_valid_from_its_start_to_its_end_or_revocation() {
+    fn only_plain_mailto_addresses_are_mail_addresses() {
         let mut actor = Actor::new(at(1));
-        let (id, robo) = (key(1).id, ActorId::new("robo").unwrap());
-        actor.add_key(key(1), at(5), None).unwrap();
-        let valid = |actor: &Actor| {
-            [9, 10, 19, 20, 30].map(at).into_iter().filter(|at| actor.keys[0].is_valid(*at)).count()
-        };
-        assert_eq!(valid(&actor), 4);
-        actor.retire_key(&robo, &id, at(30)).unwrap();
-        assert_eq!(valid(&actor), 3);
-        actor.retire_key(&robo, &id, at(40)).unwrap();
-        assert_eq!(valid(&actor), 3, "a rotation extends no key");
-        assert!(actor.revoke_key(&robo, &id, at(20), None).unwrap());
-        assert!(!actor.revoke_key(&robo, &id, at(30), None).unwrap());
-        assert_eq!(valid(&actor), 2);
-        assert!(
-            matches!(actor.add_key(key(1), at(50), None), Err(KeyError::Exists(_))),
-            "a revoked key stays revoked"
-        );
-        let missing = actor.revoke_key(&robo, "none", at(30), None).unwrap_err().to_string();
-        assert!(missing.contains("robo") && missing.contains("none"), "{missing}");
+        let long = format!("mailto:{}@x.io", "x".repeat(65));
+        let addresses = [
+            "mailto:ada@x.io",
+            "MAILTO:b.o-b+1@mail.x-y.io",
+            "https://x.io/",
+            "ada@x.io",
+            "mailto:",
+            "mailto:ada",
+            "mailto:@x.io",
+            "mailto:a@b@x.io",
+            "mailto:a@x.io,b@x.io",
+            "mailto:a@x.io?bcc=b@x.io",
+            "mailto:a?bcc=b@x.io",
+            "mailto:Ada <a@x.io>",
+            "mailto:a..b@x.io",
+            "mailto:a@-x.io",
+            "mailto:a@x..io",
+            "mailto:\"a b\"@x.io",
+            "mailto:zoë@x.io",
+            "mailto:a%40b@x.io",
+            &long,
+        ];
+        actor.replace_addresses(addresses.map(ToOwned::to_owned).into(), at(2), None);
+        let found: Vec<_> = actor.mail_addresses().collect();
+        assert_eq!(found, ["b.o-b+1@mail.x-y.io", "ada@x.io"]);
     }
 
     #[test]
@@ -351,5 +232,8 @@ mod tests {
         assert_eq!(actor.enroll(token.expose(), key(2), at(8)), Err(KeyError::Invitation));
         assert_eq!(actor.enroll(another.expose(), key(2), at(8)), Ok(true));
         assert_eq!(actor.keys.len(), 2);
+        let id = key(2).id;
+        assert!(actor.withdraw_key(&id, at(9)) && !actor.withdraw_key(&id, at(9)));
+        assert_eq!(actor.enroll(another.expose(), key(2), at(10)), Ok(true), "it was added in vain");
     }
 }

@@ -2,18 +2,22 @@
 
 pub(crate) mod actors;
 pub(crate) mod contexts;
+pub(crate) mod keys;
 
 use axum::http::HeaderMap;
 use axum::http::header::IF_MATCH;
+use orlog_model::TenantId;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::change::Change;
 use super::store::WriteError;
+use crate::api::context::ApiState;
 use crate::api::problem::{Code, Problem, ProblemDetail};
+use crate::auth::Caller;
 
-/// Change of a context or an actor.
-#[derive(Debug, Serialize, ToSchema)]
+/// Change of a context, an actor or a peer.
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ChangeView {
     /// Time of the change.
     at: String,
@@ -26,7 +30,7 @@ pub(crate) struct ChangeView {
 }
 
 /// Returns the changes, newest first.
-fn change_views(changes: &[Change]) -> Vec<ChangeView> {
+pub(crate) fn change_views(changes: &[Change]) -> Vec<ChangeView> {
     let view = |change: &Change| ChangeView {
         at: change.at.to_string(),
         by: change.by.clone(),
@@ -36,8 +40,17 @@ fn change_views(changes: &[Change]) -> Vec<ChangeView> {
     changes.iter().rev().map(view).collect()
 }
 
+/// Rejects an unsigned request that starts an instance or sends it a signal, if the context requires signed events.
+pub(crate) fn check_signed(api: &ApiState, caller: &Caller, tenant: &TenantId) -> Result<(), Problem> {
+    if caller.key.is_some() || !api.app.signed_events.is_required(tenant, api.app.clock.now()) {
+        return Ok(());
+    }
+    let detail = "the context requires signed events, also for starts and signals; sign the request with the key of an actor";
+    Err(Problem::new(Code::SignatureRequired, detail))
+}
+
 /// Returns the problem of a body that contradicts a rule; `pointer` is the location.
-fn invalid_body(pointer: &str, reason: impl Into<String>) -> Problem {
+pub(crate) fn invalid_body(pointer: &str, reason: impl Into<String>) -> Problem {
     let (pointer, detail) = (pointer.to_owned(), reason.into());
     let text = format!("{pointer}: {detail}");
     Problem::new(Code::InvalidBody, text).with(vec![ProblemDetail { pointer, detail }])

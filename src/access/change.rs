@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// Number of changes that a record contains.
 const MAX_CHANGES: usize = 50;
+/// Size of the texts of these changes, in bytes. A record must fit into a message of NATS, also with full lists: if it did not, no member could
+/// be removed.
+const MAX_BYTES: usize = 64 << 10;
 
 /// Change of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,10 +23,21 @@ pub struct Change {
 }
 
 impl Change {
-    /// Appends the change to a history, which forgets the oldest ones.
+    /// Appends the change to a history, and deletes the oldest ones above the limits. The new one stays.
     pub(super) fn append_to(self, history: &mut Vec<Self>) {
         history.push(self);
-        history.drain(..history.len().saturating_sub(MAX_CHANGES));
+        let mut bytes = 0;
+        let within = history.iter().rev().take(MAX_CHANGES).take_while(|change| {
+            bytes += change.bytes();
+            bytes <= MAX_BYTES
+        });
+        let kept = within.count().max(1);
+        history.drain(..history.len() - kept);
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = self.added.iter().chain(&self.removed).chain(&self.by);
+        texts.map(String::len).sum()
     }
 }
 
@@ -39,5 +53,20 @@ mod tests {
             Change { at, by: None, added: Vec::new(), removed: Vec::new() }.append_to(&mut history);
         }
         assert_eq!((history.len(), history[0].at.as_millis()), (50, 10));
+    }
+
+    #[test]
+    fn history_of_large_changes_is_short() {
+        let mut history = Vec::new();
+        let change = |number, bytes: usize| {
+            let added = vec!["x".repeat(bytes)];
+            Change { at: Timestamp::from_millis(number), by: None, added, removed: Vec::new() }
+        };
+        for number in 0..9 {
+            change(number, MAX_BYTES / 4).append_to(&mut history);
+        }
+        assert_eq!((history.len(), history[0].at.as_millis()), (4, 5));
+        change(9, 2 * MAX_BYTES).append_to(&mut history);
+        assert_eq!((history.len(), history[0].at.as_millis()), (1, 9));
     }
 }

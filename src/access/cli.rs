@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::cli::console::{Console, items, text};
 use crate::cli::exit::CommandError;
 
-/// Prints the last changes of a context or an actor.
-fn print_changes(record: &Value, console: &Console) -> Result<(), CommandError> {
+/// Prints the last changes of a context, an actor or a peer.
+pub(crate) fn print_changes(record: &Value, console: &Console) -> Result<(), CommandError> {
     let texts = |change: &Value, field: &str| -> String {
         items(change, field).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
     };

@@ -2,10 +2,14 @@
 
 use orlog_bus::nats::{ConsumerSpec, WORKFLOW_COMMANDS, WORKFLOW_EVENTS};
 use orlog_bus::subject::{SubjectKind, encode_token, filters};
-use orlog_model::{EffectName, TenantId};
+use orlog_model::{EffectName, NodeName, TenantId};
+
+use crate::config::node_subject;
 
 /// Accounts of operators and nodes, as in docs/nats.md.
 const NODE_ACCOUNTS: &str = include_str!("nats_accounts.conf");
+/// Place of the subject of the node in the accounts.
+const SUBJECT: &str = "{subject}";
 
 /// User of the clients that belong to one list of a context.
 struct User {
@@ -15,12 +19,13 @@ struct User {
     consumers: Vec<ConsumerSpec>,
 }
 
-/// Returns the authorization of a NATS server: the accounts of the nodes, and one user for each list of each context.
+/// Returns the authorization of a NATS server: the accounts of the node, and one user for each list of each context.
 #[must_use]
-pub fn authorization(contexts: &[TenantId], effects: &[EffectName]) -> String {
+pub fn authorization(node: &NodeName, contexts: &[TenantId], effects: &[EffectName]) -> String {
+    let accounts = NODE_ACCOUNTS.replace(SUBJECT, &node_subject(node));
     let entries = |tenant| users(tenant, effects).map(|user| user.entry(tenant));
     let entries: String = contexts.iter().flat_map(entries).collect();
-    format!("authorization {{\n  users: [\n{NODE_ACCOUNTS}{entries}  ]\n}}\n")
+    format!("authorization {{\n  users: [\n{accounts}{entries}  ]\n}}\n")
 }
 
 impl User {
@@ -117,7 +122,7 @@ mod tests {
         let tenants = ["acme", "a.b", "a_b", "a-b", "A\"}"].map(|name| TenantId::new(name).unwrap());
         let names: std::collections::BTreeSet<_> = tenants.iter().map(variable).collect();
         assert_eq!(names.len(), tenants.len(), "{names:?}");
-        let text = authorization(&tenants, &[]);
+        let text = authorization(&NodeName::new("a").unwrap(), &tenants, &[]);
         assert!(text.contains("user: \"A%22%7D-readers\", password: $A_22_7d_readers"), "{text}");
         assert_eq!(text.matches("{ user:").count(), 3 + 3 * tenants.len());
     }

@@ -4,6 +4,7 @@
 //! caller has no role and a tenant without access return the same problem.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue};
@@ -11,15 +12,20 @@ use orlog_bus::registry::RegistryView;
 use orlog_model::{ActorId, TenantId};
 use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::extract::TENANT_HEADER;
 use super::permissions::Permission;
 use super::problem::{Code, Problem};
 use crate::access::{AccessRegistry, Outdated};
+use crate::app::App;
 use crate::auth::{Caller, Right, Role, TenantScope};
 
 /// Segment of the path that names the tenant of a context, or an actor: `/v1/contexts/{tenant}`.
 const SUBJECT_SEGMENT: usize = 3;
+
+/// Interval in which the access of a stream is checked without a change: keys end, and the registry can be out of reach.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Caller of a request as it was authenticated, and what the request needs.
 #[derive(Clone)]
@@ -75,6 +81,11 @@ impl Admission {
                 acts_for(&caller, tenants, *needed)?;
             }
             Permission::Node(needed) => has_node(&caller, *needed)?,
+            Permission::Peer => {
+                if caller.peer.is_none() {
+                    return Err(Problem::not_a_peer());
+                }
+            }
             Permission::Actor => {
                 if caller.actor.is_none() || caller.actor != *actor {
                     has_node(&caller, Right::Admin)?;
@@ -88,29 +99,51 @@ impl Admission {
     /// readers and workers are checked.
     ///
     /// # Errors
-    /// Those of [`Self::admit`].
-    pub(crate) fn recheck(&self, access: &AccessRegistry) -> Result<(), Problem> {
+    /// Those of [`Self::admit`], and if the key of the caller is not valid any more.
+    pub(crate) fn recheck(&self, app: &App) -> Result<(), Problem> {
         match self.0.permission {
-            Permission::Tenant(Right::Read | Right::ReadTasks | Right::Audit | Right::Work) => {
-                self.admit(access).map(|_| ())
+            Permission::Tenant(
+                Right::Read | Right::ReadMessages | Right::ReadTasks | Right::Audit | Right::Work,
+            ) => {
+                self.admit(&app.access)?;
+                let key = self.0.caller.key.map(|key| app.authenticator.signed().recheck(key));
+                Ok(key.unwrap_or(Ok(()))?)
             }
             _ => Ok(()),
         }
     }
+}
 
-    /// Waits until the caller has lost its access, by the next changes of contexts.
-    pub(crate) async fn revoked(
-        &self,
-        access: &AccessRegistry,
-        changes: &mut watch::Receiver<Arc<RegistryView>>,
-    ) {
-        // The sender lives as long as the node.
-        while changes.changed().await.is_ok() {
-            if self.admit(access).is_err() {
+/// Access of the caller of a stream, which outlives its admission.
+pub(crate) struct AccessWatch {
+    app: Arc<App>,
+    /// `None` without authentication.
+    admission: Option<Admission>,
+    changes: watch::Receiver<Arc<RegistryView>>,
+    checks: Interval,
+}
+
+impl AccessWatch {
+    pub(crate) fn new(app: &Arc<App>, admission: Option<Admission>) -> Self {
+        let mut checks = tokio::time::interval(CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { app: Arc::clone(app), admission, changes: app.access.changes(), checks }
+    }
+
+    /// Waits until the caller has lost its access: by a change of a context or an actor, by the end of its key, or because the node cannot
+    /// follow the registry. The future can be dropped and created again.
+    pub(crate) async fn revoked(&mut self) {
+        let Some(admission) = &self.admission else { return std::future::pending().await };
+        loop {
+            tokio::select! {
+                // The sender lives as long as the node.
+                Ok(()) = self.changes.changed() => {}
+                _ = self.checks.tick() => {}
+            }
+            if admission.recheck(&self.app).is_err() {
                 return;
             }
         }
-        std::future::pending::<()>().await;
     }
 }
 

@@ -200,6 +200,7 @@ mod tests {
             incarnation: uuid::Uuid::nil(),
             url: url.to_owned(),
             draining: false,
+            node_keys: Vec::new(),
         };
         let pods = [
             pod("a", "http://10.1.2.3:7070"),

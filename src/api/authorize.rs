@@ -17,7 +17,7 @@ use super::permissions::{self, Permission};
 use super::pod_client;
 use super::problem::{Code, Problem};
 use super::quotas::CallerKey;
-use super::request_info::{NO_ROUTE, WEBHOOK_ROUTE, peer};
+use super::request_info::{ENROLL_ROUTE, NO_ROUTE, WEBHOOK_ROUTE, is_over_nats, peer};
 use super::signed_request;
 use crate::auth::{
     AuthError, Authenticator, Caller, ImpersonationError, RequestCredentials, SignatureRejection,
@@ -57,8 +57,8 @@ where
                 scope.caller = Some(permit.budgets.clone());
             }
             let admission = request.extensions().get::<Admission>().cloned();
-            let response = if route == WEBHOOK_ROUTE {
-                // Anyone can send such a request: the handler audits it when the signature is valid.
+            let response = if matches!(route, WEBHOOK_ROUTE | ENROLL_ROUTE) {
+                // Anyone can send such a request: the handler audits it when the signature or the token is valid.
                 handler(request).await
             } else {
                 audit(api, (route, id), request, handler).await
@@ -99,7 +99,9 @@ fn caller_key(request: &Request) -> CallerKey {
 }
 
 async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(), Problem> {
-    origin::check(&api.hosts, (route, request.method(), request.uri()), request.headers())?;
+    if !is_over_nats(request) {
+        origin::check(&api.hosts, (route, request.method(), request.uri()), request.headers())?;
+    }
     pod_client::check_sender(&api.app, request)?;
     let access = &api.app.authenticator;
     let right = permissions::required_permission(
@@ -108,6 +110,9 @@ async fn admit(api: &ApiState, route: &str, request: &mut Request) -> Result<(),
         &api.app.config.auth.public_routes,
     );
     let is_signed = signed_request::is_signed(request.headers());
+    if right == Permission::Peer && !is_signed {
+        return Err(Problem::not_a_peer());
+    }
     if !(access.is_enabled() || is_signed) || route == NO_ROUTE {
         admission::name_context(right, request)?;
         request.extensions_mut().insert(Caller::unauthenticated());
@@ -155,7 +160,7 @@ async fn authenticate(
 
 /// Withholds the response to a request that reads or waits, if its caller has lost its access meanwhile.
 fn withhold(api: &ApiState, admission: Option<Admission>, response: Response) -> Response {
-    match admission.map(|admission| admission.recheck(&api.app.access)) {
+    match admission.map(|admission| admission.recheck(&api.app)) {
         Some(Err(problem)) => problem.into_response(),
         _ => response,
     }

@@ -23,15 +23,16 @@ use super::problem::{Code, Problem};
 use super::request_info::FORWARDED_BY;
 use super::signed_request;
 use crate::app::SlotOwner;
-use crate::{batches, flows, schedules, shadows};
+use crate::{batches, flows, messages, schedules, shadows};
 
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 /// Routes that are scoped to a tenant.
-const TENANT_SCOPED_ROUTES: [&str; 14] = [
+const TENANT_SCOPED_ROUTES: [&str; 15] = [
     "/v1/runners",
     "/v1/sagas",
     "/v1/flows",
+    "/v1/messages",
     "/v1/batches",
     "/v1/schedules",
     "/v1/shadows",
@@ -62,6 +63,10 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
     if !api.app.routing.is_clustered() {
         return next.run(request).await;
     }
+    if follows_lines(&request) {
+        // The handler reads each page from the owner, which may change.
+        return next.run(request).await;
+    }
     let Some(tenant) = concerned(&request) else { return next.run(request).await };
     let Some(slot) = slot(&api, &tenant, request.uri().path()) else {
         if is_start(&request) {
@@ -74,9 +79,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
     };
     match api.app.routing.owner(slot) {
         SlotOwner::Local => next.run(request).await,
-        SlotOwner::Pod(pod)
-            if request.headers().contains_key(header::UPGRADE) || accepts_events(request.headers()) =>
-        {
+        SlotOwner::Pod(pod) if request.headers().contains_key(header::UPGRADE) => {
             let detail = format!(
                 "streams are not forwarded; the pod {} at {} owns the shard of the tenant: open the stream there",
                 pod.name, pod.url
@@ -91,6 +94,12 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
             Problem::new(Code::Unavailable, detail).into_response()
         }
     }
+}
+
+/// Returns whether the request is for a stream of the lines of a flow.
+fn follows_lines(request: &Request) -> bool {
+    let path = request.uri().path();
+    accepts_events(request.headers()) && path.starts_with("/v1/flows/") && path.ends_with("/lines")
 }
 
 /// Returns the tenant of a tenant-scoped request. The handler rejects malformed requests.
@@ -116,6 +125,10 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
             let key = flows::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
             return Some(slots.slot_of(&key));
         }
+        if let Some(rest) = path.strip_prefix("/v1/messages/") {
+            let key = messages::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
+            return Some(slots.slot_of(&key));
+        }
         if let Some(rest) = path.strip_prefix("/v1/batches/") {
             let key = batches::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
             return Some(slots.slot_of(&key));
@@ -135,12 +148,12 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     })
 }
 
-/// Returns whether the request starts an instance or a shadow, submits a flow, or creates a batch.
+/// Returns whether the request starts an instance or a shadow, submits a flow, sends a message, or creates a batch.
 fn is_start(request: &Request) -> bool {
     let path = request.uri().path();
     let saga = path.strip_prefix("/v1/sagas/");
     request.method() == Method::POST
-        && (matches!(path, "/v1/flows" | "/v1/batches" | "/v1/shadows")
+        && (matches!(path, "/v1/flows" | "/v1/messages" | "/v1/batches" | "/v1/shadows")
             || saga.is_some_and(|saga| !saga.contains('/')))
 }
 
@@ -174,6 +187,16 @@ pub(crate) async fn to_owner(
             Err(Problem::new(Code::Unavailable, detail))
         }
     }
+}
+
+/// Sends a GET request of a caller to another pod, which authenticates the caller again.
+pub(crate) async fn get(
+    api: &ApiState,
+    pod: &Pod,
+    target: &str,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    send_body(api, pod, (Method::GET, target, headers), Bytes::new()).await
 }
 
 async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, Problem> {
@@ -225,13 +248,13 @@ pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
 }
 
 /// Forwards a POST request to another pod, which authenticates the caller again: by its credentials, or by a grant for
-/// its signature.
+/// its signature. Returns the status and the body of the response.
 pub(crate) async fn forward_post(
     api: &ApiState,
     (pod, path): (&Pod, &str),
     headers: &HeaderMap,
     body: Bytes,
-) -> Result<StatusCode, pod_client::Error> {
+) -> Result<(StatusCode, Bytes), pod_client::Error> {
     let mut headers = without_hops(headers.clone());
     headers.insert(FORWARDED_BY, node(api));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -241,7 +264,7 @@ pub(crate) async fn forward_post(
     }
     let request = api.request_to(pod, Method::POST, path)?;
     let pod_response = request.headers(headers).body(body).send().await?;
-    Ok(pod_response.status())
+    Ok((pod_response.status(), pod_response.bytes().await?))
 }
 
 fn node(api: &ApiState) -> HeaderValue {

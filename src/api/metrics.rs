@@ -4,6 +4,7 @@
 //! clients read.
 
 mod format;
+mod messages;
 mod node;
 mod process;
 mod sagas;
@@ -61,6 +62,7 @@ fn read_gauges(app: &App, bus: BusMetrics<'_>) -> MetricsRegistry {
     registry.register("instance_mailbox_max_depth", types::int_gauge(mailboxes.deepest));
     stores::register(app, &mut registry);
     sagas::register(app, &mut registry);
+    messages::register(app, &mut registry);
     node::register(app, bus, &mut registry);
     process::register(&mut registry);
     registry

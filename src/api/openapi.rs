@@ -20,6 +20,9 @@ use crate::auth::Right;
 const DESCRIPTION: &str = "Durable saga runner: publish events, inspect and control instances. Every error is a \
     problem (RFC 9457) with a code; its `type` is the URL of its page.";
 
+/// Paths without a tenant under `/v1`: actors and peers belong to the node.
+const NODE_PATHS: [&str; 3] = ["/v1/actors", "/v1/node-documents", "/v1/peers"];
+
 /// Name of the error response of every operation.
 const PROBLEM: &str = "Problem";
 
@@ -48,7 +51,7 @@ pub(crate) fn finish(description: &mut OpenApi) {
             operation.responses.responses.insert("default".to_owned(), problem);
             if path.starts_with("/v1/")
                 && matches!(permission, Permission::Tenant(_) | Permission::Node(_))
-                && !path.starts_with("/v1/actors")
+                && !NODE_PATHS.iter().any(|start| path.starts_with(start))
             {
                 add_tenant(operation);
             }
@@ -102,6 +105,7 @@ fn permission_extensions(permission: Permission) -> Extensions {
         Permission::Tenant(right) => ("tenant", Some(right.as_str())),
         Permission::Context(right) => ("context", Some(right.as_str())),
         Permission::Actor => ("actor", Some(Right::Admin.as_str())),
+        Permission::Peer => ("peer", None),
         Permission::Node(right) => ("node", Some(right.as_str())),
     };
     ExtensionsBuilder::new().add("x-orlog-scope", scope).add("x-orlog-right", right).build()

@@ -17,12 +17,14 @@ pub(crate) enum Permission {
     Context(Right),
     /// The actor in the path itself, or the right `admin` for the node: `/v1/actors/{actor}`.
     Actor,
+    /// A peer, which has signed the request.
+    Peer,
     /// Right with access to all tenants, because the route affects the node.
     Node(Right),
 }
 
-use Permission::{Actor, Authenticated, Context, Node, Public, Tenant};
-use Right::{Admin, Assign, Audit, Control, Metrics, Publish, Read, ReadTasks, Tasks, Work};
+use Permission::{Actor, Authenticated, Context, Node, Peer, Public, Tenant};
+use Right::{Admin, Assign, Audit, Control, Metrics, Publish, Read, ReadMessages, ReadTasks, Tasks, Work};
 
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, Permission)] = &[
@@ -31,6 +33,7 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("GET", "/ui/views/{file}", Public),
     ("GET", "/openapi.json", Public),
     ("GET", "/errors/{code}", Public),
+    ("GET", "/.well-known/orlog-node", Public),
     ("GET", "/health", Public),
     ("GET", "/ready", Public),
     ("GET", "/auth/login", Public),
@@ -84,6 +87,14 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("POST", "/v1/batches/{id}/pause", Tenant(Control)),
     ("POST", "/v1/batches/{id}/resume", Tenant(Control)),
     ("POST", "/v1/batches/{id}/stop", Tenant(Control)),
+    ("GET", "/v1/messages", Tenant(ReadMessages)),
+    ("POST", "/v1/messages", Tenant(Work)),
+    ("GET", "/v1/messages/{id}", Tenant(ReadMessages)),
+    ("POST", "/v1/messages/{id}/cancel", Tenant(Work)),
+    ("POST", "/v1/messages/{id}/acknowledge", Tenant(Work)),
+    ("POST", "/v1/messages/{id}/process", Tenant(Work)),
+    ("POST", "/v1/messages/{id}/reject", Tenant(Work)),
+    ("POST", "/v1/messages/{id}/lines", Tenant(Work)),
     ("GET", "/v1/shadows", Tenant(Read)),
     ("POST", "/v1/shadows", Node(Admin)),
     ("GET", "/v1/shadows/{saga}", Tenant(Read)),
@@ -129,6 +140,8 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("GET", "/v1/contexts/{tenant}", Context(Read)),
     ("PUT", "/v1/contexts/{tenant}", Context(Admin)),
     ("DELETE", "/v1/contexts/{tenant}", Context(Admin)),
+    ("POST", "/v1/contexts/{tenant}/definitions", Context(Admin)),
+    ("POST", "/v1/contexts/{tenant}/definitions/collect", Context(Admin)),
     ("GET", "/v1/actors", Node(Admin)),
     ("POST", "/v1/actors", Node(Admin)),
     ("GET", "/v1/actors/{actor}", Actor),
@@ -138,6 +151,18 @@ const TABLE: &[(&str, &str, Permission)] = &[
     ("POST", "/v1/actors/{actor}/invitation", Node(Admin)),
     // The token of an invitation authenticates it.
     ("POST", ENROLL_ROUTE, Public),
+    ("GET", "/v1/peers", Node(Admin)),
+    ("POST", "/v1/peers", Node(Admin)),
+    ("GET", "/v1/peers/{peer}", Node(Admin)),
+    ("PUT", "/v1/peers/{peer}", Node(Admin)),
+    ("DELETE", "/v1/peers/{peer}", Node(Admin)),
+    ("POST", "/v1/peers/{peer}/keys", Node(Admin)),
+    ("POST", "/v1/peers/{peer}/keys/{key}/revoke", Node(Admin)),
+    ("POST", "/v1/peers/{peer}/refresh", Node(Admin)),
+    ("POST", "/v1/peers/{peer}/check", Node(Admin)),
+    ("POST", "/v1/node-documents", Node(Admin)),
+    ("POST", "/v1/peer/check", Peer),
+    ("POST", "/v1/peer/messages", Peer),
     ("GET", "/v1/mailboxes", Tenant(Read)),
     ("GET", "/v1/inspect/{table}", Tenant(Read)),
 ];
@@ -180,7 +205,10 @@ mod tests {
             let reads = *method == "GET";
             let only_reads = matches!(
                 right,
-                Public | Tenant(Read | ReadTasks | Audit) | Context(Read) | Node(Read | Metrics)
+                Public
+                    | Tenant(Read | ReadMessages | ReadTasks | Audit)
+                    | Context(Read)
+                    | Node(Read | Metrics)
             );
             assert!(reads || !only_reads, "{method} {path}");
             assert!(

@@ -128,7 +128,13 @@ mod tests {
     }
 
     fn pod(url: String) -> Pod {
-        Pod { name: "b".to_owned(), incarnation: uuid::Uuid::nil(), url, draining: false }
+        Pod {
+            name: "b".to_owned(),
+            incarnation: uuid::Uuid::nil(),
+            url,
+            draining: false,
+            node_keys: Vec::new(),
+        }
     }
 
     /// Accepts one connection; returns the bytes that it receives, and whether the client is the pod `a`.

@@ -136,6 +136,8 @@ codes! {
     InstanceExists = "OR0032", CONFLICT, "Saga instance exists";
     /// The program did not start an instance.
     StartRejected = "OR0033", UNPROCESSABLE_ENTITY, "Start rejected";
+    /// A context would have too many definitions, or too large ones.
+    DefinitionLimit = "OR0130", UNPROCESSABLE_ENTITY, "Definition limit of the context exceeded";
     /// The schedule does not exist.
     ScheduleNotFound = "OR0034", NOT_FOUND, "Schedule not found";
     /// The specification of a schedule is invalid.
@@ -202,6 +204,34 @@ codes! {
     ActorExists = "OR0104", CONFLICT, "Actor or key exists";
     /// The token of an invitation is invalid, expired or used.
     InvalidInvitation = "OR0105", UNAUTHORIZED, "Invalid invitation";
+    /// The context requires signed events, and the event or the request has no signature.
+    SignatureRequired = "OR0106", FORBIDDEN, "Signature required";
+    /// The signature of an event is not accepted.
+    InvalidEventSignature = "OR0107", UNPROCESSABLE_ENTITY, "Invalid event signature";
+    /// Nothing proves that an actor holds the private key of a key that is added to it.
+    KeyNotProven = "OR0108", UNPROCESSABLE_ENTITY, "Key not proven";
+    /// The node of a context is neither this one nor a peer.
+    UnknownNode = "OR0110", UNPROCESSABLE_ENTITY, "Unknown node";
+    /// The context does not exist, or does not accept the message.
+    MessageDenied = "OR0111", FORBIDDEN, "Message not permitted";
+    /// The message does not exist.
+    MessageNotFound = "OR0112", NOT_FOUND, "Message not found";
+    /// Another message has the id.
+    MessageExists = "OR0113", CONFLICT, "Message exists";
+    /// A field of a message is invalid.
+    InvalidMessage = "OR0114", UNPROCESSABLE_ENTITY, "Invalid message";
+    /// A message or a report does not belong to the node that sends it, or to this node.
+    MessageMisaddressed = "OR0115", FORBIDDEN, "Message of another node";
+    /// The node cannot sign requests to other nodes.
+    NoNodeIdentity = "OR0120", CONFLICT, "Node identity unavailable";
+    /// The peer or its key does not exist.
+    PeerNotFound = "OR0121", NOT_FOUND, "Peer not found";
+    /// The name or a key of a peer is in use, or the configuration contains the peer.
+    PeerConflict = "OR0122", CONFLICT, "Peer conflict";
+    /// The document of a node is not accepted.
+    InvalidNodeDocument = "OR0123", BAD_GATEWAY, "Invalid node document";
+    /// A peer did not accept a request, or did not respond.
+    PeerRequestFailed = "OR0124", BAD_GATEWAY, "Request to a peer failed";
     /// A backup is not possible on this node or at this time.
     BackupUnavailable = "OR0044", CONFLICT, "Backup unavailable";
 }
@@ -256,6 +286,12 @@ impl Problem {
             source: code,
             retry_after: None,
         }
+    }
+
+    /// Returns the problem of a request to a route for peers that no peer has signed.
+    pub(crate) fn not_a_peer() -> Self {
+        let detail = "this route accepts only requests that a peer has signed; `orlog peer check` sends one";
+        Self::new(Code::Forbidden, detail)
     }
 
     /// Returns the code, for example `OR0001`.

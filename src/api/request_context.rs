@@ -16,7 +16,7 @@ use super::authorize;
 use super::context::{ApiState, RequestScope};
 use super::extract::{TRACEPARENT, request_trace};
 use super::problem::{Code, Problem};
-use super::request_info::{NO_ROUTE, RequestId, known_method};
+use super::request_info::{NO_ROUTE, RequestId, is_over_nats, known_method};
 use super::security_headers;
 use crate::telemetry::RequestSpan;
 
@@ -85,7 +85,11 @@ fn follow(
     trace: Option<&TraceParent>,
 ) -> RequestSpan {
     let changes = method != "GET" && route.starts_with("/v1/") && !route.starts_with("/v1/work/");
-    let scheme = if api.app.config.http.tls.is_enabled() { "https" } else { "http" };
+    let scheme = match (is_over_nats(request), api.app.config.http.tls.is_enabled()) {
+        (true, _) => "nats",
+        (false, true) => "https",
+        (false, false) => "http",
+    };
     let name = (method, route, request.uri().path(), scheme);
     let exported =
         RequestSpan::start(api.app.telemetry.spans.as_ref(), name, changes, trace, request.headers());

@@ -23,6 +23,15 @@ pub(crate) struct RequestId(pub(crate) HeaderValue);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
+/// Mark of a request that another node sent over NATS: no browser can send it, and it has no connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverNats;
+
+/// Returns whether another node sent a request over NATS.
+pub(crate) fn is_over_nats(request: &Request) -> bool {
+    request.extensions().get::<OverNats>().is_some()
+}
+
 /// Returns the address of the connection.
 pub(crate) fn peer(request: &Request) -> Option<SocketAddr> {
     request.extensions().get::<PeerAddress>().map(|peer| peer.0)

@@ -61,6 +61,8 @@ files! {
     "views/instance.js",
     "views/instances.js",
     "views/dead_letters.js",
+    "views/message.js",
+    "views/messages.js",
     "views/node.js",
     "views/overview.js",
     "views/schedule.js",

@@ -3,6 +3,7 @@
 
 mod controller;
 mod host;
+mod node_keys;
 mod shard_move;
 #[cfg(test)]
 mod simulation;
@@ -30,6 +31,9 @@ pub struct ClusterInfo {
     pub current: bool,
     /// Live pods and their addresses.
     pub pods: BTreeMap<String, PodInfo>,
+    /// Live pods with other keys of the node than this one; all pods need the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_node_keys: Vec<String>,
     /// Owner of each shard; `None`: the shard has no owner at this moment.
     pub shards: BTreeMap<u16, Option<String>>,
 }
@@ -47,6 +51,8 @@ pub struct PodInfo {
 pub(crate) struct Cluster {
     membership: Arc<dyn Membership>,
     name: String,
+    /// Ids of the keys of the node.
+    own_keys: Vec<String>,
     shards: u16,
     orders: watch::Sender<ControllerCommand>,
     /// Number of local shards, and whether another pod can acquire any of them.
@@ -56,7 +62,12 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Joins the cluster. From then on shards are acquired and released.
-    pub(crate) async fn join(host: &Arc<dyn ShardHost>, connection: &Connection) -> anyhow::Result<Self> {
+    /// `node_keys` are the ids of the keys of the node.
+    pub(crate) async fn join(
+        host: &Arc<dyn ShardHost>,
+        connection: &Connection,
+        node_keys: Vec<String>,
+    ) -> anyhow::Result<Self> {
         let config = host.config();
         let options = LeaseOptions { bucket: config.cluster.name.clone(), ttl: config.cluster.lease_ttl };
         let leases =
@@ -64,12 +75,15 @@ impl Cluster {
         let membership: Arc<dyn Membership> = Arc::new(leases.context("the leases cannot be opened")?);
         let (orders, ordered) = watch::channel(ControllerCommand::Run);
         let (status_sender, handover) = watch::channel(controller::HandoverStatus::default());
+        let me = me(config, node_keys);
+        tokio::spawn(node_keys::report(me.clone(), membership.view()));
+        let own_keys = me.node_keys.clone();
         let shard_controller =
-            ShardController::new(host, Arc::clone(&membership), me(config), ordered, status_sender);
+            ShardController::new(host, Arc::clone(&membership), me, ordered, status_sender);
         let shard_controller = tokio::spawn(shard_controller.run());
         let (name, shards, shard_controller) =
             (config.node_name(), config.shards, Mutex::new(Some(shard_controller)));
-        Ok(Self { membership, name, shards, orders, rest: handover, keeper: shard_controller })
+        Ok(Self { membership, name, own_keys, shards, orders, rest: handover, keeper: shard_controller })
     }
 
     /// Returns the owner of a shard, as far as this pod has received it.
@@ -118,6 +132,9 @@ impl Cluster {
         ClusterInfo {
             current: view.current,
             pods: view.pods.values().map(pod).collect(),
+            other_node_keys: node_keys::different(&self.own_keys, &view)
+                .map(|pod| pod.name.clone())
+                .collect(),
             shards: (0..self.shards)
                 .map(|shard| (shard, view.owner_of(shard).map(|pod| pod.name.clone())))
                 .collect(),
@@ -125,7 +142,7 @@ impl Cluster {
     }
 }
 
-fn me(config: &Config) -> Pod {
+fn me(config: &Config, node_keys: Vec<String>) -> Pod {
     let url = config.cluster.url(config.listen, config.http.tls.is_enabled());
-    Pod { name: config.node_name(), incarnation: uuid::Uuid::new_v4(), url, draining: false }
+    Pod { name: config.node_name(), incarnation: uuid::Uuid::new_v4(), url, draining: false, node_keys }
 }

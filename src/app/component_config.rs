@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::replication::{self, SnapshotPolicy};
 use crate::config::{BusConfig, BusKind, ClusterMode, Config, Durability, StoreConfig, StreamLimits};
+use crate::definitions::change::ContextLimits;
 
 /// Time for which nonces are stored longer than they can be repeated: clocks of pods and servers differ.
 const NONCE_MARGIN: Duration = Duration::from_mins(1);
@@ -48,6 +49,15 @@ pub(crate) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
         tenant_series: config.telemetry.max_tenant_series,
         accept_data_loss: false,
         publishes_results: config.results.publish,
+    }
+}
+
+/// Returns the limits of the definitions of one context.
+pub(crate) fn context_limits(config: &Config) -> ContextLimits {
+    let limits = &config.limits;
+    ContextLimits {
+        definitions: limits.max_context_definitions,
+        source_bytes: limits.max_context_source_size,
     }
 }
 

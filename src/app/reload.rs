@@ -14,8 +14,8 @@ use crate::webhooks::Webhooks;
 
 impl App {
     /// Reads changed certificates and the configuration, then deploys the definitions directory
-    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates change. Upstreams, webhooks and the
-    /// keys of actors change together, also if the caller disconnects.
+    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates change. Upstreams, webhooks, peers and
+    /// the keys of actors and peers change together, also if the caller disconnects.
     ///
     /// # Errors
     /// See [`DeployError`].
@@ -30,13 +30,15 @@ impl App {
             DefinitionErrors(vec![Diagnostic::of_file("the configuration", format!("{error:#}"))])
         };
         let webhooks = Webhooks::new(&config).map_err(invalid)?;
-        let actor_keys = ConfiguredKeys::new(&config).map_err(invalid)?;
+        let signer_keys = ConfiguredKeys::new(&config).map_err(invalid)?;
         let (upstreams, active, source) =
             (config.upstreams(), Arc::clone(&self.webhooks), Arc::clone(source));
         let active_keys = Arc::clone(self.authenticator.signed().configured());
+        let peers = Arc::clone(&self.peers);
         let activate = move || {
             active.replace(webhooks);
-            active_keys.replace(actor_keys);
+            peers.replace(config.peers.clone());
+            active_keys.replace(signer_keys);
             source.applied(config);
             drop(alone);
         };

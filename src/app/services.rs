@@ -12,10 +12,11 @@ use prometheus_client::metrics::counter::Counter;
 use super::background::BackgroundTasks;
 use super::certificates::KeyFiles;
 use super::cluster::ShardHost;
+use super::component_config;
 use super::shard_startup::ShardStarter;
 use super::stores::{LocalStorage, PositionRecorder};
 use super::transport::Transport;
-use crate::access::AccessRegistry;
+use crate::access::{AccessRegistry, SignedEvents};
 use crate::audit::AuditTrail;
 use crate::audit::publisher::AuditPublisher;
 use crate::backup::service::Backups;
@@ -50,6 +51,7 @@ pub(crate) struct Parts {
     pub(crate) background: Arc<BackgroundTasks>,
     pub(crate) local: LocalStorage,
     pub(crate) access: Arc<AccessRegistry>,
+    pub(crate) signed_events: Arc<SignedEvents>,
 }
 
 /// Parts of a node that one service uses.
@@ -114,6 +116,7 @@ impl Services {
             clock: Arc::clone(&parts.clock),
             locks: Arc::clone(&parts.locks),
             collector: Arc::clone(&collector),
+            context_limits: component_config::context_limits(&parts.config),
         });
         let retention = Arc::new(Retention {
             config: Arc::clone(&parts.config),
@@ -211,7 +214,7 @@ fn replays(parts: &Parts) -> Replays {
         programs: Arc::clone(&parts.programs),
         clock: Arc::clone(&parts.clock),
         locks: Arc::clone(&parts.locks),
-        sources: parts.transport.sources(),
+        sources: parts.transport.sources(&parts.signed_events),
         node: parts.config.node_name(),
     }
 }

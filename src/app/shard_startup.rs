@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use async_trait::async_trait;
-use orlog_actors::{ProgramRegistry, ReleasedShard, Runtime, ShardDependencies};
+use orlog_actors::{ControlError, ProgramRegistry, ReleasedShard, Runtime, ShardDependencies};
 use orlog_effect::{Catalog, LeaseEnd};
-use orlog_model::{Change, Clock};
+use orlog_model::{Change, Clock, TenantId};
 use orlog_store::{Reader, Writer};
 use tokio::sync::watch;
 
@@ -53,6 +53,7 @@ impl ShardHost for ShardStarter {
         let mut alone = activating.context("a deployment has not activated its definitions in time")?;
         *alone += 1;
         self.follow(&reader).await;
+        self.follow_contexts(&reader).await?;
         self.adopt(&mut writer, &reader)?;
         let slots = component_config::ranges(self.config.shards).nth(usize::from(shard));
         let slots = slots.expect("the shard number is below the shard count");
@@ -91,22 +92,50 @@ impl ShardStarter {
         match initial::from_record(&self.definitions, &self.catalog, Some(reader), Some(stored.clone())) {
             Ok(chosen) => {
                 tracing::info!(number = stored.number, by = stored.deployed_by, "newer deployment activated");
-                self.definitions.activate(chosen.definitions, chosen.deployment);
-                let deploy = Change::Deploy(Box::new(stored));
-                let stored = self.runtime.apply_to_all_shards(&deploy);
-                match tokio::time::timeout(ACTIVATION_TIMEOUT, stored).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => {
-                        tracing::warn!(%error, "shard gets the newer deployment at its next start");
-                    }
-                    Err(_) => tracing::warn!(
-                        "a shard does not commit; it gets the newer deployment at its next start"
-                    ),
-                }
+                self.definitions.activate(None, chosen.definitions, chosen.deployment);
+                self.store_in_others(&[Change::Deploy(Box::new(stored))]).await;
             }
             Err(error) => {
                 let number = stored.number;
                 tracing::error!(number, %error, "newer deployment is invalid on this node; keeping the active definitions");
+            }
+        }
+    }
+
+    /// Activates the deployments of contexts that are newer in a store: another pod received them.
+    async fn follow_contexts(&self, reader: &Reader) -> anyhow::Result<()> {
+        for newer in initial::follow_contexts(&self.definitions, std::slice::from_ref(reader))? {
+            let context = newer.context.as_ref();
+            tracing::info!(
+                context = context.map(TenantId::as_str),
+                number = newer.number,
+                "newer deployment activated"
+            );
+            let mut changes = Vec::new();
+            for definition in self.definitions.of(context).definitions.iter() {
+                let program = definition.program.definition_ref().clone();
+                let source = definition.source.as_ref().map(|source| source.to_vec());
+                changes.extend(source.map(|source| Change::PutDefinition { program, source }));
+            }
+            changes.push(Change::Deploy(Box::new(newer)));
+            self.store_in_others(&changes).await;
+        }
+        Ok(())
+    }
+
+    /// Stores changes in the running shards.
+    async fn store_in_others(&self, changes: &[Change]) {
+        let stored = async {
+            for change in changes {
+                self.runtime.apply_to_all_shards(change).await?;
+            }
+            Ok::<_, ControlError>(())
+        };
+        match tokio::time::timeout(ACTIVATION_TIMEOUT, stored).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "shard gets the newer deployment at its next start"),
+            Err(_) => {
+                tracing::warn!("a shard does not commit; it gets the newer deployment at its next start");
             }
         }
     }
@@ -120,7 +149,7 @@ impl ShardStarter {
         let digest = deployment.as_ref().and_then(|deployment| deployment.definitions_digest);
         let schedules = deployment.iter().flat_map(|deployment| &deployment.schedules);
         let schedules = schedules.filter(|schedule| !schedule.removed).cloned().collect();
-        let checked = ValidatedDefinitions { definitions, schedules, digest };
+        let checked = ValidatedDefinitions { context: None, definitions, schedules, digest };
         let is_stored = |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some());
         let record = DefinitionSet::record(stored.as_ref(), &checked, (now, TAKEOVER_USER), is_stored);
         let changed = !change::is_noop(stored.as_ref(), &record);
@@ -129,8 +158,9 @@ impl ShardStarter {
             deployment: changed.then_some(record),
         };
         initial::store_definitions(writer, reader, &chosen, now)?;
+        initial::store_contexts(&self.definitions, writer, reader, now)?;
         let retained = change::stored_definitions(&self.runtime, Some(reader))?;
-        self.programs.replace(self.definitions.programs(&chosen.definitions, &retained));
+        self.programs.replace(self.definitions.programs(&retained));
         Ok(())
     }
 

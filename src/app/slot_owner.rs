@@ -32,11 +32,14 @@ pub struct Routing {
 
 impl Routing {
     /// Joins the cluster if it is configured.
-    pub(crate) async fn join(parts: &Parts) -> anyhow::Result<Self> {
+    /// `node_keys` are the ids of the keys of the node.
+    pub(crate) async fn join(parts: &Parts, node_keys: Vec<String>) -> anyhow::Result<Self> {
         let config = &parts.config;
         let several = config.cluster.mode != ClusterMode::Standalone && config.role.runs_sagas();
         let cluster = match parts.transport.connection() {
-            Some(connection) if several => Some(Cluster::join(&shard_host(parts), connection).await?),
+            Some(connection) if several => {
+                Some(Cluster::join(&shard_host(parts), connection, node_keys).await?)
+            }
             _ => None,
         };
         Ok(Self { config: Arc::clone(config), runtime: Arc::clone(&parts.runtime), cluster })

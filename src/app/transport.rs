@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use orlog_actors::{EMBEDDED_STREAM, EventSource, StreamSharing};
+use orlog_actors::{EMBEDDED_STREAM, EventAuthority, EventSource, StreamSharing};
 use orlog_bus::embedded::ConsumerCheckpoint;
 use orlog_bus::nats::{
     self, AGGREGATE_EVENTS, Connection, NatsStream, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS,
@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::layout::StoredPosition;
 use super::{component_config, layout};
+use crate::access::SignedEvents;
 use crate::config::{BusKind, Config, TenantMode};
 
 /// Timeout of retries against unavailable servers when a node starts.
@@ -136,8 +137,8 @@ impl Transport {
         }
     }
 
-    /// Returns the event sources of the shards.
-    pub(crate) fn sources(&self) -> Vec<EventSource> {
+    /// Returns the event sources of the shards. The authority decides about the events of a shared bus.
+    pub(crate) fn sources(&self, authority: &Arc<SignedEvents>) -> Vec<EventSource> {
         match self {
             Transport::Embedded(bus) => vec![EventSource::embedded(Arc::clone(bus) as Arc<dyn Bus>)],
             Transport::Nats(nats) => {
@@ -148,6 +149,7 @@ impl Transport {
                             bus: Arc::clone(stream) as Arc<dyn Bus>,
                             kinds: vec![kind],
                             sharing: Some(nats.sharing.clone()),
+                            authority: Some(Arc::clone(authority) as Arc<dyn EventAuthority>),
                         }
                     };
                 nats.read.iter().zip(SOURCES).map(source).collect()

@@ -12,14 +12,14 @@ use crate::api::extract;
 use crate::api::extract::{QueryParams, Tenant, page_limit};
 use crate::api::problem::{Code, Problem};
 use crate::audit::{AuditFilter, Error, FileSet};
-use crate::auth::{Caller, TenantScope};
+use crate::auth::{Caller, Right, TenantScope};
 
 /// Filter of audit records.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    /// Include all tenants and node-wide records, not only the tenant of the request.
+    /// Include all tenants and node-wide records, not only the tenant of the request. Contexts of which the caller is no member are omitted.
     #[serde(default)]
     all: bool,
     /// Return the counts of denied requests instead of records. Requires access to all tenants.
@@ -76,9 +76,11 @@ pub(crate) async fn list(
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
     let limit = page_limit(search.limit, &api);
+    let closed = search.all.then(|| api.app.access.closed_to(&caller, Right::Audit));
     let page = api.read(move |app| {
         let filter = AuditFilter {
             tenant: (!search.all && !search.denials).then(|| tenant.as_str()),
+            closed: closed.as_ref(),
             user: search.user.as_deref(),
             route: search.route.as_deref(),
             outcome: search.outcome.as_deref(),

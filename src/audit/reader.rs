@@ -1,7 +1,9 @@
 //! Reader of audit records, newest first, by page.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use orlog_model::TenantId;
 use serde_json::Value;
 
 use super::chain::{LineHash, Link};
@@ -12,6 +14,8 @@ use super::files::FileSet;
 pub struct AuditFilter<'a> {
     /// Tenant; `None`: all tenants and the node.
     pub tenant: Option<&'a str>,
+    /// Tenants whose records are omitted.
+    pub closed: Option<&'a BTreeSet<TenantId>>,
     /// User name.
     pub user: Option<&'a str>,
     /// Text in the route.
@@ -107,7 +111,13 @@ impl AuditFilter<'_> {
     fn is(&self, record: &Value) -> bool {
         let has = |name: &str, query: Option<&str>| query.is_none_or(|query| record[name] == *query);
         let at = || record["at"].as_str().and_then(|at| orlog_model::Timestamp::parse(at).ok());
-        has("tenant", self.tenant)
+        let tenant = || record["tenant"].as_str().and_then(|tenant| TenantId::new(tenant).ok());
+        let is_closed = self
+            .closed
+            .filter(|closed| !closed.is_empty())
+            .is_some_and(|closed| tenant().is_some_and(|tenant| closed.contains(&tenant)));
+        !is_closed
+            && has("tenant", self.tenant)
             && has("user", self.user)
             && has("outcome", self.outcome)
             && self

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use orlog_model::{ActorId, TenantId};
+use orlog_model::{ActorId, NodeName, TenantId};
 use orlog_signature::KeyId;
 
 use super::rights::{Right, Role, Roles};
@@ -51,6 +51,32 @@ impl TenantScope {
     }
 }
 
+/// Rights of an actor, as those of every other caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ActorRights {
+    /// Roles.
+    pub roles: Roles,
+    /// Tenants for which the actor may act.
+    pub tenants: TenantScope,
+    /// Roles for human tasks.
+    pub task_roles: BTreeSet<String>,
+}
+
+impl ActorRights {
+    /// Creates the rights from names; `*` means all tenants. Unknown roles and invalid tenants grant nothing.
+    pub(crate) fn new<'a>(
+        roles: impl IntoIterator<Item = &'a str>,
+        tenants: impl IntoIterator<Item = &'a str>,
+        task_roles: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        Self {
+            roles: Roles::of(roles),
+            tenants: TenantScope::of(tenants),
+            task_roles: task_roles.into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
 /// Caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
@@ -64,6 +90,8 @@ pub struct Caller {
     pub task_roles: BTreeSet<String>,
     /// Actor that signed the request; its id is also the user name.
     pub actor: Option<ActorId>,
+    /// Other node that signed the request.
+    pub peer: Option<NodeName>,
     /// Key that signed the request; `None` without a signature.
     pub key: Option<KeyId>,
     /// Receives the user that the request names, for its audit record; `None` if the request is not recorded.
@@ -80,6 +108,7 @@ impl Caller {
             tenants: TenantScope::All,
             task_roles: BTreeSet::new(),
             actor: None,
+            peer: None,
             key: None,
             named_user: None,
         }
@@ -87,12 +116,31 @@ impl Caller {
 
     /// Returns the caller of a request with the valid signature of a webhook.
     pub(crate) fn webhook(name: &str, tenant: &TenantId) -> Self {
+        let tenants = TenantScope::Only(BTreeSet::from([tenant.clone()]));
+        Self { tenants, ..Self::without_rights(format!("webhook:{name}")) }
+    }
+
+    /// Returns the caller of a request that an actor signed.
+    pub(super) fn actor(actor: ActorId, rights: ActorRights, key: KeyId) -> Self {
+        let ActorRights { roles, tenants, task_roles } = rights;
+        let caller = Self::without_rights(actor.to_string());
+        Self { roles, tenants, task_roles, actor: Some(actor), key: Some(key), ..caller }
+    }
+
+    /// Returns the caller of a request that another node signed.
+    pub(super) fn peer(peer: NodeName, key: KeyId) -> Self {
+        let caller = Self::without_rights(format!("peer:{peer}"));
+        Self { peer: Some(peer), key: Some(key), ..caller }
+    }
+
+    fn without_rights(name: String) -> Self {
         Self {
-            name: Some(format!("webhook:{name}")),
-            roles: Roles::of([]),
-            tenants: TenantScope::Only(BTreeSet::from([tenant.clone()])),
+            name: Some(name),
+            roles: Roles::default(),
+            tenants: TenantScope::of([]),
             task_roles: BTreeSet::new(),
             actor: None,
+            peer: None,
             key: None,
             named_user: None,
         }
@@ -237,6 +285,7 @@ mod tests {
             tenants: TenantScope::All,
             task_roles: groups.clone(),
             actor: None,
+            peer: None,
             key: None,
             named_user: None,
         };

@@ -57,6 +57,7 @@ impl TrustedGatewayAuth {
             tenants: reach,
             task_roles: groups,
             actor: None,
+            peer: None,
             key: None,
             named_user: None,
         })

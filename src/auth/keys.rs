@@ -17,11 +17,12 @@ use tokio::time::Instant;
 use super::caller::AuthError;
 use super::shared_secret::UNAVAILABLE;
 use crate::config::JwtConfig;
+use crate::http_client::bounded_body;
 
 /// Timeout of a fetch. Default: 5s.
 pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of a key set in bytes.
-const MAX_BYTES: usize = 1 << 20;
+/// Maximum size of a response of the issuer in bytes.
+pub(super) const MAX_BYTES: usize = 1 << 20;
 /// Maximum length of a key id in a response, in characters.
 const MAX_KEY_ID_CHARS: usize = 64;
 
@@ -172,28 +173,13 @@ impl KeySet {
 
     async fn fetch_url(&self, url: &str) -> anyhow::Result<Vec<VerificationKey>> {
         let response = self.client.get(url).send().await?.error_for_status()?;
-        let bytes = bounded_body(response).await.context(url.to_owned())?;
+        let bytes = bounded_body(response, MAX_BYTES).await.context(url.to_owned())?;
         set(&bytes).with_context(|| format!("{url} returned no key set"))
     }
 
     fn found_mut<T>(&self, change: impl FnOnce(&mut FetchedKeys) -> T) -> T {
         change(&mut self.found.write().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// Returns the body of a response of the issuer.
-///
-/// # Errors
-/// If it is incomplete or too large.
-pub(super) async fn bounded_body(mut response: reqwest::Response) -> anyhow::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > MAX_BYTES {
-            bail!("the response has more than {MAX_BYTES} bytes");
-        }
-    }
-    Ok(bytes)
 }
 
 /// Requirements of a key.

@@ -16,12 +16,13 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 
 use super::caller::{AuthError, Caller, RequestCredentials};
-use super::keys::{FETCH_TIMEOUT, bounded_body};
+use super::keys::{FETCH_TIMEOUT, MAX_BYTES};
 use super::session::SessionToken;
 use super::shared_secret;
 use super::token::{JwtAuth, VerifiedToken};
 use super::web_session::WebSessions;
 use crate::config::{Config, OidcConfig, is_protected};
+use crate::http_client::bounded_body;
 
 /// Cookie with the id of a session. The prefix binds it to the host, and requires `Secure`.
 pub const SESSION_COOKIE: &str = "__Host-orlog-session";
@@ -181,7 +182,7 @@ impl Oidc {
             .body(encode_form(&form));
         let response = request.send().await.map_err(unavailable)?;
         let status = response.status();
-        let body = bounded_body(response).await.map_err(LoginError::Unavailable)?;
+        let body = bounded_body(response, MAX_BYTES).await.map_err(LoginError::Unavailable)?;
         if status.is_server_error() {
             return Err(LoginError::Unavailable(anyhow::anyhow!("the provider returned status {status}")));
         }
@@ -201,7 +202,7 @@ impl Oidc {
         }
         let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
         let response = self.client.get(&url).send().await?.error_for_status()?;
-        let found: Endpoints = serde_json::from_slice(&bounded_body(response).await?)
+        let found: Endpoints = serde_json::from_slice(&bounded_body(response, MAX_BYTES).await?)
             .with_context(|| format!("{url} is no configuration of a provider"))?;
         ensure!(found.issuer == self.issuer, "{url} belongs to another issuer");
         for endpoint in [&found.authorization_endpoint, &found.token_endpoint] {

@@ -12,9 +12,11 @@ pub enum Right {
     Read,
     /// Read human tasks.
     ReadTasks,
+    /// Read messages of the context.
+    ReadMessages,
     /// Publish events.
     Publish,
-    /// Claim and execute jobs.
+    /// Claim and execute jobs; send and process messages.
     Work,
     /// Claim, release and complete human tasks.
     Tasks,
@@ -32,9 +34,10 @@ pub enum Right {
 
 impl Right {
     /// All rights.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Read,
         Self::ReadTasks,
+        Self::ReadMessages,
         Self::Publish,
         Self::Work,
         Self::Tasks,
@@ -51,6 +54,7 @@ impl Right {
         match self {
             Right::Read => "read",
             Right::ReadTasks => "read tasks",
+            Right::ReadMessages => "read messages",
             Right::Publish => "publish",
             Right::Work => "work",
             Right::Tasks => "tasks",
@@ -72,7 +76,7 @@ pub enum Role {
     Auditor,
     /// Publishes events.
     Publisher,
-    /// Executes jobs.
+    /// Executes jobs; reads, sends and processes messages.
     Worker,
     /// Reads the metrics.
     Monitor,
@@ -88,10 +92,14 @@ pub enum Role {
 
 /// Name and rights of each role.
 const ROLES: [(Role, &str, &[Right]); 9] = [
-    (Role::Viewer, "viewer", &[Right::Read, Right::ReadTasks, Right::Metrics]),
-    (Role::Auditor, "auditor", &[Right::Read, Right::ReadTasks, Right::Audit, Right::Metrics]),
+    (Role::Viewer, "viewer", &[Right::Read, Right::ReadTasks, Right::ReadMessages, Right::Metrics]),
+    (
+        Role::Auditor,
+        "auditor",
+        &[Right::Read, Right::ReadTasks, Right::ReadMessages, Right::Audit, Right::Metrics],
+    ),
     (Role::Publisher, "publisher", &[Right::Publish]),
-    (Role::Worker, "worker", &[Right::Work]),
+    (Role::Worker, "worker", &[Right::Work, Right::ReadMessages]),
     (Role::Monitor, "monitor", &[Right::Metrics]),
     (Role::Approver, "approver", &[Right::ReadTasks, Right::Tasks]),
     (Role::Manager, "manager", &[Right::ReadTasks, Right::Assign]),
@@ -102,6 +110,7 @@ const ROLES: [(Role, &str, &[Right]); 9] = [
         &[
             Right::Read,
             Right::ReadTasks,
+            Right::ReadMessages,
             Right::Publish,
             Right::Work,
             Right::Tasks,

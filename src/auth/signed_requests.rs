@@ -1,4 +1,4 @@
-//! Authentication by the key of an actor: the request has an HTTP Message Signature (RFC 9421).
+//! Authentication by the key of an actor or a peer: the request has an HTTP Message Signature (RFC 9421).
 //!
 //! A signature is accepted once, within its time window, if it is by a known key that is valid now. It authenticates
 //! the body by its digest, which the API compares while it reads the body.
@@ -15,15 +15,15 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::actor_keys::{ActorKey, ActorKeys, ConfiguredKeys};
 use super::caller::{AuthError, Caller};
 use super::nonces::Nonces;
 use super::shared_secret::FailureLog;
 use super::signature_rejection::SignatureRejection;
+use super::signer_keys::{ConfiguredKeys, Signer, SignerKey, SignerKeys};
 use crate::config::Config;
 
 /// Public key of test 1 in RFC 8032, in place of an unknown key: the response takes the same time as for a wrong signature.
-const UNKNOWN: [u8; 32] = [
+pub(crate) const UNKNOWN_KEY: [u8; 32] = [
     0xd7, 0x5a, 0x98, 0x01, 0x82, 0xb1, 0x0a, 0xb7, 0xd5, 0x4b, 0xfe, 0xd3, 0xc9, 0x64, 0x07, 0x3a, 0x0e,
     0xe1, 0x72, 0xf3, 0xda, 0xa6, 0x23, 0x25, 0xaf, 0x02, 0x1a, 0x68, 0xf7, 0x07, 0x51, 0x1a,
 ];
@@ -46,13 +46,13 @@ pub(crate) struct SignedRequests {
     clock: Arc<dyn Clock>,
     nonces: Nonces,
     configured: Arc<ConfiguredKeys>,
-    registry: Arc<dyn ActorKeys>,
+    registry: Arc<dyn SignerKeys>,
     availability: FailureLog,
     rejected: Family<ReasonLabel, Counter>,
 }
 
 impl SignedRequests {
-    /// Opens the nonces and reads the actors of a configuration, which precede those of the registry.
+    /// Opens the nonces and reads the actors and peers of a configuration, which precede those of the registry.
     ///
     /// # Errors
     /// If an actor is invalid, or if the nonces are not available.
@@ -60,7 +60,7 @@ impl SignedRequests {
         config: &Config,
         connection: Option<&Connection>,
         clock: &Arc<dyn Clock>,
-        registry: Arc<dyn ActorKeys>,
+        registry: Arc<dyn SignerKeys>,
     ) -> anyhow::Result<Self> {
         let rejected = Family::<ReasonLabel, Counter>::default();
         for reason in SignatureRejection::REASONS {
@@ -150,6 +150,16 @@ impl SignedRequests {
         Ok(valid.map_err(|rejection| self.reject(rejection))?.into_caller(key_id))
     }
 
+    /// Checks whether signatures of a key are still accepted, for a response that lasts.
+    ///
+    /// # Errors
+    /// If the key is unknown or not valid now.
+    pub(crate) fn recheck(&self, key_id: KeyId) -> Result<(), AuthError> {
+        let key = self.find(key_id).ok_or(SignatureRejection::NotAuthentic(key_id));
+        let valid = key.and_then(|key| self.check_validity(key_id, key));
+        valid.map(drop).map_err(AuthError::Signature)
+    }
+
     /// Makes the nonces durable before the node stops.
     pub(crate) fn close(&self) {
         if let Err(error) = self.nonces.close() {
@@ -157,10 +167,10 @@ impl SignedRequests {
         }
     }
 
-    fn verify(&self, signature: &RequestSignature) -> Result<ActorKey, SignatureRejection> {
+    fn verify(&self, signature: &RequestSignature) -> Result<SignerKey, SignatureRejection> {
         let key_id = signature.key_id;
         let found = self.find(key_id);
-        let public_key = found.as_ref().map_or(UNKNOWN, |key| key.public_key);
+        let public_key = found.as_ref().map_or(UNKNOWN_KEY, |key| key.public_key);
         let is_valid = signature.is_by(&PublicKey::from(public_key));
         let key = found.filter(|_| is_valid).ok_or(SignatureRejection::NotAuthentic(key_id))?;
         let key = self.check_validity(key_id, key)?;
@@ -170,7 +180,7 @@ impl SignedRequests {
         Ok(key)
     }
 
-    fn check_validity(&self, id: KeyId, key: ActorKey) -> Result<ActorKey, SignatureRejection> {
+    fn check_validity(&self, id: KeyId, key: SignerKey) -> Result<SignerKey, SignatureRejection> {
         match key.invalidity(self.clock.now()) {
             Some(reason) => Err(SignatureRejection::InvalidKey(id, reason)),
             None => Ok(key),
@@ -190,8 +200,14 @@ impl SignedRequests {
         self.reject(SignatureRejection::BeforeStart(now))
     }
 
+    /// Returns the owner of a key, which may have ended.
+    pub(crate) fn owner(&self, key_id: &str) -> Option<Signer> {
+        let found = self.configured.find(key_id).or_else(|| self.registry.find(key_id));
+        found.map(|key| key.signer)
+    }
+
     /// Returns the key with this id, from the configuration or the registry.
-    fn find(&self, key_id: KeyId) -> Option<ActorKey> {
+    fn find(&self, key_id: KeyId) -> Option<SignerKey> {
         let id = key_id.to_string();
         self.configured.find(&id).or_else(|| self.registry.find(&id))
     }

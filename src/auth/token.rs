@@ -92,6 +92,7 @@ impl JwtAuth {
             tenants: TenantScope::of(texts(claim(claims, &self.config.tenant_claim))),
             task_roles: groups.map(str::to_owned).collect(),
             actor: None,
+            peer: None,
             key: None,
             named_user: None,
         };

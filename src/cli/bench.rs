@@ -8,8 +8,11 @@
 //! | D | idle instances are woken by signals, N concurrent |
 //! | E | a process under load A is killed with SIGKILL; the next process recovers |
 //! | F | latency of a tenant alone and beside the load of another tenant |
+//! | G | flows of five trivial jobs with N runners over HTTP |
+//! | H | sagas of A at a constant rate for a long time, with retention |
 
 mod client;
+mod flows;
 mod idle_instances;
 mod neighbors;
 mod observer;
@@ -17,6 +20,7 @@ mod options;
 mod recover;
 mod report;
 mod resources;
+mod steady;
 mod workload;
 
 use std::path::PathBuf;
@@ -44,6 +48,8 @@ pub async fn run(bench: &BenchArgs) -> anyhow::Result<BenchReport> {
         Workload::D => Box::pin(idle_instances::workload_d(bench, config)).await,
         Workload::E => Box::pin(recover::run(bench, config)).await,
         Workload::F => Box::pin(neighbors::run(bench, config)).await,
+        Workload::G => Box::pin(flows::run(bench, config)).await,
+        Workload::H => Box::pin(steady::run(bench, config)).await,
     }
 }
 

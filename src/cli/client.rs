@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use orlog_signature::SigningKey;
 use reqwest::header::{CONTENT_TYPE, HeaderValue, IF_MATCH};
 use reqwest::{Certificate, Identity, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Map, Value};
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 use super::console::{items, text};
 use super::credentials::Credentials;
 use super::exit::{CommandError, CommandExit};
+pub(crate) use crate::http_client::SIGNATURE_LIFETIME;
 pub(crate) use crate::url_path::path;
 
 /// Request timeout, longer than the maximum response time of a node, except for `drain`.
@@ -119,6 +121,16 @@ impl ApiClient {
             idempotency_key: None,
             revision: None,
         })
+    }
+
+    /// Returns the key that signs the requests, if there is one.
+    pub(crate) fn key(&self) -> Option<&SigningKey> {
+        self.credentials.key()
+    }
+
+    /// Returns the tenant of the requests; the default tenant if none is set.
+    pub(crate) fn tenant(&self) -> &str {
+        self.tenant.as_deref().unwrap_or_default()
     }
 
     /// Sends this idempotency key with each change.

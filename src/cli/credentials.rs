@@ -1,19 +1,16 @@
 //! Credentials of the requests of the command line: a token, or a key that signs each request.
 
 use std::path::Path;
-use std::time::Duration;
 
 use orlog_model::Clock as _;
-use orlog_signature::{RequestTarget, SignError, SigningKey};
+use orlog_signature::{SignError, SigningKey};
 use reqwest::Request;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use super::exit::CommandError;
 use super::key_store;
 use crate::clock::SystemClock;
-
-/// Time for which the signature of a request is valid: at most `auth.signatures.window` of a node.
-const SIGNATURE_LIFETIME: Duration = Duration::from_mins(1);
+use crate::http_client;
 
 /// Credentials of requests.
 pub(super) enum Credentials {
@@ -34,6 +31,14 @@ impl Credentials {
         Ok(key_store::selected()?.map_or(Self::None, |key| Self::Key(Box::new(key))))
     }
 
+    /// Returns the key that signs the requests.
+    pub(super) fn key(&self) -> Option<&SigningKey> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::None | Self::Token(_) => None,
+        }
+    }
+
     /// Adds the credentials to a complete request. A signature covers the request as it is sent.
     pub(super) fn add_to(&self, request: &mut Request) -> Result<(), SignError> {
         match self {
@@ -42,25 +47,9 @@ impl Credentials {
                 request.headers_mut().insert(AUTHORIZATION, token.clone());
                 Ok(())
             }
-            Self::Key(key) => sign(key, request),
+            Self::Key(key) => http_client::sign(key, request, SystemClock.now()),
         }
     }
-}
-
-/// Signs a request. Its body is in memory.
-fn sign(key: &SigningKey, request: &mut Request) -> Result<(), SignError> {
-    let (method, url) = (request.method().clone(), request.url().clone());
-    let host = url.host_str().unwrap_or_default();
-    let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-    let target = RequestTarget {
-        method: method.as_str(),
-        authority: &authority,
-        path: url.path(),
-        query: url.query(),
-    };
-    let body = request.body().and_then(|body| body.as_bytes()).unwrap_or_default().to_vec();
-    let created = SystemClock.now().as_millis().div_euclid(1000);
-    key.sign(&target, request.headers_mut(), &body, (created, SIGNATURE_LIFETIME))
 }
 
 /// Returns the access token, if set. It is never an argument, because other users can read arguments.

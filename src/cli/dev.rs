@@ -21,6 +21,7 @@ use super::serve::serve;
 use session::Session;
 use stand_in::StandIn;
 use stand_in_rules::StandInRule;
+use watch::WatchedFiles;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -43,6 +44,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let stand_in = Arc::new(StandIn::new(args.stand_in));
     let upstreams = if args.strict { Vec::new() } else { stand_in.upstreams(&config) };
     let session = Session::start(&config)?;
+    let files = WatchedFiles::of(&config, args.flags.config_file());
     let overrides = AppOverrides {
         upstreams,
         accept_data_loss: args.accept_data_loss,
@@ -53,7 +55,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     Box::pin(serve(config, overrides, |app, address| {
         stand_in.check_rules(app).map_err(CommandError::usage)?;
         stand_in.attach(app);
-        watch::start(app, args.flags.config_file());
+        files.watch(app);
         if let Some(session) = &session {
             session.write()?;
         }

@@ -62,6 +62,14 @@ impl CommandError {
         Self::new(CommandExit::Internal, message)
     }
 
+    /// Appends what to do if the node did not respond.
+    pub(crate) fn advise_if_unavailable(self, advice: &str) -> Self {
+        match self.exit {
+            CommandExit::Unavailable => Self { message: format!("{}; {advice}", self.message), ..self },
+            _ => self,
+        }
+    }
+
     /// Returns the exit code.
     #[must_use]
     pub fn exit(&self) -> CommandExit {

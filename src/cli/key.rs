@@ -1,11 +1,13 @@
 //! `orlog key`: creates, shows and selects the keys that sign the requests of the command line.
 
+use orlog_model::Clock as _;
 use orlog_signature::SigningKey;
 use serde_json::{Value, json};
 
 use super::console::{Console, text};
 use super::exit::CommandError;
-use super::key_store::KeyStore;
+use super::key_store::{KeyStore, holder};
+use crate::clock::SystemClock;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -15,6 +17,8 @@ pub(crate) enum Command {
     Show(Show),
     /// Sign all requests with a key
     Use(Use),
+    /// Prove that you hold a key, for an administrator who adds it to an actor
+    Prove(Prove),
 }
 
 #[derive(Debug, clap::Args)]
@@ -40,11 +44,22 @@ pub(crate) struct Use {
     none: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Prove {
+    /// Name or file of the key
+    #[arg(default_value = "default")]
+    key: String,
+    /// Id of the actor
+    #[arg(long, value_name = "ID")]
+    actor: String,
+}
+
 pub(crate) fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     let store = KeyStore::of_user()?;
     match command {
         Command::New(args) => create(&store, &args.name, console),
         Command::Show(args) => show(&store, args.name, console),
+        Command::Prove(args) => prove(&args, console),
         Command::Use(args) => {
             store.set_active(args.name.as_deref())?;
             let Some(name) = args.name else { return console.line("requests are not signed") };
@@ -84,6 +99,21 @@ fn show(store: &KeyStore, name: Option<String>, console: &Console) -> Result<(),
     };
     let rows: Vec<_> = views.iter().map(row).collect();
     console.table(&["NAME", "USED", "ID", "PUBLIC KEY"], &rows, "no keys; `orlog key new` creates one")
+}
+
+fn prove(args: &Prove, console: &Console) -> Result<(), CommandError> {
+    let key = holder(&args.key)?;
+    let public = key.public_key().to_string();
+    let proof = possession_proof(&key, &args.actor);
+    if console.is_json() {
+        return console.json(&json!({ "actor": args.actor, "public_key": public, "proof": proof }));
+    }
+    console.line(&format!("orlog actor key add {} {public} --proof {proof}", args.actor))
+}
+
+/// Returns the proof that an actor holds a key, as of now.
+pub(crate) fn possession_proof(key: &SigningKey, actor: &str) -> String {
+    key.prove_possession(actor, SystemClock.now().as_millis().div_euclid(1000)).to_string()
 }
 
 fn view(store: &KeyStore, name: &str, key: &SigningKey, used: bool) -> Value {

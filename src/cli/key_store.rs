@@ -2,10 +2,9 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use orlog_signature::SigningKey;
+use orlog_signature::{PublicKey, SigningKey};
 
 use super::exit::CommandError;
 use crate::private_file;
@@ -115,6 +114,21 @@ pub(super) fn of_argument(key: &Path) -> Result<SigningKey, CommandError> {
     }
 }
 
+/// Reads the private key of an argument: a name in the store, a file, or a public key whose private key is in the store.
+pub(crate) fn holder(key: &str) -> Result<SigningKey, CommandError> {
+    let Ok(public) = key.parse::<PublicKey>() else { return of_argument(Path::new(key)) };
+    let store = KeyStore::of_user()?;
+    let names = store.names()?;
+    let mut known = names.iter().filter_map(|name| store.get(name).ok());
+    known.find(|known| known.public_key() == public).ok_or_else(|| {
+        CommandError::usage(format!(
+            "the private key of {public} is not in {}; run the command where it is, name its file, or state the --proof \
+             that its holder creates with `orlog key prove NAME --actor ACTOR`",
+            store.0.display()
+        ))
+    })
+}
+
 /// Reads the selected key of the user, if there is one.
 pub(super) fn selected() -> Result<Option<SigningKey>, CommandError> {
     // Without a home directory, no key is selected.
@@ -125,14 +139,9 @@ pub(super) fn selected() -> Result<Option<SigningKey>, CommandError> {
 /// Reads the file of a key that other users cannot access.
 fn read(file: &Path) -> Result<SigningKey, CommandError> {
     let path = file.display();
-    let unreadable = |error: std::io::Error| {
-        CommandError::usage(format!("cannot read the key {path} (--key, ORLOG_KEY_FILE): {error}"))
-    };
-    let mode = fs::metadata(file).map_err(unreadable)?.permissions().mode();
-    if mode & OTHERS != 0 {
-        return Err(CommandError::usage(format!("other users can access {path}; run `chmod 600 {path}`")));
-    }
-    let pem = fs::read_to_string(file).map_err(unreadable)?;
+    let pem = private_file::read(file, OTHERS).map_err(|error| {
+        CommandError::usage(format!("the key {path} (--key, ORLOG_KEY_FILE) cannot be used: {error}"))
+    })?;
     SigningKey::from_pem(&pem).map_err(|error| CommandError::usage(format!("{path}: {error}")))
 }
 

@@ -44,7 +44,7 @@ pub struct ActorConfig {
     pub groups: Vec<String>,
 }
 
-/// Public key of an actor, with its validity.
+/// Public key of an actor or a peer, with its validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActorKeyConfig {
     /// Public key.
@@ -55,6 +55,15 @@ pub struct ActorKeyConfig {
     pub not_after: Option<Timestamp>,
     /// Whether the key is revoked.
     pub revoked: bool,
+}
+
+impl ActorKeyConfig {
+    /// Returns whether signatures of the key are accepted at a time.
+    pub(crate) fn is_valid(&self, at: Timestamp) -> bool {
+        !self.revoked
+            && self.not_before.is_none_or(|from| from <= at)
+            && self.not_after.is_none_or(|to| to > at)
+    }
 }
 
 /// Key with its validity, as a table.
@@ -140,21 +149,28 @@ impl SignaturesConfig {
     }
 }
 
+impl ActorKeyConfig {
+    /// Validates a key at a place of the configuration. `known` contains the keys of the actors and peers before it.
+    pub(super) fn validate(&self, place: &str, known: &mut BTreeSet<KeyId>, found: &mut Violations) {
+        let public = self.public;
+        let message = format_args!("the key {public} occurs twice; a key belongs to one actor or peer");
+        found.require(known.insert(public.key_id()), place, message);
+        let is_ordered = match (self.not_before, self.not_after) {
+            (Some(from), Some(to)) => from < to,
+            _ => true,
+        };
+        let message = format_args!("the validity of {public} ends before it starts");
+        found.require(is_ordered, place, message);
+    }
+}
+
 impl ActorConfig {
     /// Validates an actor. `known` contains the keys of the actors before it.
     pub(super) fn validate(&self, id: &ActorId, known: &mut BTreeSet<KeyId>, found: &mut Violations) {
         let key = |name: &str| format!("auth.actors.{id}.{name}");
         found.require(!self.keys.is_empty(), key("keys"), "no key; add one that `orlog key show` prints");
         for actor_key in &self.keys {
-            let public = actor_key.public;
-            let message = format_args!("the key {public} occurs twice; a key belongs to one actor");
-            found.require(known.insert(public.key_id()), key("keys"), message);
-            let is_ordered = match (actor_key.not_before, actor_key.not_after) {
-                (Some(from), Some(to)) => from < to,
-                _ => true,
-            };
-            let message = format_args!("the validity of {public} ends before it starts");
-            found.require(is_ordered, key("keys"), message);
+            actor_key.validate(&key("keys"), known, found);
         }
         for tenant in self.tenants.iter().filter(|tenant| *tenant != "*") {
             if let Err(error) = TenantId::new(tenant.as_str()) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
 use orlog_model::ActorId;
+use orlog_signature::KeyId;
 use serde::{Deserialize, Serialize};
 
 use super::actors::{ActorConfig, SignaturesConfig};
@@ -165,7 +166,13 @@ impl TrustedGatewayConfig {
 
 impl AuthConfig {
     /// Validates rules that involve several keys.
-    pub(super) fn validate(&self, listen: SocketAddr, many_pods: bool, found: &mut Violations) {
+    /// Adds the keys of the actors to `known`.
+    pub(super) fn validate(
+        &self,
+        (listen, many_pods): (SocketAddr, bool),
+        known: &mut BTreeSet<KeyId>,
+        found: &mut Violations,
+    ) {
         if let Some(other) = self.public_routes.iter().find(|route| !CAN_BE_PUBLIC.contains(&route.as_str()))
         {
             let can = CAN_BE_PUBLIC.join(" and ");
@@ -190,9 +197,8 @@ impl AuthConfig {
         }
         self.oidc.validate(self.mode == AuthMode::Jwt, &self.jwt.issuer, many_pods, found);
         self.signatures.validate(found);
-        let mut known = BTreeSet::new();
         for (id, actor) in &self.actors {
-            actor.validate(id, &mut known, found);
+            actor.validate(id, known, found);
         }
     }
 }
@@ -264,7 +270,8 @@ mod tests {
 
     #[track_caller]
     fn check(auth: &AuthConfig, listen: &str, many: bool, expected: &[&str]) {
-        assert_eq!(Violations::keys(|found| auth.validate(listen.parse().unwrap(), many, found)), expected);
+        let place = (listen.parse().unwrap(), many);
+        assert_eq!(Violations::keys(|found| auth.validate(place, &mut BTreeSet::new(), found)), expected);
     }
 
     #[test]

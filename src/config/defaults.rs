@@ -12,11 +12,12 @@ use super::http_server::{CallerQuotaConfig, HttpServerConfig};
 use super::limits::LimitsConfig;
 use super::nats::{NatsConfig, SigningConfig};
 use super::oidc::OidcConfig;
+use super::peers::IdentityConfig;
 use super::retention::RetentionConfig;
 use super::roles::QueueConfig;
 use super::sections::{
-    BusConfig, DrainConfig, ExportConfig, HistoryConfig, JobsConfig, LogConfig, ResultsConfig, StoreConfig,
-    TelemetryConfig,
+    BusConfig, DrainConfig, ExportConfig, HistoryConfig, JobsConfig, LogConfig, MessagesConfig,
+    ResultsConfig, StoreConfig, TelemetryConfig,
 };
 use super::{Config, DEFAULT};
 
@@ -49,6 +50,7 @@ defaults! {
     LimitsConfig: limits;
     HistoryConfig: history;
     JobsConfig: jobs;
+    MessagesConfig: messages;
     ResultsConfig: results;
     RetentionConfig: retention;
     ExportConfig: export;
@@ -59,6 +61,7 @@ defaults! {
     TrustedGatewayConfig: auth.gateway;
     OidcConfig: auth.oidc;
     SignaturesConfig: auth.signatures;
+    IdentityConfig: identity;
     AuditConfig: audit;
     DrainConfig: drain;
     LogConfig: log;

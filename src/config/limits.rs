@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
-/// Configuration of `[limits]`: limits of one shard.
+/// Configuration of `[limits]`: limits of one shard, and of the definitions of one context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsConfig {
@@ -30,6 +30,11 @@ pub struct LimitsConfig {
     pub max_state_size: u64,
     /// Maximum attempts to apply an input that crashes its instance.
     pub max_attempts_per_input: u32,
+    /// Maximum number of definitions of a context, including retired ones with instances.
+    pub max_context_definitions: usize,
+    /// Maximum size of the active definitions of a context together.
+    #[serde(with = "units::text")]
+    pub max_context_source_size: u64,
     /// Maximum restarts within the period before the process stops.
     pub max_restarts: usize,
     /// Period of the restart limit.

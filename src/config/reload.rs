@@ -9,7 +9,7 @@ use super::diagnostics::leaves;
 use super::{Config, Error};
 
 /// Keys that a reload applies, with all keys below them.
-const RELOADED: [&str; 4] = ["upstreams", "gateway", "webhooks", "auth.actors"];
+const RELOADED: [&str; 5] = ["upstreams", "gateway", "webhooks", "auth.actors", "peers"];
 
 /// Reads all layers of the configuration again.
 pub(crate) type ReadConfig = Arc<dyn Fn() -> Result<Config, Vec<Error>> + Send + Sync>;
@@ -59,8 +59,9 @@ impl ConfigSource {
     /// Records that the reloaded keys of a configuration apply. The others still differ from those of the process.
     pub(crate) fn applied(&self, next: Config) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let Config { upstreams, gateway, webhooks, auth, .. } = next;
+        let Config { upstreams, gateway, webhooks, auth, peers, .. } = next;
         (applied.upstreams, applied.gateway, applied.webhooks) = (upstreams, gateway, webhooks);
+        applied.peers = peers;
         applied.auth.actors = auth.actors;
     }
 }

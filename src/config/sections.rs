@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use orlog_model::TenantId;
+use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::units;
@@ -54,6 +54,15 @@ pub struct HistoryConfig {
 pub struct JobsConfig {
     /// Number of lines that each flow keeps.
     pub lines: u64,
+}
+
+/// Configuration of `[messages]`: messages between contexts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MessagesConfig {
+    /// Effect that sends received messages of the type `mail` by SMTP; `None`: they are not sent.
+    #[serde(with = "units::optional")]
+    pub mail_effect: Option<EffectName>,
 }
 
 /// Configuration of `[results]`: results of effects as events.

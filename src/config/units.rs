@@ -1,5 +1,5 @@
-//! Values that the configuration writes as text: durations (`30s`), sizes in bytes (`64MiB`), paths and
-//! references to secrets.
+//! Values that the configuration writes as text: durations (`30s`), sizes in bytes (`64MiB`), paths, references to
+//! secrets, names of effects, and names and addresses of nodes.
 //!
 //! `#[serde(with = "units::text")]` reads one value, `#[serde(with = "units::optional")]` an optional one:
 //! the empty text is `None`.
@@ -8,8 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use orlog_effect::secret::SecretRef;
-use orlog_model::{format_duration, parse_duration};
+use orlog_model::{EffectName, NodeName, format_duration, parse_duration};
 use serde::{Deserialize, Deserializer, Serializer};
+
+use super::node_address::NodeAddress;
 
 /// Value that the configuration writes as text.
 pub(super) trait TextValue: Sized {
@@ -59,6 +61,36 @@ impl TextValue for PathBuf {
 }
 
 impl TextValue for SecretRef {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error| format!("{error}"))
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl TextValue for EffectName {
+    fn read(text: &str) -> Result<Self, String> {
+        Self::new(text).map_err(|error| error.to_string())
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl TextValue for NodeName {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error| format!("{error}"))
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl TextValue for NodeAddress {
     fn read(text: &str) -> Result<Self, String> {
         text.parse().map_err(|error| format!("{error}"))
     }

@@ -1,7 +1,9 @@
 //! Validation of rules that involve several keys of the configuration.
 
+use std::collections::BTreeSet;
+
 use super::violations::Violations;
-use super::{BusConfig, BusKind, ClusterMode, Config, Error, ReplicationMode, Role};
+use super::{BusConfig, BusKind, ClusterMode, Config, Error, ReplicationMode, Role, peers};
 
 impl Config {
     /// Returns all violations of rules that involve several keys.
@@ -68,7 +70,11 @@ impl Config {
         );
         self.nats.validate(found);
         let many_pods = self.cluster.mode != ClusterMode::Standalone;
-        self.auth.validate(self.listen, many_pods, found);
+        let mut keys = BTreeSet::new();
+        self.auth.validate((self.listen, many_pods), &mut keys, found);
+        self.identity.validate(many_pods, found);
+        let own = self.identity_name().ok();
+        peers::validate(&self.peers, (own.as_ref(), on_nats), &mut keys, found);
         self.audit.validate(self.role.runs_sagas(), on_nats, found);
         self.cluster.validate(&self.node_name(), on_nats, found);
         if self.cluster.mode == ClusterMode::Leases && !self.replicated() {

@@ -61,7 +61,8 @@ pub(crate) struct DeadLetterView {
     /// Correlation id of the target instance, if known.
     correlation: Option<String>,
     /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`, `snapshot_inconsistent`,
-    /// `retries_exhausted`, `early_buffer_full`, `instance_unreadable`, `state_too_large`, `signal_rejected` or `bus_rejected`.
+    /// `retries_exhausted`, `early_buffer_full`, `instance_unreadable`, `state_too_large`, `signal_rejected`,
+    /// `unauthenticated` or `bus_rejected`.
     reason: &'static str,
     /// Error message.
     message: String,

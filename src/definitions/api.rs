@@ -1,13 +1,15 @@
 //! `/v1/definitions`: active definitions, and older ones with pinned instances.
 
+pub(crate) mod contexts;
 pub(crate) mod deploy;
+mod distribute;
 pub(crate) mod graphs;
 pub(crate) mod migrate;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
+use orlog_actors::OwnedProgram;
 use orlog_model::{Deployment, EventType, SagaName, TenantId};
 use orlog_program::Program;
 use orlog_store::PinCounts;
@@ -20,6 +22,7 @@ use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant};
 use crate::api::problem::{Code, Problem};
 use crate::api::read_scope::ReadScope;
+use crate::definitions::LoadedDefinition;
 use crate::definitions::change::pins;
 use crate::definitions::sample;
 
@@ -48,20 +51,23 @@ pub(crate) struct DefinitionVersions {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DefinitionView {
     saga: String,
+    /// Context that owns it; absent if all tenants share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<String>,
     /// Version number set by the author.
     version: u32,
     /// Hash of the definition, in hexadecimal.
     hash: String,
-    /// Active: new instances use it; otherwise it is retired.
+    /// Active: new instances of the tenant use it; otherwise it is retired, or the context has another one.
     active: bool,
-    /// Name of its file; absent for a built-in program, and if the caller has no access to all tenants.
+    /// Name of its file; absent for a built-in program, and for a shared definition if the caller has no access to all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
     /// Time of the activation, RFC 3339, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "date-time")]
     deployed_at: Option<String>,
-    /// User who activated it, if known; only if the caller has access to all tenants.
+    /// User who activated it, if known; of a shared definition only if the caller has access to all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     deployed_by: Option<String>,
     /// Time of the retirement, RFC 3339, if known.
@@ -82,7 +88,8 @@ pub(crate) struct DefinitionView {
     commands: Vec<String>,
     /// Child sagas that it may start.
     sagas: Vec<String>,
-    /// Source text, if it has one; only in the response for one definition, and if the caller has access to all tenants.
+    /// Source text, if it has one; only in the response for one definition, and of a shared one only if the caller has access to all
+    /// tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     /// Size of its WebAssembly module in bytes, if it is one; only in the response for one definition.
@@ -125,10 +132,13 @@ struct StartExample {
 
 /// Context of the definition views.
 struct DefinitionContext {
-    deployment: Option<Arc<Deployment>>,
-    active: BTreeSet<[u8; 16]>,
+    /// Deployments of the shared definitions and of the context of the tenant.
+    shared: Option<Arc<Deployment>>,
+    own: Option<Arc<Deployment>>,
+    /// Definitions that new instances of the tenant use.
+    active: Vec<LoadedDefinition>,
     pins: Option<PinCounts>,
-    /// The caller has access to all tenants: definitions belong to the node.
+    /// The caller has access to all tenants: shared definitions belong to the node.
     sees_node: bool,
 }
 
@@ -139,10 +149,10 @@ impl DefinitionContext {
         query: &DefinitionQuery,
         sees_node: bool,
     ) -> Result<Self, Problem> {
-        let active = app.definitions.active();
         Ok(Self {
-            deployment: app.definitions.deployment(),
-            active: active.iter().map(|definition| definition.program.definition_ref().hash).collect(),
+            shared: app.definitions.deployment(),
+            own: app.definitions.of(Some(tenant)).deployment,
+            active: app.definitions.usable(tenant),
             pins: query.count.then(|| pins(app.readers(), Some(tenant))).transpose()?,
             sees_node,
         })
@@ -152,10 +162,23 @@ impl DefinitionContext {
         self.pins.as_ref().map(|pins| pins.complete)
     }
 
-    fn describe(&self, program: &dyn Program) -> DefinitionView {
+    /// Returns whether the caller may see the source, the file and the user of a definition.
+    fn sees(&self, context: Option<&TenantId>) -> bool {
+        self.sees_node || context.is_some()
+    }
+
+    /// Returns the active definition of an owner with this hash.
+    fn active(&self, context: Option<&TenantId>, hash: &[u8; 16]) -> Option<&LoadedDefinition> {
+        let of_owner = self.active.iter().filter(|active| active.context.as_ref() == context);
+        of_owner.into_iter().find(|active| active.program.definition_ref().hash == *hash)
+    }
+
+    fn describe(&self, context: Option<&TenantId>, program: &dyn Program) -> DefinitionView {
         let (reference, manifest) = (program.definition_ref(), program.manifest());
-        let active = self.active.contains(&reference.hash);
-        let deployed = self.deployment.as_ref().and_then(|deployment| deployment.find(&reference.hash));
+        let active = self.active(context, &reference.hash).is_some();
+        let deployment = if context.is_some() { &self.own } else { &self.shared };
+        let deployed = deployment.as_ref().and_then(|deployment| deployment.find(&reference.hash));
+        let visible = deployed.filter(|_| self.sees(context));
         let pinned = self.pins.as_ref().map(|pins| pins.of(&reference.hash));
         let events = manifest.subscriptions.iter().map(|trigger| EventSubscriptionView {
             kind: trigger.kind.to_string(),
@@ -164,12 +187,13 @@ impl DefinitionContext {
         });
         DefinitionView {
             saga: reference.saga.to_string(),
+            context: context.map(ToString::to_string),
             version: reference.version,
             hash: hex::encode(reference.hash),
             active,
-            file: deployed.filter(|_| self.sees_node).map(|deployed| deployed.file.clone()),
+            file: visible.map(|deployed| deployed.file.clone()),
             deployed_at: deployed.map(|deployed| deployed.at.to_string()),
-            deployed_by: deployed.filter(|_| self.sees_node).map(|deployed| deployed.deployed_by.clone()),
+            deployed_by: visible.map(|deployed| deployed.deployed_by.clone()),
             retired_at: deployed.and_then(|deployed| deployed.retired_at).map(|at| at.to_string()),
             live: pinned.map(|pinned| pinned.live),
             ended: pinned.map(|pinned| pinned.ended),
@@ -199,8 +223,8 @@ pub(crate) async fn list(
 ) -> Result<Json<DefinitionList>, Problem> {
     let list = move |app: &ReadScope| {
         let context = DefinitionContext::of(app, &tenant, &query, sees_node)?;
-        let active = app.definitions.active();
-        let items = active.iter().map(|definition| context.describe(definition.program.as_ref()));
+        let items = context.active.iter();
+        let items = items.map(|active| context.describe(active.context.as_ref(), active.program.as_ref()));
         Ok(DefinitionList { items: items.collect(), count_complete: context.count_complete() })
     };
     api.read(list).await.map(Json)
@@ -235,17 +259,22 @@ fn versions(
     let mut programs = app.programs.all();
     // The built-in sagas are not definitions: they are neither deployed nor migrated.
     let is_definition = !orlog_program::is_built_in(saga.as_str());
-    programs.retain(|program| is_definition && program.definition_ref().saga == *saga);
+    programs.retain(|owned| {
+        is_definition && owned.is_usable_by(tenant) && owned.program.definition_ref().saga == *saga
+    });
     if programs.is_empty() {
         return Err(Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga}")));
     }
     let context = DefinitionContext::of(app, tenant, query, sees_node)?;
     let mut versions = Vec::with_capacity(programs.len());
-    for program in &programs {
-        let hash = &program.definition_ref().hash;
-        let (source, module_bytes) = if sees_node { source(app, hash)? } else { (None, None) };
-        let mut version = DefinitionView { source, module_bytes, ..context.describe(program.as_ref()) };
-        add_examples(app, hash, &mut version.events);
+    for OwnedProgram { context: owner, program } in &programs {
+        let (owner, hash) = (owner.as_ref(), &program.definition_ref().hash);
+        let (source, module_bytes) = if context.sees(owner) { source(app, hash)? } else { (None, None) };
+        let described = context.describe(owner, program.as_ref());
+        let mut version = DefinitionView { source, module_bytes, ..described };
+        if let Some(active) = context.active(owner, hash) {
+            add_examples(active, &mut version.events);
+        }
         versions.push(version);
     }
     versions.sort_by_key(|version| (!version.active, std::cmp::Reverse(version.version)));
@@ -253,10 +282,8 @@ fn versions(
 }
 
 /// Adds an example to each start event of an active YAML definition.
-fn add_examples(app: &ReadScope, hash: &[u8; 16], events: &mut [EventSubscriptionView]) {
-    let active = app.definitions.active();
-    let found = active.iter().find(|definition| definition.program.definition_ref().hash == *hash);
-    let Some(compiled) = found.and_then(|definition| definition.compiled.as_ref()) else { return };
+fn add_examples(active: &LoadedDefinition, events: &mut [EventSubscriptionView]) {
+    let Some(compiled) = &active.compiled else { return };
     for event in events.iter_mut().filter(|event| event.starts) {
         let kind = EventType::new(event.kind.as_str()).expect("the manifest has valid event types");
         let (dataversion, data) = sample::start_data(compiled, &kind);

@@ -5,7 +5,7 @@ use orlog_actors::{ControlError, Runtime};
 use orlog_model::{DefinitionRef, Deployment, TenantId};
 use orlog_store::{PinCounts, Reader};
 
-use crate::definitions::DefinitionErrors;
+use super::{DefinitionErrors, LoadedDefinition};
 
 /// Locks of changes that concern the definitions.
 #[derive(Default)]
@@ -24,6 +24,9 @@ pub enum DeployError {
     /// The definitions are invalid and must be corrected.
     #[error(transparent)]
     Rejected(#[from] DefinitionErrors),
+    /// The context would have too many definitions, or too large ones.
+    #[error("{0}")]
+    Limit(String),
     /// No directory exists to reload; the files must be sent.
     #[error(
         "this node has no definitions directory and no upstreams directory; send definitions with `orlog deploy DIR`"
@@ -67,6 +70,49 @@ pub(crate) fn pins(
         pins.add(&reader.pin_counts(tenant)?);
     }
     Ok(pins)
+}
+
+/// Limits of the definitions of one context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ContextLimits {
+    /// Maximum number of definitions, including retired ones with instances.
+    pub(crate) definitions: usize,
+    /// Maximum size of the sources of the active definitions, in bytes.
+    pub(crate) source_bytes: u64,
+}
+
+impl ContextLimits {
+    /// Checks the limits of a context. Retired definitions count while instances are pinned to them.
+    ///
+    /// # Errors
+    /// [`DeployError::Limit`], with the remedy.
+    pub(super) fn check(
+        self,
+        (context, deployment): (&TenantId, &Deployment),
+        active: &[LoadedDefinition],
+        pins: &PinCounts,
+    ) -> Result<(), DeployError> {
+        let is_retired = |hash: &[u8; 16]| deployment.active().all(|active| active.program.hash != *hash);
+        let pinned = deployment.definitions.iter().filter(|one| is_retired(&one.program.hash));
+        let pinned = pinned.filter(|one| pins.by_hash.contains_key(&one.program.hash)).count();
+        let (count, limit) = (active.len() + pinned, self.definitions);
+        if count > limit {
+            return Err(DeployError::Limit(format!(
+                "the context {context} would have {count} definitions, {pinned} of them retired with instances, and \
+                 limits.max_context_definitions is {limit}; deploy fewer files, or migrate or end the instances of retired ones"
+            )));
+        }
+        let bytes: usize =
+            active.iter().filter_map(|one| one.source.as_ref()).map(|source| source.len()).sum();
+        let limit = self.source_bytes;
+        if bytes as u64 > limit {
+            return Err(DeployError::Limit(format!(
+                "the definitions of the context {context} would have {bytes} bytes, and limits.max_context_source_size is \
+                 {limit} bytes; deploy fewer or smaller files"
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// Returns whether a record activates the same definitions from the same files as the previous record.

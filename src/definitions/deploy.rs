@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 use orlog_actors::{ProgramRegistry, Runtime, WorkerPool};
 use orlog_effect::{Catalog, EffectsConfig};
-use orlog_model::{Change, Clock, DeployedSchedule, Deployment};
+use orlog_model::{Change, Clock, Deployment, TenantId, Timestamp};
 use orlog_program::Diagnostic;
 use orlog_store::Reader;
 
-use super::change::{self, DefinitionLocks, DeployError};
+use super::change::{self, ContextLimits, DefinitionLocks, DeployError};
 use super::gc::Collector;
 pub use super::plan::DeployPolicy;
 use super::plan::{self, ScheduleChange};
-use crate::definitions::initial;
+use super::target::TargetDefinitions;
+use super::{initial, references};
 use crate::definitions::{
     self, DefinitionErrors, DefinitionSet, DeploymentPlan, LoadedDefinition, SourceFile, UsageContext,
     ValidatedDefinitions,
@@ -24,9 +25,11 @@ use crate::definitions::{
 use crate::schedules::deployed::DeployedSchedules;
 use crate::upstreams::UpstreamSources;
 
-/// Request to deploy definitions.
-#[derive(Clone, Debug)]
+/// Request to deploy definitions of one owner.
+#[derive(Clone, Debug, Default)]
 pub struct DeployRequest {
+    /// Context that owns the definitions; `None`: they are shared.
+    pub context: Option<TenantId>,
     /// Files of all definitions, or of those that change.
     pub files: Vec<SourceFile>,
     /// Whether active definitions and schedules that no file contains stay active.
@@ -37,6 +40,8 @@ pub struct DeployRequest {
     pub dry_run: bool,
     /// Changes that are accepted.
     pub policy: DeployPolicy,
+    /// Number and time of the deployment of another pod that these files repeat. It applies if it is newer than the current one.
+    pub repeats: Option<(u64, Timestamp)>,
 }
 
 /// Configuration that was read again.
@@ -50,16 +55,24 @@ pub struct ReloadedConfig {
 enum DeployOrigin {
     /// The directories of definitions and upstreams, or the one that exists, and the configuration if it was read
     /// again.
-    Dirs {
-        config: Option<Box<ReloadedConfig>>,
-    },
+    Dirs { config: Option<Box<ReloadedConfig>> },
+    /// Files of one owner.
     Files {
+        context: Option<TenantId>,
         files: Vec<SourceFile>,
         keep_others: bool,
+        repeats: Option<(u64, Timestamp)>,
     },
 }
 
 impl DeployOrigin {
+    fn context(&self) -> Option<&TenantId> {
+        match self {
+            Self::Dirs { .. } => None,
+            Self::Files { context, .. } => context.as_ref(),
+        }
+    }
+
     fn configured(&self) -> Option<&EffectsConfig> {
         match self {
             Self::Dirs { config } => config.as_ref().map(|config| &config.upstreams),
@@ -75,19 +88,14 @@ impl DeployOrigin {
     }
 }
 
-/// Target set of active definitions.
-enum TargetDefinitions {
-    /// Validated new definitions.
-    Validated(ValidatedDefinitions),
-    /// The currently active definitions.
-    Active(Vec<LoadedDefinition>),
-}
-
 struct PreparedDeployment {
+    context: Option<TenantId>,
     plan: DeploymentPlan,
     definitions: Vec<LoadedDefinition>,
     /// Record to store; `None` if nothing changes.
     deployment: Option<Deployment>,
+    /// Whether the record is that of another pod.
+    repeats: bool,
     /// Catalog of the current upstream files.
     upstreams: Option<Arc<Catalog>>,
     /// Configuration of the catalog, if it was read again.
@@ -106,6 +114,7 @@ pub struct Deployments {
     pub(crate) locks: Arc<DefinitionLocks>,
     pub(crate) collector: Arc<Collector>,
     pub(crate) schedules: Arc<DeployedSchedules>,
+    pub(crate) context_limits: ContextLimits,
 }
 
 impl Deployments {
@@ -115,8 +124,9 @@ impl Deployments {
     /// # Errors
     /// See [`DeployError`].
     pub async fn deploy(self: &Arc<Self>, order: DeployRequest) -> Result<DeploymentPlan, DeployError> {
-        let DeployRequest { files, keep_others, user: by, dry_run, policy } = order;
-        self.deploy_whole(DeployOrigin::Files { files, keep_others }, by, policy, dry_run).await
+        let DeployRequest { context, files, keep_others, user: by, dry_run, policy, repeats } = order;
+        let origin = DeployOrigin::Files { context, files, keep_others, repeats };
+        self.deploy_whole(origin, by, policy, dry_run).await
     }
 
     /// Deploys the definitions directory and activates the upstreams of their files and the configuration (`None`: as
@@ -159,34 +169,43 @@ impl Deployments {
         let prepare = move || {
             let (next, upstreams) = self.next_with_upstreams(&origin)?;
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
-            let loaded = self.programs.all();
-            let pins = change::pins(self.runtime.readers(), None)?;
-            let context = UsageContext { catalog, loaded: &loaded, pins: &pins };
-            let mut plan = self.definitions.plan(next.definitions(), &context);
+            let (context, loaded) = (origin.context(), self.programs.all());
+            let pins = change::pins(self.runtime.readers(), context)?;
+            let usage = UsageContext { context, catalog, loaded: &loaded, pins: &pins };
+            let mut plan = self.definitions.plan(next.definitions(), &usage);
             let problems = plan::version_conflicts(&plan, policy, &pins);
             if !problems.is_empty() {
                 return Err(DefinitionErrors(problems).into());
             }
             plan.upstreams = self.catalog.changed_in(catalog);
-            let deployment = self.record(&next, &by)?;
-            plan.schedules = ScheduleChange::of(self.definitions.deployment().as_deref(), next.schedules());
+            if !plan.upstreams.is_empty() {
+                plan.warnings.extend(self.definitions.unmet_by(catalog));
+            }
+            let deployment = self.record(&next, &origin, &by)?;
+            if let (Some(context), Some(deployment)) = (context, &deployment) {
+                self.context_limits.check((context, deployment), next.definitions(), &pins)?;
+            }
+            let current = self.definitions.of(context).deployment;
+            plan.schedules = ScheduleChange::of(current.as_deref(), next.schedules());
             plan.number = deployment.as_ref().map_or(plan.number, |deployment| deployment.number);
-            let definitions = next.into_definitions();
+            let (definitions, context) = (next.into_definitions(), context.cloned());
+            let repeats = matches!(origin, DeployOrigin::Files { repeats: Some(_), .. });
             let config = origin.into_config();
-            Ok(PreparedDeployment { plan, definitions, deployment, upstreams, config })
+            Ok(PreparedDeployment { context, plan, definitions, deployment, repeats, upstreams, config })
         };
         tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(DeployError::ShuttingDown))
     }
 
     /// Returns the target definitions, and the catalog of the current upstream files if it is to be activated too: on
-    /// a reload, and if the definitions require an upstream that is not active yet.
+    /// a reload, and if shared definitions require an upstream that is not active yet.
     fn next_with_upstreams(
         &self,
         origin: &DeployOrigin,
     ) -> Result<(TargetDefinitions, Option<Arc<Catalog>>), DeployError> {
         if matches!(origin, DeployOrigin::Files { .. }) {
             match self.next(origin, &self.catalog) {
-                Err(DeployError::Rejected(_)) if self.upstreams.has_dir() => {}
+                // A deployment of a context must not change the upstreams of the node.
+                Err(DeployError::Rejected(_)) if self.upstreams.has_dir() && origin.context().is_none() => {}
                 result => return Ok((result?, None)),
             }
         }
@@ -204,13 +223,13 @@ impl Deployments {
 
     /// Returns the target definitions. `catalog` must have an upstream for each of their effects.
     fn next(&self, origin: &DeployOrigin, catalog: &Catalog) -> Result<TargetDefinitions, DeployError> {
-        let mut others = None;
+        let (mut others, context) = (None, origin.context());
         let (files, dir) = match origin {
-            DeployOrigin::Files { files, keep_others: true } => {
-                others = self.definitions.deployment();
-                ([self.definitions.others(files), files.clone()].concat(), None)
+            DeployOrigin::Files { files, keep_others: true, .. } => {
+                others = self.definitions.of(context).deployment;
+                ([self.definitions.others(context, files), files.clone()].concat(), None)
             }
-            DeployOrigin::Files { files, keep_others: false } => (files.clone(), None),
+            DeployOrigin::Files { files, keep_others: false, .. } => (files.clone(), None),
             DeployOrigin::Dirs { config } => match self.definitions.dir() {
                 Some(dir) => {
                     let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
@@ -224,23 +243,41 @@ impl Deployments {
                 None => return Err(DeployError::NoDir),
             },
         };
-        let mut checked = self.definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+        let mut checked = self.definitions.validate(context, &files, catalog).map_err(DefinitionErrors)?;
         if let Some(others) = others {
             checked.schedules = plan::kept_schedules(&others, &checked.schedules);
         }
-        let deployment = self.definitions.deployment();
-        initial::check_references(&checked.definitions, deployment.as_deref())?;
+        let current = self.definitions.of(context).deployment;
+        let consistent = match context {
+            None => references::check(&checked.definitions, current.as_deref()),
+            Some(context) => {
+                let usable = self.definitions.usable_with(Some(context), &checked.definitions);
+                references::check_context(context, &usable, current.as_deref())
+            }
+        };
+        consistent.map_err(DefinitionErrors)?;
         Ok(TargetDefinitions::Validated(ValidatedDefinitions { digest: dir, ..checked }))
     }
 
-    /// Returns the record to store; `None` if the stored record is equal.
-    fn record(&self, next: &TargetDefinitions, by: &str) -> Result<Option<Deployment>, DeployError> {
+    /// Returns the record to store; `None` if the stored record is equal, or newer than the one that it repeats.
+    fn record(
+        &self,
+        next: &TargetDefinitions,
+        origin: &DeployOrigin,
+        by: &str,
+    ) -> Result<Option<Deployment>, DeployError> {
         let TargetDefinitions::Validated(checked) = next else { return Ok(None) };
         let is_stored = |hash: &[u8; 16]| self.programs.by_hash(hash).is_some();
+        let context = origin.context();
         // The stored record may be newer: a deployment with an unknown result.
-        let stored = self.first_store().map(|store| store.deployment()).transpose()?.flatten();
-        let current = self.definitions.deployment();
+        let stored = self.first_store().map(|store| store.deployment_of(context)).transpose()?.flatten();
+        let current = self.definitions.of(context).deployment;
         let last = stored.as_ref().or(current.as_deref());
+        if let DeployOrigin::Files { repeats: Some((number, at)), .. } = origin {
+            let record = DefinitionSet::record(last, checked, (*at, by), is_stored);
+            let record = Deployment { number: *number, ..record };
+            return Ok(Some(record).filter(|record| record.is_newer_than(current.as_deref())));
+        }
         let record = DefinitionSet::record(last, checked, (self.clock.now(), by), is_stored);
         Ok(Some(record).filter(|record| !change::is_noop(current.as_deref(), record)))
     }
@@ -263,10 +300,20 @@ impl Deployments {
     /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow before
     /// an instance can start that needs a new one.
     async fn carry_out(&self, prepared: PreparedDeployment) -> Result<DeploymentPlan, DeployError> {
-        let PreparedDeployment { mut plan, definitions, deployment, upstreams, config } = prepared;
+        let PreparedDeployment { context, mut plan, definitions, mut deployment, repeats, upstreams, config } =
+            prepared;
         plan.dry_run = false;
         // A shard that this pod takes over meanwhile adopts the definitions before or after all of this.
         let _adopting = self.locks.activating.lock().await;
+        let current = self.definitions.of(context.as_ref()).deployment;
+        if let Some(outdated) = deployment.as_mut().filter(|next| !next.is_newer_than(current.as_deref())) {
+            // Such a shard has brought a newer deployment.
+            if repeats {
+                return Ok(plan);
+            }
+            outdated.number = current.map_or(0, |current| current.number).saturating_add(1);
+            plan.number = outdated.number;
+        }
         for source in self.missing_sources(&definitions)? {
             self.runtime.apply_to_all_shards(&source).await?;
         }
@@ -289,17 +336,23 @@ impl Deployments {
         }
         let Some(deployment) = deployment else { return Ok(plan) };
         let stored = change::stored_definitions(&self.runtime, None)?;
-        self.programs.replace(self.definitions.programs(&definitions, &stored));
+        self.definitions.activate(context.as_ref(), definitions, Some(deployment));
+        self.programs.replace(self.definitions.programs(&stored));
         for reader in self.runtime.readers() {
-            let declared = initial::declare_indexes(&reader, &definitions);
+            let declared = initial::declare_indexes(&reader, &self.definitions);
             if let Err(error) = declared {
                 tracing::warn!(%error, "indexes not declared in a shard; retrying at its next start");
             }
         }
-        self.definitions.activate(definitions, Some(deployment));
         self.schedules.apply().await;
         let (number, warnings) = (plan.number, plan.warnings.len());
-        tracing::info!(number, changes = plan.changes(), warnings, "definitions deployed");
+        tracing::info!(
+            context = plan.context,
+            number,
+            changes = plan.changes(),
+            warnings,
+            "definitions deployed"
+        );
         self.collector.collect_soon();
         Ok(plan)
     }
@@ -311,7 +364,8 @@ impl Deployments {
         else {
             return Ok(());
         };
-        let decided = self.first_store().map(|store| store.deployment()).transpose()?.flatten();
+        let context = deployment.context.as_ref();
+        let decided = self.first_store().map(|store| store.deployment_of(context)).transpose()?.flatten();
         if decided.as_ref() != Some(deployment) {
             return Err(error.into());
         }
@@ -322,31 +376,5 @@ impl Deployments {
     /// Returns the store that decides the active definitions; `None` while other pods own all shards.
     fn first_store(&self) -> Option<Reader> {
         self.runtime.readers().next()
-    }
-}
-
-impl TargetDefinitions {
-    /// Returns the schedules; `None` if those of the deployment stay.
-    fn schedules(&self) -> Option<&[DeployedSchedule]> {
-        match self {
-            Self::Validated(checked) => Some(&checked.schedules),
-            Self::Active(_) => None,
-        }
-    }
-
-    fn definitions(&self) -> &[LoadedDefinition] {
-        match self {
-            Self::Validated(ValidatedDefinitions { definitions, .. }) | Self::Active(definitions) => {
-                definitions
-            }
-        }
-    }
-
-    fn into_definitions(self) -> Vec<LoadedDefinition> {
-        match self {
-            Self::Validated(ValidatedDefinitions { definitions, .. }) | Self::Active(definitions) => {
-                definitions
-            }
-        }
     }
 }

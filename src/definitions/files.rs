@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orlog_model::DeployedSchedule;
+use orlog_model::{DeployedSchedule, TenantId};
 use orlog_program::{CompiledDefinition, Diagnostic, Program, is_built_in};
 use sha2::{Digest as _, Sha256};
 
@@ -133,18 +133,22 @@ pub(crate) fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnos
         return Err(vec![problem(&file.path, message)]);
     }
     let source = Some(Arc::clone(&file.bytes));
-    Ok(LoadedDefinition { program, compiled, source, file: Some(file.path.clone()) })
+    Ok(LoadedDefinition { program, compiled, source, file: Some(file.path.clone()), context: None })
 }
 
-/// Parses a schedule file, and checks its saga.
+/// Parses a schedule file, and checks its saga. A schedule of a context belongs to its tenant.
 ///
 /// # Errors
 /// All diagnostics of the file.
 pub(super) fn load_schedule<'a>(
     file: &SourceFile,
+    context: Option<&TenantId>,
     programs: impl Iterator<Item = &'a dyn Program> + Clone,
 ) -> Result<DeployedSchedule, Vec<Diagnostic>> {
-    let schedule = parse_schedule(file)?;
+    let mut schedule = parse_schedule(file)?;
+    if let Some(context) = context {
+        schedule.assign_to(context).map_err(|error| vec![error])?;
+    }
     schedule.check_saga(programs).map_err(|error| vec![error])?;
     Ok(schedule.deployed())
 }
@@ -200,6 +204,8 @@ pub struct LoadedDefinition {
     pub source: Option<Arc<[u8]>>,
     /// Source file; `None` for a built-in program.
     pub file: Option<PathBuf>,
+    /// Context that owns it; `None`: it is shared.
+    pub context: Option<TenantId>,
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use orlog_actors::{ProgramRegistry, Runtime};
 use orlog_effect::Catalog;
-use orlog_model::{Change, DefinitionRef, Deployment};
+use orlog_model::{Change, DefinitionRef, Deployment, TenantId};
 use prometheus_client::metrics::counter::Counter;
 
 use super::change::{DefinitionLocks, DeployError, pins};
@@ -45,14 +45,14 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Drops the unused definitions.
+    /// Drops the unused definitions of all owners, or only those of a context.
     ///
     /// # Errors
     /// Fails if a shard is not available or a store cannot be read. Definitions dropped until then were
     /// unused.
-    pub async fn collect(self: &Arc<Self>) -> Result<CollectResult, DeployError> {
+    pub async fn collect(self: &Arc<Self>, context: Option<TenantId>) -> Result<CollectResult, DeployError> {
         let collector = Arc::clone(self);
-        let whole = tokio::spawn(async move { collector.collect_whole().await });
+        let whole = tokio::spawn(async move { collector.collect_whole(context.as_ref()).await });
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
 
@@ -70,16 +70,23 @@ impl Collector {
         let collector = Arc::downgrade(self);
         self.background.spawn(after, async move {
             let Some(collector) = collector.upgrade() else { return };
-            if let Err(error) = collector.collect_whole().await {
+            if let Err(error) = collector.collect_whole(None).await {
                 tracing::warn!(%error, "definition garbage collection failed; retrying later");
             }
         });
     }
 
-    async fn collect_whole(self: &Arc<Self>) -> Result<CollectResult, DeployError> {
+    async fn collect_whole(
+        self: &Arc<Self>,
+        context: Option<&TenantId>,
+    ) -> Result<CollectResult, DeployError> {
         // Prevents a deployment or a migration in between.
         let _alone = self.locks.deploying.lock().await;
-        let retired = self.retired()?;
+        let mut retired = self.retired()?;
+        if context.is_some() {
+            let own = self.definitions.of(context).deployment;
+            retired.retain(|program| own.iter().any(|deployment| deployment.find(&program.hash).is_some()));
+        }
         if retired.is_empty() || !self.wait_until_quiescent().await {
             return Ok(CollectResult::default());
         }
@@ -100,11 +107,8 @@ impl Collector {
             return Ok(CollectResult { retained: retired.len(), ..CollectResult::default() });
         }
         let loaded = self.programs.all();
-        for warning in self.definitions.unmet_needs(&UsageContext {
-            catalog: &self.catalog,
-            loaded: &loaded,
-            pins: &pins,
-        }) {
+        let usage = UsageContext { context, catalog: &self.catalog, loaded: &loaded, pins: &pins };
+        for warning in self.definitions.unmet_needs(&usage) {
             tracing::warn!("{warning}");
         }
         let (used, unused): (Vec<_>, Vec<_>) =
@@ -122,12 +126,14 @@ impl Collector {
 
     /// Returns the definitions that a shard stores and that accept no new instances.
     fn retired(&self) -> Result<Vec<DefinitionRef>, orlog_store::Error> {
-        let active = self.definitions.active();
-        let mut seen: BTreeSet<[u8; 16]> =
-            active.iter().map(|definition| definition.program.definition_ref().hash).collect();
+        let mut seen = BTreeSet::new();
+        for (_, owned) in self.definitions.owners() {
+            seen.extend(owned.definitions.iter().map(|definition| definition.program.definition_ref().hash));
+        }
         // A deployment with an unknown result becomes active at the next start.
         for reader in self.runtime.readers() {
-            let stored = reader.deployment()?;
+            let stored = reader.deployment()?.into_iter().chain(reader.context_deployments()?);
+            let stored: Vec<_> = stored.collect();
             seen.extend(stored.iter().flat_map(Deployment::active).map(|deployed| deployed.program.hash));
         }
         let mut retired = Vec::new();

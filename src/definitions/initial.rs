@@ -1,31 +1,36 @@
 //! Active definitions at the start of a node: those of its directory if it changed since its last
 //! deployment; otherwise those of the last deployment from any source.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use orlog_actors::ProgramRegistry;
+use orlog_actors::{OwnedProgram, ProgramRegistry};
 use orlog_effect::Catalog;
-use orlog_model::{Change, DefinitionRef, Deployment, Timestamp};
+use orlog_model::{
+    Change, DefinitionRef, DeployedDefinition, Deployment, Name, SagaName, TenantId, Timestamp,
+};
 use orlog_program::{Diagnostic, Program};
 use orlog_store::{Reader, Writer};
 
+use super::unreadable::UnreadableProgram;
 use crate::definitions::{
-    self, DefinitionErrors, DefinitionSet, LoadedDefinition, SourceFile, ValidatedDefinitions, references,
+    self, DefinitionErrors, DefinitionSet, LoadedDefinition, OwnedDefinitions, SourceFile,
+    ValidatedDefinitions, built_in, compile_source, references,
 };
 
 /// User of the deployment of a changed directory.
 const STARTUP_USER: &str = "node start";
 
-/// Initial definitions, to be stored in every store.
+/// Definitions of one owner, to be stored in every store.
 pub(crate) struct InitialDefinitions {
     pub(crate) definitions: Vec<LoadedDefinition>,
     pub(crate) deployment: Option<Deployment>,
 }
 
-/// Determines the active definitions and stores them in every store, the first store first.
+/// Determines the active definitions of all owners and stores them in every store, the first store first.
 ///
 /// # Errors
-/// Fails if the definitions are invalid, or a store cannot be read or written.
+/// Fails if the shared definitions are invalid, or a store cannot be read or written.
 pub(crate) fn activate(
     definitions: &DefinitionSet,
     catalog: &Catalog,
@@ -33,15 +38,97 @@ pub(crate) fn activate(
     (now, runs_sagas): (Timestamp, bool),
 ) -> anyhow::Result<ProgramRegistry> {
     if !runs_sagas {
-        return Ok(ProgramRegistry::new(Vec::new()));
+        return Ok(ProgramRegistry::new(Vec::<OwnedProgram>::new()));
     }
     let chosen = choose(definitions, catalog, stores.first().map(|(_, reader)| reader), now)?;
     check_native(definitions, stores.iter().map(|(_, reader)| reader))?;
-    stores.iter_mut().try_for_each(|(writer, reader)| store_definitions(writer, reader, &chosen, now))?;
-    let older = stores.first().map(|(_, reader)| reader.definitions()).transpose()?.unwrap_or_default();
-    let programs = ProgramRegistry::new(definitions.programs(&chosen.definitions, &older));
-    definitions.activate(chosen.definitions, chosen.deployment);
-    Ok(programs)
+    definitions.activate(None, chosen.definitions, chosen.deployment);
+    let readers: Vec<_> = stores.iter().map(|(_, reader)| reader.clone()).collect();
+    follow_contexts(definitions, &readers)?;
+    for (writer, reader) in stores {
+        store_definitions(writer, reader, &definitions.of(None).into(), now)?;
+        store_contexts(definitions, writer, reader, now)?;
+    }
+    for problem in definitions.unmet_by(catalog) {
+        tracing::warn!("{problem}");
+    }
+    let older = readers.first().map(Reader::definitions).transpose()?.unwrap_or_default();
+    Ok(ProgramRegistry::new(definitions.programs(&older)))
+}
+
+/// Activates the deployments of contexts that are newer in these stores. Returns them.
+///
+/// # Errors
+/// Fails if a store cannot be read.
+pub(crate) fn follow_contexts(
+    definitions: &DefinitionSet,
+    readers: &[Reader],
+) -> Result<Vec<Deployment>, orlog_store::Error> {
+    let mut newer = Vec::new();
+    for reader in readers {
+        for stored in reader.context_deployments()? {
+            let context = stored.context.as_ref();
+            if !stored.is_newer_than(definitions.of(context).deployment.as_deref()) {
+                continue;
+            }
+            let mut loaded = Vec::new();
+            for deployed in stored.active() {
+                loaded.push(load_owned(deployed, readers, context)?);
+            }
+            loaded.sort_by(|a, b| a.saga().cmp(b.saga()));
+            definitions.activate(context, loaded, Some(stored.clone()));
+            newer.push(stored);
+        }
+    }
+    Ok(newer)
+}
+
+/// Loads a definition of a context from its stored source. If this release cannot load it, its inputs become dead letters, and
+/// other tenants are not affected.
+fn load_owned(
+    deployed: &DeployedDefinition,
+    readers: &[Reader],
+    context: Option<&TenantId>,
+) -> Result<LoadedDefinition, orlog_store::Error> {
+    let mut source = None;
+    for reader in readers {
+        source = source.or(reader.definition(&deployed.program.hash)?);
+    }
+    let file = std::path::PathBuf::from(&deployed.file);
+    let source: Option<Arc<[u8]>> = source.map(|(_, source)| source.into());
+    let loaded = match &source {
+        Some(bytes) => compile_source(&SourceFile { path: file.clone(), bytes: Arc::clone(bytes) }),
+        None => Err(vec![lost(&deployed.file)]),
+    };
+    let loaded = loaded.unwrap_or_else(|problems| {
+        let reason = problems.first().map(ToString::to_string).unwrap_or_default();
+        let DefinitionRef { saga, version, .. } = &deployed.program;
+        let name = context.map(TenantId::as_str);
+        tracing::error!(context = name, %saga, version, reason, "definition of a context cannot be loaded");
+        let program = Arc::new(UnreadableProgram::new(deployed, reason));
+        LoadedDefinition { program, compiled: None, source, file: Some(file), context: None }
+    });
+    Ok(LoadedDefinition { context: context.cloned(), ..loaded })
+}
+
+/// Stores the definitions of each context in a store, one commit for each, and declares the indexes of all definitions.
+pub(crate) fn store_contexts(
+    definitions: &DefinitionSet,
+    writer: &mut Writer,
+    reader: &Reader,
+    now: Timestamp,
+) -> anyhow::Result<()> {
+    for (_, owned) in definitions.owners().into_iter().filter(|(context, _)| context.is_some()) {
+        store_definitions(writer, reader, &owned.into(), now)?;
+    }
+    Ok(declare_indexes(reader, definitions)?)
+}
+
+impl From<OwnedDefinitions> for InitialDefinitions {
+    fn from(owned: OwnedDefinitions) -> Self {
+        let deployment = owned.deployment.map(|deployment| Deployment::clone(&deployment));
+        Self { definitions: owned.definitions.to_vec(), deployment }
+    }
 }
 
 /// Selects the definitions from the directory and the store of the first shard. Blocks.
@@ -64,8 +151,8 @@ fn choose(
         tracing::info!(dir = %dir.display(), "definitions directory unchanged");
         return from_record(definitions, catalog, store, current);
     }
-    let checked = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
-    check_references(&checked.definitions, current.as_ref())?;
+    let checked = definitions.validate(None, &files, catalog).map_err(DefinitionErrors)?;
+    references::check(&checked.definitions, current.as_ref()).map_err(DefinitionErrors)?;
     let checked = ValidatedDefinitions { digest: Some(digest), ..checked };
     let is_stored = |hash: &[u8; 16]| {
         store.is_some_and(|store| store.definition(hash).is_ok_and(|definition| definition.is_some()))
@@ -113,18 +200,6 @@ fn changed_program(stored: &DefinitionRef, live: u64, difference: &str) -> Diagn
     Diagnostic { file, line: 0, column: 0, path: String::new(), message, suggestion: Some(suggestion) }
 }
 
-/// Rejects definitions that contradict each other, unless the current deployment activated all of them.
-pub(crate) fn check_references(
-    definitions: &[LoadedDefinition],
-    current: Option<&Deployment>,
-) -> Result<(), DefinitionErrors> {
-    let is_active = |hash: &[u8; 16]| {
-        current.into_iter().flat_map(Deployment::active).any(|active| active.program.hash == *hash)
-    };
-    let found = references::contradictions(definitions, is_active);
-    if found.is_empty() { Ok(()) } else { Err(DefinitionErrors(found)) }
-}
-
 /// Loads the definitions of a store's deployment record from its stored sources.
 pub(crate) fn from_record(
     definitions: &DefinitionSet,
@@ -143,7 +218,7 @@ pub(crate) fn from_record(
     if let Some(Deployment { number, at, deployed_by: by, .. }) = &current {
         tracing::info!(number, %at, by, definitions = files.len(), "definitions of the last deployment are active");
     }
-    let checked = definitions.validate(&files, catalog).map_err(DefinitionErrors)?;
+    let checked = definitions.validate(None, &files, catalog).map_err(DefinitionErrors)?;
     Ok(InitialDefinitions { definitions: checked.definitions, deployment: current })
 }
 
@@ -176,7 +251,7 @@ pub(crate) fn store_definitions(
         }
     }
     if let Some(deployment) = &chosen.deployment
-        && reader.deployment()?.as_ref() != Some(deployment)
+        && reader.deployment_of(deployment.context.as_ref())?.as_ref() != Some(deployment)
     {
         group.push(Change::Deploy(Box::new(deployment.clone())));
     }
@@ -184,20 +259,28 @@ pub(crate) fn store_definitions(
         let committed = writer.commit(&group, now);
         anyhow::Context::context(committed, "the definitions cannot be stored")?;
     }
-    Ok(declare_indexes(reader, &chosen.definitions)?)
+    Ok(())
 }
 
-/// Declares the indexed variables of all active definitions in a store. It builds new indexes in the background.
+/// Declares the indexed variables of the active definitions of all owners and of the built-in sagas in a store. It builds new indexes
+/// in the background.
 ///
 /// # Errors
 /// Fails if the store cannot be written.
 pub(crate) fn declare_indexes(
     reader: &Reader,
-    active: &[LoadedDefinition],
+    definitions: &DefinitionSet,
 ) -> Result<(), orlog_store::Error> {
-    let indexed = active.iter().map(|definition| {
-        let program = &definition.program;
-        (program.definition_ref().saga.clone(), program.manifest().indexed.clone())
-    });
-    reader.declare_indexes(&indexed.collect::<Vec<_>>())
+    let mut indexed: BTreeMap<SagaName, BTreeSet<Name>> = BTreeMap::new();
+    let mut add = |program: &Arc<dyn Program>| {
+        let names = program.manifest().indexed.iter().cloned();
+        indexed.entry(program.definition_ref().saga.clone()).or_default().extend(names);
+    };
+    for (_, owned) in definitions.owners() {
+        owned.definitions.iter().for_each(|definition| add(&definition.program));
+    }
+    built_in().iter().for_each(&mut add);
+    let indexed: Vec<_> =
+        indexed.into_iter().map(|(saga, names)| (saga, names.into_iter().collect())).collect();
+    reader.declare_indexes(&indexed)
 }

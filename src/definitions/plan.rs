@@ -13,6 +13,9 @@ use super::files::LoadedDefinition;
 /// Changes of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DeploymentPlan {
+    /// Context that owns the definitions; absent if they are shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
     /// Deployment number after the activation; unchanged if no definition changes.
     pub number: u64,
     /// Whether this is a dry run without changes.
@@ -128,6 +131,7 @@ impl DeploymentPlan {
     pub(super) fn of(current: Option<&Deployment>, new: &[LoadedDefinition]) -> Self {
         let old: Vec<&DeployedDefinition> = current.into_iter().flat_map(Deployment::active).collect();
         let mut plan = Self {
+            context: None,
             number: current.map_or(0, |current| current.number),
             dry_run: true,
             added: Vec::new(),
@@ -226,7 +230,7 @@ pub(super) struct DeploymentMetadata<'a> {
     pub(super) definitions_digest: Option<[u8; 16]>,
 }
 
-/// Creates the record of a deployment that follows `standing`. Retired definitions stay in it while
+/// Creates the record of a deployment that follows `current`, without its owner. Retired definitions stay in it while
 /// `is_kept` returns true.
 pub(super) fn record(
     current: Option<&Deployment>,
@@ -238,7 +242,14 @@ pub(super) fn record(
         let before = current.into_iter().flat_map(Deployment::active).find(|old| old.program == *program);
         let (at, by) = before
             .map_or((occasion.at, occasion.deployed_by.to_owned()), |old| (old.at, old.deployed_by.clone()));
-        DeployedDefinition { program: program.clone(), file, at, deployed_by: by, retired_at: None }
+        DeployedDefinition {
+            program: program.clone(),
+            file,
+            at,
+            deployed_by: by,
+            retired_at: None,
+            events: Vec::new(),
+        }
     };
     let mut definitions: Vec<_> = deployable(new).map(deployed).collect();
     let remains =
@@ -258,12 +269,22 @@ pub(super) fn record(
         sort_key(a).cmp(&sort_key(b))
     });
     Deployment {
+        context: None,
         schedules: Vec::new(),
-        number: current.map_or(0, |current| current.number) + 1,
+        number: current.map_or(0, |current| current.number).saturating_add(1),
         at: occasion.at,
         deployed_by: occasion.deployed_by.to_owned(),
         definitions_digest: occasion.definitions_digest,
         definitions,
+    }
+}
+
+/// Adds the event types that the active definitions of a record consume.
+pub(super) fn add_events(record: &mut Deployment, active: &[LoadedDefinition]) {
+    for deployed in record.definitions.iter_mut().filter(|deployed| deployed.retired_at.is_none()) {
+        let found = active.iter().find(|active| *active.program.definition_ref() == deployed.program);
+        let events = found.into_iter().flat_map(|found| &found.program.manifest().subscriptions);
+        deployed.events = events.map(|event| event.kind.clone()).collect();
     }
 }
 

@@ -1,15 +1,44 @@
-//! Retired definition: loaded for its pinned instances, starts no new ones.
+//! Retired definitions: loaded for their pinned instances, start no new ones.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use orlog_model::{CorrelationId, DefinitionRef, Event};
+use orlog_actors::OwnedProgram;
+use orlog_model::{CorrelationId, DefinitionRef, Event, TenantId};
 use orlog_program::{
     CompiledDefinition, Context, Definition, Diagnostic, Manifest, Migration, Program, ProgramError,
     ProgramInput, ProgramOutput,
 };
 
 use super::files::problem;
+
+/// Retired programs by the hash of their definition, so that a deployment compiles only new ones.
+#[derive(Default)]
+pub(super) struct RetiredPrograms(Mutex<BTreeMap<[u8; 16], Arc<dyn Program>>>);
+
+impl RetiredPrograms {
+    /// Returns the programs of stored definitions, one for each owner, and removes all others.
+    pub(super) fn load<'a>(
+        &self,
+        stored: impl Iterator<Item = (&'a DefinitionRef, &'a Vec<u8>, Vec<Option<TenantId>>)>,
+    ) -> Vec<OwnedProgram> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut next, mut owned) = (BTreeMap::new(), Vec::new());
+        for (reference, source, owners) in stored {
+            let program = known.get(&reference.hash).cloned();
+            let Some(program) = program.or_else(|| RetiredProgram::compile(reference, source)) else {
+                continue;
+            };
+            owned.extend(
+                owners.into_iter().map(|context| OwnedProgram { context, program: Arc::clone(&program) }),
+            );
+            next.insert(reference.hash, program);
+        }
+        *known = next;
+        owned
+    }
+}
 
 /// Program that starts no instances.
 pub(super) struct RetiredProgram {
@@ -27,7 +56,7 @@ impl RetiredProgram {
 
     /// Compiles a stored source. A source that this release cannot compile is logged and skipped: inputs of
     /// its instances become dead letters, to be redriven with a release that supports the source.
-    pub(super) fn compile(reference: &DefinitionRef, source: &[u8]) -> Option<Arc<dyn Program>> {
+    fn compile(reference: &DefinitionRef, source: &[u8]) -> Option<Arc<dyn Program>> {
         let program = match load(source, &format!("{} (kept)", reference.saga)) {
             Ok(program) => program,
             Err(problems) => {

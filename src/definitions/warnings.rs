@@ -1,14 +1,13 @@
 //! Warnings of a deployment, mainly missing requirements of older definitions.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use orlog_effect::Catalog;
+use orlog_actors::OwnedProgram;
 use orlog_model::{EffectName, InDoubtPolicy, SagaName, WorkKind};
 use orlog_program::{Action, Program};
 use orlog_store::PinCounts;
 
-use super::availability;
+use super::availability::{self, Providers};
 use super::files::LoadedDefinition;
 use super::plan::{DefinitionChange, DefinitionSummary, DeploymentPlan};
 use super::references;
@@ -17,9 +16,11 @@ use super::references;
 #[derive(Clone, Copy)]
 pub(super) struct WarningContext<'a> {
     pub(super) new: &'a [LoadedDefinition],
-    pub(super) catalog: &'a Catalog,
-    /// All loaded programs, including older ones.
-    pub(super) loaded: &'a [Arc<dyn Program>],
+    /// Definitions that new instances use: the new ones, and for a context also shared ones.
+    pub(super) usable: &'a [LoadedDefinition],
+    pub(super) providers: Providers<'a>,
+    /// Loaded programs of all owners, including older ones.
+    pub(super) loaded: &'a [OwnedProgram],
     pub(super) pins: &'a PinCounts,
 }
 
@@ -33,12 +34,14 @@ pub(super) fn all(plan: &DeploymentPlan, context: &WarningContext<'_>) -> Vec<St
     }
     // The lints cover definitions with steps.
     let others = context.new.iter().filter(|definition| definition.compiled.is_none());
-    warnings.extend(others.flat_map(|definition| childless(definition, context.new)));
+    warnings.extend(others.flat_map(|definition| childless(definition, context.usable)));
     warnings
-        .extend(context.new.iter().flat_map(|definition| misspelled_effects(definition, context.catalog)));
+        .extend(context.new.iter().flat_map(|definition| misspelled_effects(definition, &context.providers)));
     warnings
-        .extend(context.new.iter().filter_map(|definition| unknown_outcomes(definition, context.catalog)));
-    let lints = references::warnings(context.new).into_iter().flatten();
+        .extend(context.new.iter().filter_map(|definition| unknown_outcomes(definition, &context.providers)));
+    let lints = references::warnings(context.usable).into_iter().zip(context.usable);
+    let lints = lints.filter(|(_, definition)| definition.context.as_ref() == context.providers.context);
+    let lints = lints.flat_map(|(lints, _)| lints);
     warnings.extend(lints.map(|warning| format!("{} [{}]", warning.diagnostic, warning.code)));
     warnings
 }
@@ -56,11 +59,13 @@ fn reused_version(changed: &DefinitionChange) -> Option<String> {
 
 /// Returns the unavailable requirements of live instances whose definitions are not among the new ones.
 pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
-    let is_old = |program: &Arc<dyn Program>| {
-        context.new.iter().all(|new| new.program.definition_ref().hash != program.definition_ref().hash)
+    let is_old = |owned: &OwnedProgram| {
+        let hash = owned.program.definition_ref().hash;
+        owned.context.as_ref() == context.providers.context
+            && context.new.iter().all(|new| new.program.definition_ref().hash != hash)
     };
     let mut warnings = Vec::new();
-    for program in context.loaded.iter().filter(|program| is_old(program)) {
+    for OwnedProgram { program, .. } in context.loaded.iter().filter(|owned| is_old(owned)) {
         let reference = program.definition_ref();
         let live = context.pins.of(&reference.hash).live;
         if live == 0 {
@@ -85,7 +90,7 @@ fn missing<'a>(
     context: &'a WarningContext<'_>,
 ) -> impl Iterator<Item = (String, String)> + 'a {
     let manifest = program.manifest();
-    let performs = |kind, name: &str| context.catalog.executor_for_name(kind, name).is_some();
+    let performs = |kind, name: &str| context.providers.executor(kind, name).is_some();
     let effects = manifest.effects.iter().filter(move |effect| !performs(WorkKind::Effect, effect.as_str()));
     let effects = effects.map(|effect| {
         let requirement = format!("the effect {effect}, which no upstream executes any more");
@@ -98,7 +103,7 @@ fn missing<'a>(
         let requirement = format!("the command {command}, which has no gateway");
         (requirement, "add [gateway] to the configuration again".to_owned())
     });
-    let sagas = manifest.sagas.iter().filter(|saga| !has(context.new, saga)).map(|saga| {
+    let sagas = manifest.sagas.iter().filter(|saga| !has(context.usable, saga)).map(|saga| {
         (format!("the saga {saga}, which has no active definition"), format!("deploy a definition of {saga}"))
     });
     effects.chain(commands).chain(sagas)
@@ -107,9 +112,9 @@ fn missing<'a>(
 /// Returns a warning for each child saga of a new definition that has no definition.
 fn childless<'a>(
     definition: &'a LoadedDefinition,
-    new: &'a [LoadedDefinition],
+    usable: &'a [LoadedDefinition],
 ) -> impl Iterator<Item = String> + 'a {
-    let missing = definition.program.manifest().sagas.iter().filter(|saga| !has(new, saga));
+    let missing = definition.program.manifest().sagas.iter().filter(|saga| !has(usable, saga));
     missing.map(|saga| {
         let parent = &definition.program.definition_ref().saga;
         format!(
@@ -120,7 +125,7 @@ fn childless<'a>(
 
 /// Returns a warning about the effects with a compensation whose upstream cannot report whether it executed an
 /// attempt. Then the compensation of a step that was not executed can be requested.
-fn unknown_outcomes(definition: &LoadedDefinition, catalog: &Catalog) -> Option<String> {
+fn unknown_outcomes(definition: &LoadedDefinition, providers: &Providers<'_>) -> Option<String> {
     let steps = &definition.compiled.as_ref()?.definition().steps;
     let compensated =
         steps.iter().filter(|step| step.compensate.is_some() && step.in_doubt != Some(InDoubtPolicy::Ask));
@@ -129,10 +134,10 @@ fn unknown_outcomes(definition: &LoadedDefinition, catalog: &Catalog) -> Option<
         _ => None,
     });
     let cannot_probe = |effect: &&EffectName| {
-        if availability::has_stand_in(effect, catalog) {
+        if availability::has_stand_in(effect, providers.catalog) {
             return false;
         }
-        let executor = catalog.executor_for_name(WorkKind::Effect, effect.as_str());
+        let executor = providers.executor(WorkKind::Effect, effect.as_str());
         executor.is_some_and(|executor| !executor.upstream().provider.can_probe(effect))
     };
     let effects: BTreeSet<_> = effects.filter(cannot_probe).collect();
@@ -149,12 +154,12 @@ fn unknown_outcomes(definition: &LoadedDefinition, catalog: &Catalog) -> Option<
 /// Returns a warning for each effect that only the stand-in executes, while a configured upstream has a similar effect.
 fn misspelled_effects<'a>(
     definition: &'a LoadedDefinition,
-    catalog: &'a Catalog,
+    providers: &'a Providers<'a>,
 ) -> impl Iterator<Item = String> + 'a {
     let effects = &definition.program.manifest().effects;
-    let replaced = effects.iter().filter(|effect| availability::has_stand_in(effect, catalog));
+    let replaced = effects.iter().filter(|effect| availability::has_stand_in(effect, providers.catalog));
     replaced.filter_map(|effect| {
-        let advice = availability::similar_effect(effect.as_str(), catalog)?;
+        let advice = providers.similar_effect(effect.as_str())?;
         let saga = &definition.program.definition_ref().saga;
         Some(format!(
             "{saga}: no configured upstream executes the effect {effect}, so the stand-in executes it; {advice}"

@@ -36,7 +36,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let mut findings = Vec::new();
     if !args.node_only {
-        findings.extend(here(&args.flags, args.deep).await);
+        findings.extend(Box::pin(here(&args.flags, args.deep)).await);
     }
     if args.node || args.node_only {
         findings.extend(there(&args.server).await?);

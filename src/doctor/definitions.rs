@@ -65,7 +65,7 @@ fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
         )];
     }
     let checked = definitions::read_dir(dir)
-        .and_then(|files| DefinitionSet::new(Some(dir.clone()), Vec::new()).validate(&files, catalog))
+        .and_then(|files| DefinitionSet::new(Some(dir.clone()), Vec::new()).validate(None, &files, catalog))
         .map(|checked| checked.definitions);
     match checked {
         Ok(list) if list.is_empty() => {

@@ -54,6 +54,7 @@ impl NodeParts<'_> {
         let mut findings = vec![self.state()];
         findings.extend(self.lost_streams());
         findings.extend(self.lease());
+        findings.extend(self.node_keys());
         findings.extend(self.breakers());
         let mut work_waits = false;
         for (shard, reader) in self.runtime.numbered_readers() {
@@ -90,6 +91,18 @@ impl NodeParts<'_> {
                 self.config.node_name()
             );
             CheckResult::error("cluster", found, "restore the NATS servers, or the network to them")
+        })
+    }
+
+    /// Reports pods with other keys of the node.
+    fn node_keys(&self) -> Option<CheckResult> {
+        let pods = self.cluster.as_ref().map(|cluster| cluster.other_node_keys.join(", "))?;
+        (!pods.is_empty()).then(|| {
+            let found = format!(
+                "these pods have another node key than this pod: {pods}; peers reject the requests of one of them"
+            );
+            let remedy = "set the same identity.key_file on all pods, and restart those with the wrong key (docs/peers.md)";
+            CheckResult::error("node key", found, remedy)
         })
     }
 

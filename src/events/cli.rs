@@ -7,12 +7,15 @@ mod batches;
 mod csv_rows;
 mod json_lines;
 mod progress;
+mod signing;
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use orlog_model::{Clock as _, TenantId};
 use serde_json::{Value, json};
 
 pub(crate) use batches::EventLine;
@@ -20,9 +23,10 @@ use batches::{Batch, Batches};
 pub(crate) use csv_rows::Columns;
 use progress::Progress;
 
-use crate::cli::client::{ApiClient, ClientError, ServerArgs};
+use crate::cli::client::{ApiClient, ClientError, SIGNATURE_LIFETIME, ServerArgs};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
+use crate::clock::SystemClock;
 
 /// Delay after the first rejection; it doubles up to [`MAX_RETRY_DELAY`].
 const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -37,6 +41,9 @@ pub(crate) struct Args {
     file: Option<PathBuf>,
     #[command(flatten)]
     columns: Columns,
+    /// Sign each event with the key, so that its signature stays with it; the default with a key
+    #[arg(long)]
+    sign: bool,
     /// Events per request
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..))]
     batch: u16,
@@ -72,6 +79,10 @@ impl PublishCounts {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
+    if args.sign && client.key().is_none() {
+        let advice = "--sign: no key; select one with --key NAME or `orlog key use NAME`";
+        return Err(CommandError::usage(advice));
+    }
     let (lines, bytes) = lines(args.file.as_ref(), &args.columns)?;
     let progress = Progress::new(bytes);
     let mut counts = PublishCounts::default();
@@ -130,7 +141,16 @@ fn open(file: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>), CommandE
 async fn send(client: &ApiClient, batch: &Batch, progress: &Progress) -> Result<Value, CommandError> {
     let mut pause = INITIAL_RETRY_DELAY;
     for attempt in 1.. {
-        let trouble = match client.send("/v1/events", &batch.events).await {
+        let sent = match client.key() {
+            Some(key) => {
+                let tenant = TenantId::for_input(client.tenant())
+                    .map_err(|error| CommandError::usage(error.to_string()))?;
+                let times = (SystemClock.now(), SIGNATURE_LIFETIME);
+                Cow::Owned(signing::sign(&batch.events, key, &tenant, times))
+            }
+            None => Cow::Borrowed(&batch.events),
+        };
+        let trouble = match client.send("/v1/events", &sent).await {
             Ok(response) => return Ok(response),
             Err(trouble) => trouble,
         };

@@ -4,6 +4,7 @@ mod cursor;
 mod line;
 mod read;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
@@ -19,7 +20,7 @@ use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{QueryParams, Tenant, duration};
 use crate::api::problem::{Code, Problem};
-use crate::auth::{Caller, TenantScope};
+use crate::auth::{Caller, Right, TenantScope};
 use cursor::ExportCursor;
 use read::{ExportPart, ExportRequest};
 
@@ -40,7 +41,7 @@ pub(crate) struct ExportQuery {
     wait: Option<String>,
     /// Approximate maximum number of lines. Default: `http.max_page_size`.
     limit: Option<usize>,
-    /// Include all tenants, not only the tenant of the request.
+    /// Include all tenants, not only the tenant of the request, except contexts of which the caller is no member.
     #[serde(default)]
     all: bool,
 }
@@ -83,6 +84,9 @@ pub(crate) async fn export(
         for commits in &mut commits {
             drop(commits.borrow_and_update());
         }
+        if query.all {
+            order.closed = api.app.access.closed_to(&caller, Right::Read);
+        }
         let (requested, is_draining) = (order.clone(), !api.app.runtime.health().accepting);
         let part = api.read(move |app| read::read(app, &requested, &shards)).await?;
         let is_quiet = part.lines.is_empty() && !part.cursor.is_scanning() && !part.more;
@@ -117,6 +121,7 @@ impl ExportQuery {
         Ok(ExportRequest {
             tenant,
             kinds: kinds.unwrap_or_else(|| FeedEntityKind::ALL.to_vec()),
+            closed: BTreeSet::new(),
             cursor,
             limit: self.limit.unwrap_or(http.max_page_size).clamp(1, http.max_page_size),
         })

@@ -1,7 +1,7 @@
 //! `/v1/flows`: submits, lists and controls flows. The response to a change arrives after its commit is durable.
 
 pub(crate) mod lines;
-mod submit;
+pub(crate) mod submit;
 mod view;
 
 use axum::extract::Path;
@@ -81,7 +81,7 @@ pub(crate) async fn show(
 
 /// Cancel a flow
 ///
-/// Jobs that wait or run are withdrawn: their workers lose the claim. Finished jobs keep their results.
+/// Its jobs are withdrawn: runners receive none of them any more, and lose their claims. Finished jobs keep their results.
 #[utoipa::path(
     post,
     path = "/v1/flows/{id}/cancel",
@@ -98,17 +98,7 @@ pub(crate) async fn cancel(
     body: CheckedBody,
 ) -> Result<Json<FlowView>, Problem> {
     let key = key(tenant, &path.id)?;
-    let sent = change(&api, &caller, key.clone(), &body, |reason| ControlAction::Cancel { reason });
-    drop(sent.await?);
-    let work = built_in::show(&api, key.clone(), missing, |_, _, instance| {
-        Ok(Some(instance.pending_work.iter().map(|work| work.id).collect::<Vec<_>>()))
-    });
-    for id in work.await? {
-        for (board, ..) in api.app.catalog.job_boards() {
-            board.withdraw(&key.tenant, id);
-        }
-    }
-    view(&api, key).await
+    change(&api, &caller, key, &body, |reason| ControlAction::Cancel { reason }).await
 }
 
 /// Execute the failed jobs of a flow again
@@ -175,7 +165,7 @@ fn key(tenant: TenantId, id: &str) -> Result<InstanceKey, Problem> {
     flows::key(tenant, id).map_err(|error| invalid_parameter("id", error))
 }
 
-fn missing(key: &InstanceKey) -> Problem {
+pub(super) fn missing(key: &InstanceKey) -> Problem {
     Problem::new(Code::FlowNotFound, format!("no flow \"{}\"", key.correlation))
 }
 

@@ -1,7 +1,6 @@
 //! `orlog flow`: submits graphs of jobs, and shows and controls them.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Subcommand;
 use orlog_program::document::Document;
@@ -12,11 +11,7 @@ use crate::cli::client::{ApiClient, ServerArgs, fields, path};
 use crate::cli::console::{Console, items, text};
 use crate::cli::exit::{CommandError, CommandExit};
 use crate::cli::list::PageArgs;
-
-/// Maximum wait of one request; a longer wait repeats it.
-const WAIT: &str = "50s";
-/// Timeout of a request that waits.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(75);
+use crate::cli::wait::{Outage, WAIT_TIMEOUT, WaitArgs, Waiting, not_ended};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -40,9 +35,8 @@ pub(crate) enum Command {
 pub(crate) struct SubmitArgs {
     /// File of the flow
     file: PathBuf,
-    /// Wait for the end of the flow; the exit code is that of its end
-    #[arg(long)]
-    wait: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Id of the flow and idempotency key of the request [default: a new id]
     #[arg(long, visible_alias = "idempotency-key")]
     id: Option<String>,
@@ -151,27 +145,38 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
     let id = id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     let client = ApiClient::new(&server)?.with_idempotency_key(Some(&id))?;
     let mut query: Vec<_> = user.map(|user| ("user", user)).into_iter().collect();
-    if wait {
-        query.push(("wait", WAIT.to_owned()));
-    }
-    let mut submitted = client.post_query("/v1/flows", &query, &body, WAIT_TIMEOUT).await?;
-    while wait && !has_ended(&submitted) {
-        let result = path(&["v1", "sagas", flow::SAGA, &id, "result"]);
-        client.get_with_timeout(&result, &[("wait", WAIT.to_owned())], WAIT_TIMEOUT).await?;
-        submitted = client.get(&flow_path(&id, &[]), &[]).await?;
-    }
+    let waiting = wait.begin();
+    query.extend(waiting.map(|waiting| waiting.next_part()));
+    let ended = async {
+        let mut submitted = client.post_query("/v1/flows", &query, &body, WAIT_TIMEOUT).await?;
+        while let Some(waiting) = waiting.filter(|waiting| !waiting.is_over())
+            && !has_ended(&submitted)
+        {
+            let result = path(&["v1", "sagas", flow::SAGA, &id, "result"]);
+            client.get_with_timeout(&result, &[waiting.next_part()], WAIT_TIMEOUT).await?;
+            submitted = client.get(&flow_path(&id, &[]), &[]).await?;
+        }
+        Ok(submitted)
+    };
+    let advice =
+        format!("the flow may be submitted; repeat the command with --id {id}, which submits it only once");
+    let submitted = ended.await.map_err(|error: CommandError| error.advise_if_unavailable(&advice))?;
     print(&submitted, console)?;
     match submitted["status"].as_str() {
         Some("error") if submitted["cancelled"] == true => {
             Err(CommandError::new(CommandExit::Rejected, "the flow was cancelled"))
         }
         Some("error") => Err(CommandError::failed("the flow failed")),
+        _ if waiting.is_some() && !has_ended(&submitted) => {
+            let status = format!("the flow is {}", text(&submitted, "status"));
+            Err(not_ended(&status, &format!("wait longer, or `orlog flow show {id}`")))
+        }
         _ => Ok(()),
     }
 }
 
 /// Reads a flow, and checks it before it is sent.
-fn read(file: &PathBuf) -> Result<Value, CommandError> {
+pub(crate) fn read(file: &PathBuf) -> Result<Value, CommandError> {
     let name = file.display().to_string();
     let unreadable = |error: std::io::Error| CommandError::usage(format!("cannot read {name}: {error}"));
     let source = std::fs::read_to_string(file).map_err(unreadable)?;
@@ -222,14 +227,19 @@ async fn logs(args: LogArgs, console: &Console) -> Result<(), CommandError> {
     let LogArgs { which, job, follow } = args;
     let client = ApiClient::new(&which.server)?;
     let path = flow_path(&which.flow, &["lines"]);
-    let mut after = 0;
+    let (mut after, mut outage) = (0, Outage::default());
     loop {
         let mut query = vec![("after", after.to_string())];
         query.extend(job.clone().map(|job| ("job", job)));
         if follow {
-            query.push(("wait", WAIT.to_owned()));
+            query.push(Waiting::unlimited().next_part());
         }
-        let page = client.get_with_timeout(&path, &query, WAIT_TIMEOUT).await?;
+        let mut page = client.get_with_timeout(&path, &query, WAIT_TIMEOUT).await;
+        if follow {
+            let Some(found) = outage.bridge(page).await? else { continue };
+            page = Ok(found);
+        }
+        let page = page?;
         for line in items(&page, "items") {
             if console.is_json() {
                 console.json(line)?;
@@ -280,8 +290,9 @@ fn print(flow: &Value, console: &Console) -> Result<(), CommandError> {
         let result = flow["results"].get(text(job, "id")).map(Value::to_string).unwrap_or_default();
         let outcome = [text(job, "waits_for"), reason, result].into_iter().find(|text| !text.is_empty());
         let outcome = outcome.unwrap_or_default();
-        vec![text(job, "id"), text(job, "type"), text(job, "status"), text(job, "runner"), outcome]
+        let fields = ["id", "type", "status", "attempts", "lines", "runner"].map(|field| text(job, field));
+        fields.into_iter().chain([outcome]).collect()
     };
     let rows: Vec<_> = items(flow, "jobs").iter().map(row).collect();
-    console.table(&["JOB", "TYPE", "STATUS", "RUNNER", "RESULT"], &rows, "no jobs")
+    console.table(&["JOB", "TYPE", "STATUS", "ATTEMPTS", "LINES", "RUNNER", "RESULT"], &rows, "no jobs")
 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::http::StatusCode;
-use orlog_effect::worker::{ClaimLost, ClaimOptions, ClaimRequest, JobBoard, ReportAck, ResultAck};
+use orlog_effect::worker::{
+    ClaimLost, ClaimOptions, ClaimRejection, ClaimRequest, JobBoard, ReportAck, ResultAck,
+};
 use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -21,7 +23,7 @@ use crate::api::body::JsonBody;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{LastSegment, Tenant};
-use crate::api::problem::Problem;
+use crate::api::problem::{Code, Problem};
 use crate::api::quotas::LongPollPermit;
 use claimed_job::{
     AvailableJobView, ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request,
@@ -138,7 +140,8 @@ pub(crate) async fn fetch(
 
 /// Claim one job
 ///
-/// Claims a job that the worker has fetched. Rejected with OR0030 if it is not available any more.
+/// Claims a job that the worker has fetched. Rejected with OR0030 if it is not available any more, and with OR0031 if the worker is a
+/// runner that holds as many jobs as its capacity allows.
 #[utoipa::path(
     post,
     path = "/v1/work/jobs/{job}/claim",
@@ -153,11 +156,18 @@ pub(crate) async fn claim_job(
     LastSegment(job): LastSegment,
     JsonBody(body): JsonBody<JobClaimBody>,
 ) -> Result<Json<ClaimedJobView>, Problem> {
-    let request = job_claim_request(&tenant, id(&job)?, body.worker, body.probes)?;
-    let boards = api.app.catalog.job_boards().into_iter();
-    let mut claims = boards.map(|(board, terms, _)| board.claim_job(api.app.clock.as_ref(), &request, terms));
-    let claimed = claims.find_map(Result::ok).ok_or_else(|| claim_lost(ClaimLost))?;
-    Ok(Json(claimed.into()))
+    let request = job_claim_request(&api, &tenant, id(&job)?, body.worker, body.probes)?;
+    for (board, terms, _) in api.app.catalog.job_boards() {
+        match board.claim_job(api.app.clock.as_ref(), &request, terms) {
+            Ok(claimed) => return Ok(Json(claimed.into())),
+            Err(ClaimRejection::Lost(_)) => {}
+            Err(full @ ClaimRejection::AtCapacity { .. }) => {
+                let detail = format!("{full}; report a result first, or register a higher capacity");
+                return Err(Problem::new(Code::QuotaExceeded, detail));
+            }
+        }
+    }
+    Err(claim_lost(ClaimLost))
 }
 
 /// Request for jobs, with its board.

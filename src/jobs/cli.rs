@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use clap::Subcommand;
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::script::ScriptConfig;
 use orlog_effect::{Attempt, Catalog, EffectObserver, Provider, ProviderError, Upstream};
@@ -21,7 +22,7 @@ use uuid::Uuid;
 
 use crate::cli::client::{ApiClient, ClientError, ServerArgs, path};
 use crate::cli::console::{Console, items, note, text};
-use crate::cli::exit::CommandError;
+use crate::cli::exit::{CommandError, CommandExit};
 use crate::clock::SystemClock;
 
 /// Maximum wait of a claim request, which delays the end of the runner.
@@ -34,7 +35,10 @@ const MAX_LINES: usize = 1000;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Script type that the runner executes, for example python; repeat it for several
     #[arg(long = "type", value_name = "TYPE", required = true)]
     types: Vec<Name>,
@@ -50,6 +54,18 @@ pub(crate) struct Args {
     /// File with sandbox options and interpreters: an upstream of the kind script
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the registered runners
+    List(ListArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -95,6 +111,35 @@ impl UnsentLines {
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
+    match args.command {
+        Some(Command::List(list)) => self::list(list, console).await,
+        None => serve(args, console).await,
+    }
+}
+
+async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
+    let found = ApiClient::new(&args.server)?.get("/v1/runners", &[]).await?;
+    if console.is_json() {
+        return console.json(&found);
+    }
+    let row = |runner: &Value| {
+        let types: Vec<_> = items(runner, "types").iter().filter_map(Value::as_str).collect();
+        let labels = runner["labels"].as_object().into_iter().flatten();
+        let labels = labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+        vec![
+            text(runner, "name"),
+            types.join(" "),
+            format!("{}/{}", text(runner, "jobs"), text(runner, "capacity")),
+            labels.collect::<Vec<_>>().join(" "),
+            text(runner, "address"),
+            text(runner, "expires_at"),
+        ]
+    };
+    let rows: Vec<_> = items(&found, "items").iter().map(row).collect();
+    console.table(&["RUNNER", "TYPES", "JOBS", "LABELS", "ADDRESS", "EXPIRES"], &rows, "no runners")
+}
+
+async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
     let upstream = upstream(&args)?;
     let checked = upstream.provider.check().await;
     checked.map_err(|reason| CommandError::failed(format!("jobs cannot be executed: {reason}")))?;
@@ -137,9 +182,17 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
             _ = heartbeat.tick() => drop(runner.client.send("/v1/runners", &registration).await),
         }
     }
-    note("finishing the jobs in progress");
+    note("finishing the jobs in progress; stop again to leave them to other runners");
     stop.send_replace(true);
-    while slots.join_next().await.is_some() {}
+    let finished = async { while slots.join_next().await.is_some() {} };
+    tokio::select! {
+        () = finished => {}
+        reason = stop_requested() => {
+            reason?;
+            let message = "stopped before the jobs in progress have ended; other runners receive them when the claims expire";
+            return Err(CommandError::new(CommandExit::Interrupted, message));
+        }
+    }
     runner.client.delete(&path(&["v1", "runners", &runner.name]), &[]).await?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Lines of the jobs of flows: stores them with their flow, shortly after their receipt.
 //!
 //! Lines wait in memory for about [`COALESCE`], so that a job that writes many lines causes few commits. While the shard of a flow is not
-//! available they wait longer; above [`MAX_UNSAVED`] the oldest are dropped. Lines that wait are lost if the process is killed.
+//! available they wait longer; above [`MAX_UNSAVED`] the oldest of the flow with the most lines are dropped, so that it takes no space of the
+//! others. Lines that wait are lost if the process is killed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,12 +36,19 @@ pub(crate) struct UnsavedLines {
 
 #[derive(Default)]
 struct Unsaved {
-    /// Chunks by flow, oldest first.
-    flows: BTreeMap<InstanceKey, VecDeque<JobLogChunk>>,
+    flows: BTreeMap<InstanceKey, UnsavedFlow>,
     /// Number of lines that wait.
     lines: usize,
     /// Number of dropped lines since the last report.
     dropped: usize,
+}
+
+/// Lines of one flow that wait.
+#[derive(Default)]
+struct UnsavedFlow {
+    /// Oldest first.
+    chunks: VecDeque<JobLogChunk>,
+    lines: usize,
 }
 
 impl UnsavedLines {
@@ -62,41 +70,50 @@ impl UnsavedLines {
 impl Unsaved {
     fn add(&mut self, item: &WorkItem, lines: &[LogLine]) {
         let Some(effect) = item.work.effect() else { return };
-        let chunks = self.flows.entry(item.instance.clone()).or_default();
+        let flow = self.flows.entry(item.instance.clone()).or_default();
         for line in lines {
-            match chunks.back_mut() {
+            match flow.chunks.back_mut() {
                 Some(last) if last.job == effect.tag && last.lines.len() < JobLogChunk::MAX_LINES => {
                     last.lines.push(line.clone());
                 }
-                _ => chunks.push_back(JobLogChunk { job: effect.tag.clone(), lines: vec![line.clone()] }),
+                _ => {
+                    flow.chunks.push_back(JobLogChunk { job: effect.tag.clone(), lines: vec![line.clone()] });
+                }
             }
         }
+        flow.lines += lines.len();
         self.lines += lines.len();
         while self.lines > MAX_UNSAVED
-            && let Some(mut first) = self.flows.first_entry()
+            && let Some(largest) =
+                self.flows.iter().max_by_key(|(_, flow)| flow.lines).map(|(key, _)| key.clone())
         {
-            let dropped = first.get_mut().pop_front().map_or(0, |chunk| chunk.lines.len());
-            if first.get().is_empty() {
-                first.remove();
-            }
-            (self.lines, self.dropped) = (self.lines - dropped, self.dropped + dropped);
+            self.dropped += self.remove(&largest, usize::MAX);
         }
     }
 
-    /// Removes the first lines of a flow, which are stored, or whose shard another process owns.
-    fn settle(&mut self, flow: &InstanceKey, count: usize) {
-        let Some(chunks) = self.flows.get_mut(flow) else { return };
-        if let Some(first) = chunks.front_mut() {
-            // Lines can have arrived since.
-            let count = count.min(first.lines.len());
-            first.lines.drain(..count);
-            self.lines -= count;
-            if first.lines.is_empty() {
-                chunks.pop_front();
-            }
+    /// Removes lines from the first chunk of a flow, at most `count`. Returns their number.
+    fn remove(&mut self, key: &InstanceKey, count: usize) -> usize {
+        let Some(flow) = self.flows.get_mut(key) else { return 0 };
+        let Some(first) = flow.chunks.front_mut() else { return 0 };
+        let count = count.min(first.lines.len());
+        first.lines.drain(..count);
+        if first.lines.is_empty() {
+            flow.chunks.pop_front();
         }
-        if chunks.is_empty() {
-            self.flows.remove(flow);
+        flow.lines -= count;
+        self.lines -= count;
+        if flow.chunks.is_empty() {
+            self.flows.remove(key);
+        }
+        count
+    }
+
+    /// Removes the first lines of a flow, which are stored, or whose shard another process owns.
+    fn settle(&mut self, key: &InstanceKey, settled: &JobLogChunk) {
+        // Lines can have arrived since, and the chunk can have been dropped.
+        let first = self.flows.get(key).and_then(|flow| flow.chunks.front());
+        if first.is_some_and(|first| first.job == settled.job && first.lines.starts_with(&settled.lines)) {
+            self.remove(key, settled.lines.len());
         }
     }
 }
@@ -165,15 +182,66 @@ impl LineWriter {
     /// Stores the lines of one flow; the appends follow each other.
     async fn save_flow(&self, flow: InstanceKey) -> bool {
         loop {
-            let next = self.unsaved.lock().flows.get(&flow).and_then(|chunks| chunks.front().cloned());
+            let next = self.unsaved.lock().flows.get(&flow).and_then(|flow| flow.chunks.front().cloned());
             let Some(chunk) = next else { return true };
-            let count = chunk.lines.len();
-            let append = JobLogAppend { instance: flow.clone(), chunk, max_lines: self.max_lines };
+            let append =
+                JobLogAppend { instance: flow.clone(), chunk: chunk.clone(), max_lines: self.max_lines };
             let is_local = self.runtime.reader(&flow).is_some();
             match self.runtime.append_job_log(append).await {
                 Err(_) if is_local => return false,
-                Ok(()) | Err(_) => self.unsaved.lock().settle(&flow, count),
+                Ok(()) | Err(_) => self.unsaved.lock().settle(&flow, &chunk),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orlog_model::{CorrelationId, EffectName, Timestamp};
+    use orlog_testkit::provider_suite::item;
+
+    use super::*;
+
+    fn job(flow: &str) -> WorkItem {
+        let mut item = item(&EffectName::new("job.t").unwrap(), 1);
+        item.instance.correlation = CorrelationId::new(flow).unwrap();
+        item
+    }
+
+    fn lines(texts: impl IntoIterator<Item = usize>) -> Vec<LogLine> {
+        let at = Timestamp::from_millis(1);
+        texts.into_iter().map(|text| LogLine { at, text: text.to_string() }).collect()
+    }
+
+    fn first(unsaved: &Unsaved, flow: &str) -> JobLogChunk {
+        unsaved.flows[&job(flow).instance].chunks[0].clone()
+    }
+
+    #[test]
+    fn flow_with_the_most_lines_loses_its_oldest_ones() {
+        let mut unsaved = Unsaved::default();
+        unsaved.add(&job("a"), &lines(0..10));
+        unsaved.add(&job("z"), &lines(0..MAX_UNSAVED));
+        assert_eq!(first(&unsaved, "a").lines, lines(0..10));
+        assert_eq!(first(&unsaved, "z").lines[0], lines([JobLogChunk::MAX_LINES])[0]);
+        assert_eq!(
+            (unsaved.dropped, unsaved.lines),
+            (JobLogChunk::MAX_LINES, MAX_UNSAVED + 10 - JobLogChunk::MAX_LINES)
+        );
+    }
+
+    #[test]
+    fn stored_lines_are_removed_once_also_if_they_were_dropped_meanwhile() {
+        let mut unsaved = Unsaved::default();
+        unsaved.add(&job("a"), &lines(0..2));
+        let stored = first(&unsaved, "a");
+        unsaved.add(&job("a"), &lines([2]));
+        unsaved.settle(&job("a").instance, &stored);
+        assert_eq!(first(&unsaved, "a").lines, lines([2]));
+        unsaved.settle(&job("a").instance, &stored);
+        assert_eq!((first(&unsaved, "a").lines, unsaved.lines), (lines([2]), 1));
+        let stored = first(&unsaved, "a");
+        unsaved.settle(&job("a").instance, &stored);
+        assert!(unsaved.flows.is_empty() && unsaved.lines == 0);
     }
 }

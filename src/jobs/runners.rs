@@ -29,7 +29,7 @@ pub(crate) struct Runner {
     pub(crate) local: bool,
     /// Labels.
     pub(crate) labels: BTreeMap<Name, String>,
-    /// Number of jobs that it executes at the same time.
+    /// Maximum number of jobs that it holds.
     pub(crate) capacity: u32,
 }
 
@@ -63,12 +63,11 @@ impl Runners {
         of_tenant.map(|(_, found)| found.clone()).collect()
     }
 
-    /// Returns the labels of a runner; none if it is not registered.
-    pub(crate) fn labels(&self, tenant: &TenantId, name: &str, now: SteadyTime) -> BTreeMap<String, String> {
+    /// Returns the registration of a runner.
+    pub(crate) fn get(&self, tenant: &TenantId, name: &str, now: SteadyTime) -> Option<Runner> {
         let runners = self.lock();
         let found = runners.get(&(tenant.clone(), name.to_owned())).filter(|(_, until)| *until > now);
-        let labels = found.into_iter().flat_map(|(runner, _)| &runner.labels);
-        labels.map(|(name, value)| (name.to_string(), value.clone())).collect()
+        found.map(|(runner, _)| runner.clone())
     }
 
     /// Returns whether a runner of this script type is registered.

@@ -11,8 +11,9 @@ use serde::Serialize;
 use crate::app::cluster::ClusterInfo;
 use crate::app::component_config;
 use crate::app::transport::BusInfo;
-use crate::config::{self, BusKind, Config};
+use crate::config::{self, BusKind, Config, node_subject};
 use crate::definitions::DefinitionSet;
+use crate::peers::NodeIdentity;
 
 /// Response of `/info`.
 #[derive(Clone, Debug, Serialize)]
@@ -21,6 +22,8 @@ pub struct Info {
     pub version: &'static str,
     /// Name of the node.
     pub node: String,
+    /// Identity for other nodes; `None` if the node has none.
+    pub identity: Option<IdentityInfo>,
     /// Roles of the node.
     pub roles: Vec<&'static str>,
     /// Start time, RFC 3339.
@@ -45,6 +48,23 @@ pub struct Info {
     pub shards: Vec<ShardInfo>,
     /// Limits per shard.
     pub limits: serde_json::Value,
+}
+
+/// Identity of the node for other nodes.
+#[derive(Clone, Debug, Serialize)]
+pub struct IdentityInfo {
+    /// Name.
+    pub name: String,
+    /// Address that the node publishes.
+    pub address: Option<String>,
+    /// Subject on which the node receives requests of peers; `None` without NATS.
+    pub nats_subject: Option<String>,
+    /// Id of the key: its fingerprint.
+    pub key: String,
+    /// Public key.
+    pub public_key: String,
+    /// Id of the key that replaces it, during a rotation.
+    pub next_key: Option<String>,
 }
 
 /// Active definition of a saga.
@@ -123,6 +143,7 @@ pub(crate) struct InfoSources<'a> {
     pub(crate) bus: BusInfo,
     pub(crate) cluster: Option<ClusterInfo>,
     pub(crate) started_at: Timestamp,
+    pub(crate) identity: Option<&'a NodeIdentity>,
 }
 
 /// Collects the node information.
@@ -140,6 +161,7 @@ pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
     Info {
         version: env!("CARGO_PKG_VERSION"),
         node: config.node_name(),
+        identity: sources.identity.map(|own| identity(own, config.bus.kind)),
         roles: config.role.parts(),
         started_at: sources.started_at.to_string(),
         accepting: sources.runtime.health().accepting,
@@ -158,6 +180,17 @@ pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
         cluster: sources.cluster,
         shards: shards(config, sources.runtime),
         limits: serde_json::to_value(&config.limits).unwrap_or_default(),
+    }
+}
+
+fn identity(own: &NodeIdentity, bus: BusKind) -> IdentityInfo {
+    IdentityInfo {
+        name: own.name.to_string(),
+        address: own.address.as_ref().map(ToString::to_string),
+        nats_subject: (bus == BusKind::Nats).then(|| node_subject(&own.name)),
+        key: own.key.key_id().to_string(),
+        public_key: own.key.public_key().to_string(),
+        next_key: own.next.as_ref().map(|next| next.key_id().to_string()),
     }
 }
 

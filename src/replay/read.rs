@@ -7,7 +7,7 @@ use orlog_bus::effect_queue::EffectResult;
 use orlog_bus::subject::{self, SubjectKind};
 use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Delivery, ScanStart, codec, effect_queue};
-use orlog_model::{Input, InstanceKey, Timestamp};
+use orlog_model::{ControlAction, Input, InstanceKey, Timestamp};
 use orlog_simulator::rebuild::RecordedResult;
 use uuid::Uuid;
 
@@ -114,12 +114,21 @@ fn inputs_of(
         let input = match workflow::decode(message, at).ok()? {
             WorkflowMessage::Command(_) if source.bus.rejection(message).is_some() => return None,
             WorkflowMessage::Command(command) => Input::Workflow(command),
-            WorkflowMessage::Signal(event) => Input::Event(event),
-            WorkflowMessage::ConditionalSignal(request) => Input::Control(request),
+            WorkflowMessage::Signal(mut event) => {
+                source.check(delivery, &mut event).ok()?;
+                Input::Event(event)
+            }
+            WorkflowMessage::ConditionalSignal(mut request) => {
+                if let ControlAction::Deliver { event, .. } = &mut request.action {
+                    source.check(delivery, event).ok()?;
+                }
+                Input::Control(request)
+            }
         };
         return Some(vec![(key, input)]);
     }
-    let event = codec::decode(message, at).ok()?;
+    let mut event = codec::decode(message, at).ok()?;
+    source.check(delivery, &mut event).ok()?;
     let routes = programs.route(&event).into_iter();
     let routes = routes.filter(|route| match route {
         Ok(key) => key.saga == order.saga,

@@ -121,7 +121,7 @@ pub(crate) async fn put(
     let spec: ScheduleSpec = api.bodies.parse(&body, body::parse::<ScheduleBody>).await?.into();
     let mut errors = spec.check().err().unwrap_or_default();
     if errors.is_empty() {
-        let programs = api.app.programs.all_active();
+        let programs = api.app.programs.all_active(&key.tenant);
         errors.extend(schedules::check_saga(&spec, programs.iter().map(AsRef::as_ref)).err());
         let now = api.app.clock.now();
         if errors.is_empty() && spec.times().is_ok_and(|times| times.next_after(now).is_none()) {

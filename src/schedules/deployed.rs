@@ -3,6 +3,7 @@
 //! The deployment record decides. The schedules are compared with it at the start, after a deployment and periodically, because a shard
 //! can move to this process at any time. A schedule that is equal is not changed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,8 +40,7 @@ impl DeployedSchedules {
 
     /// Applies the record to the shards of this process. A failed change is repeated by the next comparison.
     pub(crate) async fn apply(self: &Arc<Self>) {
-        let Some(deployment) = self.definitions.deployment() else { return };
-        for deployed in &deployment.schedules {
+        for deployed in &self.deployed() {
             let Ok(key) = super::key(deployed.tenant.clone(), &deployed.name) else { continue };
             let this = Arc::clone(self);
             let (at, wanted) = (key.clone(), deployed.clone());
@@ -52,6 +52,22 @@ impl DeployedSchedules {
                 tracing::info!(schedule = %key, signal = kind, "deployed schedule applied");
             }
         }
+    }
+
+    /// Returns the schedules of all deployments. A schedule of a context replaces a shared one of the same name for its tenant.
+    fn deployed(&self) -> Vec<DeployedSchedule> {
+        let mut schedules = BTreeMap::new();
+        for (context, owned) in self.definitions.owners() {
+            for schedule in owned.deployment.iter().flat_map(|deployment| &deployment.schedules) {
+                let at = (schedule.tenant.clone(), schedule.name.clone());
+                let shared = schedules.get(&at).filter(|shared: &&DeployedSchedule| !shared.removed);
+                // A removed schedule of a context makes the shared one active.
+                if context.is_none() || !schedule.removed || shared.is_none() {
+                    schedules.insert(at, schedule.clone());
+                }
+            }
+        }
+        schedules.into_values().collect()
     }
 
     /// Returns the signal that makes a schedule equal to its file; `None` if it is equal, or if another process owns its shard.

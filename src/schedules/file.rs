@@ -82,6 +82,20 @@ impl ScheduleFile {
         }
     }
 
+    /// Assigns the schedule to the tenant of a context.
+    ///
+    /// # Errors
+    /// The position of the field `tenant`, if it names another tenant.
+    pub(crate) fn assign_to(&mut self, context: &TenantId) -> Result<(), Diagnostic> {
+        if self.tenant != TenantId::default() && self.tenant != *context {
+            let message =
+                format!("a schedule of the context {context} belongs to its tenant; remove the field");
+            return Err(self.diagnostic(&ScheduleError { field: "tenant".to_owned(), message }));
+        }
+        self.tenant = context.clone();
+        Ok(())
+    }
+
     /// Checks that the saga and its start event exist.
     ///
     /// # Errors

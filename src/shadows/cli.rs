@@ -12,6 +12,7 @@ use crate::cli::client::{ApiClient, ClientError, ServerArgs, fields, path};
 use crate::cli::console::{Console, note, text};
 use crate::cli::exit::CommandError;
 use crate::cli::list::PageArgs;
+use crate::cli::wait::{WaitArgs, not_ended};
 use crate::definitions::cli::deploy;
 use crate::definitions::{self, is_definition};
 
@@ -86,9 +87,8 @@ pub(crate) struct ShadowArgs {
 pub(crate) struct ReportArgs {
     #[command(flatten)]
     which: ShadowArgs,
-    /// Wait until the shadow ends
-    #[arg(long)]
-    wait: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Exit with 1 if an instance differs, or if no instance was compared
     #[arg(long)]
     fail_on_difference: bool,
@@ -213,12 +213,17 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
 async fn report(args: ReportArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.which.server)?;
     let path = shadow_path(&args.which.saga, None);
-    let mut found = client.get(&path, &[]).await?;
-    while args.wait && matches!(found["status"].as_str(), Some("running" | "ending")) {
+    let (waiting, mut found) = (args.wait.begin(), client.get(&path, &[]).await?);
+    let is_running = |found: &Value| matches!(found["status"].as_str(), Some("running" | "ending"));
+    while is_running(&found) && waiting.is_some_and(|waiting| !waiting.is_over()) {
         tokio::time::sleep(INTERVAL).await;
         found = client.get(&path, &[]).await?;
     }
     report::print(&found, console)?;
+    if waiting.is_some() && is_running(&found) {
+        let status = format!("the shadow is {}", text(&found, "status"));
+        return Err(not_ended(&status, "wait longer, or `orlog shadow stop`"));
+    }
     let count = |name: &str| found[name].as_u64().unwrap_or_default();
     match (count("different"), count("compared")) {
         _ if !args.fail_on_difference => Ok(()),

@@ -51,7 +51,7 @@ pub(super) async fn additional_events(
                 break;
             }
             for delivery in &deliveries {
-                let Some((at, event)) = event(delivery, types) else { continue };
+                let Some((at, event)) = event((source, delivery), types) else { continue };
                 let Ok(correlation) = candidate.correlate(&event) else { continue };
                 let saga = candidate.definition_ref().saga.clone();
                 let key = InstanceKey { tenant: tenant.clone(), saga, correlation };
@@ -67,12 +67,16 @@ pub(super) async fn additional_events(
     Ok(found)
 }
 
-/// Returns the event of a message if it has one of the types. A signal has an address and is no event of a type.
-fn event(delivery: &Delivery, types: &BTreeSet<EventType>) -> Option<(Timestamp, Event)> {
+/// Returns the event of a message if it has one of the types, and if its context accepts it. A signal has an address and is no event of a type.
+fn event(
+    (source, delivery): (&EventSource, &Delivery),
+    types: &BTreeSet<EventType>,
+) -> Option<(Timestamp, Event)> {
     let (message, at) = (&delivery.message, delivery.published_at);
     if workflow::is_instance_subject(&message.subject) {
         return None;
     }
-    let event = codec::decode(message, at).ok()?;
-    types.contains(&event.kind).then_some((at, event))
+    let mut event = codec::decode(message, at).ok().filter(|event| types.contains(&event.kind))?;
+    source.check(delivery, &mut event).ok()?;
+    Some((at, event))
 }

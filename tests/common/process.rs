@@ -57,6 +57,11 @@ impl Killed {
         assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success());
     }
 
+    /// Returns the exit code if the process has ended.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        self.0.try_wait().unwrap().and_then(|status| status.code())
+    }
+
     /// Waits for the end of the process and returns its exit code.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.0.wait().unwrap().code()

@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use orlog::config::{ActorConfig, ActorKeyConfig, Config};
 use orlog_model::{ActorId, Clock as _};
 use orlog_signature::{RequestTarget, SigningKey};
+use serde_json::{Value, json};
 
 /// Host of requests without a socket.
 pub(crate) const HOST: &str = "localhost:7070";
@@ -65,6 +66,13 @@ impl Signer {
         let key = ActorKeyConfig { public, not_before: None, not_after: None, revoked: false };
         let [roles, tenants] = [role, tenant].map(|name| vec![name.to_owned()]);
         ActorConfig { keys: vec![key], roles, tenants, groups: Vec::new() }
+    }
+
+    /// Returns the body of a request that adds this key to an actor of the registry, with the proof of its holder.
+    pub(crate) fn key_of(&self, actor: &str) -> Value {
+        let created = orlog::SystemClock.now().as_millis() / 1000;
+        let proof = self.key.prove_possession(actor, created).to_string();
+        json!({ "public_key": self.key.public_key().to_string(), "proof": proof })
     }
 
     /// Adds the actor with this key to a configuration.

@@ -187,6 +187,7 @@ mod worker {
             worker: "w".to_owned(),
             probes,
             labels: std::collections::BTreeMap::new(),
+            capacity: None,
         };
         loop {
             for claimed in job_board

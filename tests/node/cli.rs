@@ -3,9 +3,12 @@
 mod contexts;
 mod deploy;
 mod first_hour;
+mod flow_logs;
 mod hostile;
 mod keys;
+mod messages;
 pub(crate) mod node;
+mod peers;
 mod projects;
 mod round_trip;
 mod simulator;

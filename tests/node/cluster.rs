@@ -8,6 +8,9 @@
 mod batches;
 mod contexts;
 mod faults;
+mod flows;
+mod messages;
+mod node_keys;
 mod orders;
 pub(crate) mod pods;
 pub(crate) mod proxy;

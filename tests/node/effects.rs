@@ -20,5 +20,6 @@ mod smtp;
 mod sql;
 mod versions;
 mod webhook;
+mod withdrawn;
 mod work_stream;
 mod workers;

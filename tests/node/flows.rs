@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::body::Body;
 use axum::http::{Method, Request};
 use orlog_effect::{FunctionProvider, Policy, ProviderError};
+use orlog_testkit::wait::{until, within};
 use serde_json::{Value, json};
 
 use crate::harness::http::{HttpResponse, client, send};
@@ -105,7 +106,9 @@ async fn failed_job_is_retried_and_a_job_is_executed_again_with_its_followers() 
     assert_eq!(finished["results"]["cut"], "cut");
     let version = node.get("/v1/sagas/orlog.flow/f-1").await.ok()["version"].as_u64().unwrap();
     node.post("/v1/flows/f-1/jobs/cut/rerun", &json!({})).await.ok();
-    until_status(&node, "f-1", "finished").await;
+    let again = until_status(&node, "f-1", "finished").await;
+    let attempts: Vec<_> = (0..3).map(|job| again["jobs"][job]["attempts"].as_u64().unwrap()).collect();
+    assert_eq!(attempts, [1, 3, 2], "cut failed, was retried and executed again; join follows it");
     let instance = node.get("/v1/sagas/orlog.flow/f-1").await.ok();
     let history = instance["history"]["items"].as_array().unwrap();
     let notes: Vec<_> = history.iter().filter(|entry| entry["version"].as_u64().unwrap() > version).collect();
@@ -154,10 +157,13 @@ async fn job_is_dispatched_until_a_worker_takes_it_and_a_cancelled_flow_takes_it
     );
     let cancelled = node.post("/v1/flows/f-1/cancel", &json!({ "reason": "not needed" })).await.ok();
     assert_eq!((&cancelled["status"], &cancelled["cancelled"]), (&json!("error"), &json!(true)));
-    node.until("", "/v1/work", |page| page["items"] == json!([])).await;
+    let is_withdrawn =
+        |page: &Value| page["items"].as_array().unwrap().iter().all(|job| job["withdrawn"] == true);
+    node.until("", "/v1/work", is_withdrawn).await;
     let job = claimed["jobs"][0]["job"].as_str().unwrap();
     let beat = json!({ "claim": claimed["jobs"][0]["claim"] });
     node.post(&format!("/v1/work/jobs/{job}/heartbeat"), &beat).await.rejected(409, "OR0030");
+    node.until("", "/v1/work", |page| page["items"] == json!([])).await;
     node.stop().await;
 }
 
@@ -307,6 +313,9 @@ async fn lines_of_jobs_are_followed_and_stay_after_a_restart_within_their_bound(
     let kept = [(3, "cut", "frame 1"), (4, "probe", "three"), (5, "probe", "four")];
     let kept = kept.map(|(number, job, text)| (number, job.to_owned(), text.to_owned()));
     assert_eq!((lines(&page), &page["first"]), (kept.to_vec(), &json!(3)));
+    let flow = node.get("/v1/flows/f-1").await.ok();
+    let counts: Vec<_> = (0..3).map(|job| flow["jobs"][job]["lines"].as_u64().unwrap()).collect();
+    assert_eq!(counts, [2, 1, 0], "the stored lines of each job");
     let url = node.serve().await;
     let shown = run(orlog(&["flow", "logs", "f-1", "-f", "--job", "probe", "--url", &url])).await;
     assert!(shown.1.contains(" probe three") && !shown.1.contains("frame 1"), "{shown:?}");
@@ -351,6 +360,100 @@ async fn job_without_a_runner_says_so_and_ends_with_its_timeout() {
     node.stop().await;
 }
 
+/// Requirements: F5.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_without_a_runner_do_not_block_jobs_of_another_type() {
+    let node = NodeBuilder::new().config(|config| config.limits.max_in_flight_per_window = 2).start().await;
+    let job = |id: usize, kind: &str| json!({ "id": format!("j{id}"), "type": kind, "script": "x" });
+    let rare = json!({ "jobs": (0..9).map(|id| job(id, "rare")).collect::<Vec<_>>() });
+    submit(&node, "f-1", "", &rare).await.ok();
+    let is_full = |page: &Value| page["items"].as_array().unwrap().len() >= 2;
+    node.until("", "/v1/work", is_full).await;
+    submit(&node, "f-2", "", &json!({ "jobs": [job(0, "common")] })).await.ok();
+    let claim = json!({ "effects": ["job.common"], "worker": "r-1", "wait_seconds": 20 });
+    let claimed = node.post("/v1/work/claim", &claim).await.ok();
+    assert_eq!(claimed["jobs"][0]["correlation"], "f-2", "{claimed}");
+    node.stop().await;
+}
+
+/// Requirements: F5.
+#[tokio::test(flavor = "multi_thread")]
+async fn runner_holds_at_most_as_many_jobs_as_its_capacity() {
+    let node = NodeBuilder::new().start().await;
+    let url = node.serve().await;
+    let runner = json!({ "name": "r-1", "types": ["sal"], "capacity": 2, "labels": { "zone": "eu" } });
+    node.post("/v1/runners", &runner).await.ok();
+    let job = |number: u32| json!({ "id": format!("j{number}"), "type": "sal", "script": "x" });
+    submit(&node, "f-1", "", &json!({ "jobs": (0..4).map(job).collect::<Vec<_>>() })).await.ok();
+    let claim =
+        |wait: u32| json!({ "effects": ["job.sal"], "worker": "r-1", "max": 9, "wait_seconds": wait });
+    let claimed = node.post("/v1/work/claim", &claim(20)).await.ok();
+    let jobs = claimed["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 2);
+    assert_eq!(node.post("/v1/work/claim", &claim(0)).await.ok()["jobs"], json!([]));
+    let fetched =
+        node.post("/v1/work/fetch", &json!({ "effects": ["job.sal"], "worker": "other" })).await.ok();
+    let one = format!("/v1/work/jobs/{}/claim", fetched["jobs"][0]["job"].as_str().unwrap());
+    let detail = node.post(&one, &json!({ "worker": "r-1" })).await.rejected(429, "OR0031");
+    assert!(detail.contains("holds 2 jobs, and its capacity is 2"), "{detail}");
+    let (_, shown, _) = run(orlog(&["runner", "list", "--url", &url])).await;
+    assert!(shown.contains("r-1") && shown.contains("2/2") && shown.contains("zone=eu"), "{shown}");
+    // A second connection waits until the runner answers.
+    let waiting = async { node.post("/v1/work/claim", &claim(20)).await.ok() };
+    let answer = async {
+        let result = json!({ "claim": jobs[0]["claim"], "result": "succeeded" });
+        node.post(&format!("/v1/work/jobs/{}/result", jobs[0]["job"].as_str().unwrap()), &result).await.ok();
+    };
+    let (next, ()) = tokio::join!(waiting, answer);
+    assert_eq!(next["jobs"].as_array().unwrap().len(), 1);
+    node.stop().await;
+}
+
+/// Requirements: F5.
+#[tokio::test(flavor = "multi_thread")]
+async fn stand_in_executes_no_job_of_a_flow_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let definition = "
+saga: report
+version: 1
+start: Requested
+correlate: id
+steps: [{ id: a, do: { job: { type: python, script: x } } }]
+";
+    std::fs::write(dir.path().join("report.saga.yaml"), definition).unwrap();
+    let (data, definitions) = (dir.path().join("data"), dir.path());
+    let start = || {
+        let args = ["--data-dir", data.to_str().unwrap(), "--definitions-dir", definitions.to_str().unwrap()];
+        Process::start(&args)
+    };
+    let http = client();
+    let request = async |node: &Process, method: &str, path: &str, body: Option<&Value>| {
+        send(&http, method, format!("{}{path}", node.url), &[("idempotency-key", "f-1")], body).await.ok()
+    };
+    let node = start();
+    let flow = json!({ "jobs": [{ "id": "a", "type": "python", "script": "x" }] });
+    request(&node, "POST", "/v1/flows", Some(&flow)).await;
+    let event = json!({ "specversion": "1.0", "id": "e-1", "source": "test", "type": "Requested", "data": { "id": "r-1" } });
+    request(&node, "POST", "/v1/events", Some(&event)).await;
+    node.kill();
+    let node = start();
+    let saga = request(&node, "GET", "/v1/sagas/report/r-1/result?wait=30s", None).await;
+    assert_eq!(saga["status"], "completed", "the stand-in executes the job of the definition");
+    let waiting = request(&node, "GET", "/v1/flows/f-1", None).await;
+    assert_eq!(
+        (&waiting["status"], &waiting["jobs"][0]["waits_for"]),
+        (&json!("dispatched"), &json!("no runner of type python is registered"))
+    );
+    let claim = json!({ "effects": ["job.python"], "worker": "r-1" });
+    let job = request(&node, "POST", "/v1/work/claim", Some(&claim)).await["jobs"][0].clone();
+    let result = json!({ "claim": job["claim"], "result": "succeeded", "payload": 7 });
+    let path = format!("/v1/work/jobs/{}/result", job["job"].as_str().unwrap());
+    request(&node, "POST", &path, Some(&result)).await;
+    let finished = request(&node, "GET", "/v1/flows/f-1", None).await;
+    assert_eq!((&finished["status"], &finished["results"]), (&json!("finished"), &json!({ "a": 7 })));
+    node.stop();
+}
+
 /// Starts a runner in Rust for `ffmpeg`, with the sandbox of the example.
 fn rust_runner(url: &str, dir: &Path) -> Killed {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/media");
@@ -381,6 +484,44 @@ fn rust_runner(url: &str, dir: &Path) -> Killed {
         url,
     ];
     Killed::start(&mut orlog(&args))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_stop_of_a_runner_ends_it_while_the_node_does_not_respond() {
+    let asks = Arc::new(tokio::sync::Semaphore::new(0));
+    let asked = Arc::clone(&asks);
+    let claim = async move || {
+        asked.add_permits(1);
+        std::future::pending::<()>().await;
+    };
+    let registered = axum::Json(json!({ "heartbeat_interval_seconds": 20.0 }));
+    let routes = axum::Router::new()
+        .route("/v1/runners", axum::routing::post(async move || registered))
+        .route("/v1/work/claim", axum::routing::post(claim));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    let dir = tempfile::tempdir().unwrap();
+    let mut runner = rust_runner(&url, dir.path());
+    within("the requests of both slots", asks.acquire_many(2)).await.unwrap().forget();
+    // The first signal finishes the jobs in progress, which takes as long as the response.
+    let ended = until("the end of the runner", || {
+        runner.signal("TERM");
+        std::future::ready(runner.ended())
+    });
+    assert_eq!(ended.await, 130);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submission_without_a_response_says_how_to_repeat_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("media.flow.yaml");
+    std::fs::write(&file, media().to_string()).unwrap();
+    let path = file.display().to_string();
+    let (code, _, errors) = run(orlog(&["flow", "submit", &path, "--url", "http://127.0.0.1:1"])).await;
+    assert_eq!(code, 5, "{errors}");
+    let id = errors.split("--id ").nth(1).and_then(|rest| rest.split(',').next()).unwrap_or_default();
+    assert!(id.parse::<uuid::Uuid>().is_ok(), "{errors}");
 }
 
 /// Starts a runner in Python for `python`.

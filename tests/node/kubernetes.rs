@@ -278,7 +278,8 @@ fn every_effect_of_the_definitions_has_a_provider() {
         let catalog = Catalog::new(upstreams.read().unwrap(), &clock, &observer).unwrap();
         let bytes = text(&shared, "order.saga.yaml").into_bytes().into();
         let definition = SourceFile { path: "order.saga.yaml".into(), bytes };
-        let definitions = DefinitionSet::new(None, Vec::new()).validate(&[definition], &catalog).unwrap();
+        let definitions =
+            DefinitionSet::new(None, Vec::new()).validate(None, &[definition], &catalog).unwrap();
         assert_eq!(definitions.definitions.len(), 1);
     }
 }

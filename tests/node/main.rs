@@ -21,6 +21,7 @@ mod effects;
 mod flows;
 mod kill;
 mod kubernetes;
+mod messages;
 mod nats;
 mod operations;
 mod packages;

@@ -6,6 +6,8 @@ mod fixture;
 mod node;
 mod outages;
 mod reading;
+mod requests;
 mod security;
+mod signed_events;
 mod stream_anomalies;
 mod streams;

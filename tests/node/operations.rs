@@ -1,6 +1,7 @@
 //! Operations: authentication, audit log, diagnostics and backups.
 
 mod access;
+mod actors;
 mod api_description;
 mod audit;
 mod backup;
@@ -13,14 +14,17 @@ mod doctor;
 mod four_eyes;
 mod full_disk;
 pub(crate) mod issuer;
-mod node;
+pub(crate) mod node;
 mod oidc;
+mod owned_definitions;
+mod peers;
 mod permissions;
 mod quotas;
 mod rebuild;
 mod reload;
 mod route_table;
 mod signatures;
+mod signed_events;
 mod sites;
 mod tls;
 mod tokens;

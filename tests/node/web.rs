@@ -7,6 +7,7 @@ mod dead_letters;
 mod deploy;
 mod flows;
 mod keyboard;
+mod messages;
 mod operators;
 mod pictures;
 mod rights;

@@ -15,6 +15,7 @@ mod hot_instance;
 mod ingestion;
 mod late_results;
 mod long_sagas;
+mod messages;
 mod migration;
 mod open_sagas;
 mod oracle;

@@ -17,12 +17,13 @@ export function open(page) {
   const refresh = page.poll(async (signal) => {
     const context = await api.get(url, {}, signal);
     page.title(tenant, caller.can('admin') ? h('div', { class: 'buttons' }, buttons(context, { url, refresh: () => refresh() })) : null);
-    page.render(lists(context), changes(context));
+    page.render(settings(context), changes(context));
   }, INTERVAL_MS);
 }
 
-const lists = (context) => section('Members', {}, definitionList([
+const settings = (context) => section('Members', {}, definitionList([
   ...LISTS.map(([name, title]) => [title, members(context[name])]),
+  ['Unsigned events', context.require_signed_events ? 'Rejected' : 'Accepted'],
   ['Created', time(context.created_at)],
   ['Revision', String(context.revision)],
 ]));
@@ -40,14 +41,18 @@ function changes({ changes: rows }) {
 function buttons(context, { url, refresh }) {
   const { tenant, revision } = context;
   const edit = () => openDialog({
-    title: `Change the members of ${tenant}`,
+    title: `Change the context ${tenant}`,
     text: 'The change applies to the next request of each caller.',
     action: 'Change',
-    fields: listFields(context),
-    async run(values) {
-      await api.put(url, listValues(values), { headers: { 'if-match': `"${revision}"` } });
+    fields: [
+      ...listFields(context),
+      { name: 'signed', label: 'Reject events and signals that no member signed', kind: 'check', value: context.require_signed_events },
+    ],
+    async run({ signed, ...values }) {
+      const body = { ...listValues(values), require_signed_events: signed };
+      await api.put(url, body, { headers: { 'if-match': `"${revision}"` } });
       refresh();
-      return `The members of ${tenant} were changed.`;
+      return `The context ${tenant} was changed.`;
     },
   });
   const remove = () => openDialog({
@@ -61,5 +66,5 @@ function buttons(context, { url, refresh }) {
       return `The context ${tenant} was deleted.`;
     },
   });
-  return [button('Change members', edit, { variant: 'primary' }), button('Delete', remove, { variant: 'danger' })];
+  return [button('Edit', edit, { variant: 'primary' }), button('Delete', remove, { variant: 'danger' })];
 }

@@ -8,7 +8,7 @@ import * as router from '../router.js';
 import { renderGraph } from '../graph.js';
 import { openStart } from '../start.js';
 import { button, definitionList, disclosure, section, statusMark, table, time } from '../components.js';
-import { countInstances } from './definitions.js';
+import { countInstances, ownerOf } from './definitions.js';
 
 const INTERVAL_MS = 10_000;
 
@@ -48,6 +48,7 @@ function list(versions, counts, saga) {
   const columns = [
     { title: 'Version', head: true, render: (version) => [`v${version.version} `, h('span', { class: 'id' }, version.hash.slice(0, 12))] },
     { title: 'Status', render: status },
+    { title: 'Owner', render: ownerOf },
     { title: 'Live instances', number: true, render: (version) => format.number(countsOf(version).live) },
     { title: 'Ended', number: true, render: (version) => format.number(countsOf(version).ended) },
     { title: 'Active since', render: (version) => time(version.deployed_at, 'absolute') },
@@ -55,7 +56,7 @@ function list(versions, counts, saga) {
     { title: 'Retired', render: (version) => time(version.retired_at, 'absolute') },
   ];
   const link = h('a', { href: router.to(['instances'], { saga }) }, 'Show instances');
-  return section('Versions', { aside: link }, table({ caption: 'Versions', columns, rows: versions, key: (version) => version.hash }));
+  return section('Versions', { aside: link }, table({ caption: 'Versions', columns, rows: versions, key: (version) => `${version.context ?? ''} ${version.hash}` }));
 }
 
 function dependencies(version) {

@@ -26,11 +26,15 @@ export function countInstances(counts, matches) {
   return { live: sum(groups) - sum(ended), ended: sum(ended), versions: new Set(groups.map((group) => group.hash)).size };
 }
 
+/** Returns the owner of a definition. */
+export const ownerOf = ({ context }) => (context ? `context ${context}` : 'shared');
+
 function list(items, counts) {
   const countsOf = (item) => countInstances(counts, (group) => group.saga === item.saga);
   const columns = [
     { title: 'Definition', head: true, render: (item) => h('a', { href: router.to(['definitions', item.saga]) }, item.saga) },
     { title: 'Version', number: true, render: (item) => `v${item.version}` },
+    { title: 'Owner', render: ownerOf },
     { title: 'Live instances', number: true, render: (item) => h('a', { href: router.to(['instances'], { saga: item.saga, status: 'running,compensating,stuck' }) }, format.number(countsOf(item).live)) },
     { title: 'Ended', number: true, render: (item) => format.number(countsOf(item).ended) },
     { title: 'Versions in use', number: true, render: (item) => format.number(countsOf(item).versions) },

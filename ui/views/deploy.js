@@ -4,6 +4,7 @@ import { fragment, h, patch } from '../dom.js';
 import * as api from '../api.js';
 import { Problem } from '../api.js';
 import * as caller from '../caller.js';
+import * as settings from '../settings.js';
 import * as router from '../router.js';
 import { button, field, section, table } from '../components.js';
 import { diff } from '../diff.js';
@@ -24,6 +25,7 @@ export function open(page) {
   const files = new Map();
   const result = h('div', { 'data-key': 'result' });
   const list = h('div', { 'data-key': 'files' });
+  const owner = ownerField(() => void check());
   const keep = h('input', { type: 'checkbox', checked: true, on: { change: () => void check() } });
   const downgrade = h('input', { type: 'checkbox', on: { change: () => void check() } });
   const name = h('input', { type: 'text', name: 'name', autocomplete: 'off', placeholder: 'order.saga.yaml' });
@@ -32,6 +34,7 @@ export function open(page) {
 
   page.render(
     section('Files', {},
+      owner.element,
       dropZone(addFiles),
       h('form', { class: 'paste', on: { submit: addText } },
         field('File name', name, `Ends with ${SUFFIXES.slice(0, 2).join(' or ')}.`),
@@ -83,7 +86,7 @@ export function open(page) {
     void check();
   }
 
-  const send = (dryRun) => api.post('/admin/deploy', { user: caller.user() || undefined, files: [...files.values()] }, {
+  const send = (dryRun) => api.post(owner.path(), { user: caller.user() || undefined, files: [...files.values()] }, {
     query: { dry_run: dryRun, keep_others: keep.checked, allow_downgrade: downgrade.checked },
   });
 
@@ -153,10 +156,22 @@ export function open(page) {
         files.clear();
         router.go(router.to(['definitions']));
         const failures = done.warnings.filter((warning) => !plan.warnings.includes(warning));
-        return [`Deployment ${done.number} is active.`, ...failures].join(' ');
+        return [`Deployment ${done.number}${done.context ? ` of the context ${done.context}` : ''} is active.`, ...failures].join(' ');
       },
     });
   }
+}
+
+/** Choice between the shared definitions and those of the context of the selected tenant. The default tenant has no context. */
+function ownerField(changed) {
+  const tenant = settings.tenant.get();
+  const select = h('select', { name: 'owner', on: { change: changed } },
+    caller.seesNode() || !tenant ? h('option', { value: '' }, 'Shared by all tenants') : null,
+    tenant ? h('option', { value: tenant }, `Context ${tenant}`) : null);
+  return {
+    element: field('Owner', select),
+    path: () => (select.value ? api.path('v1', 'contexts', select.value, 'definitions') : '/admin/deploy'),
+  };
 }
 
 /** Area that receives dropped files, with a button that selects files. */
@@ -192,7 +207,7 @@ function suggestedName(text) {
 async function activeSources(plan) {
   const load = async ({ saga, from_hash: hash }) => {
     const { versions } = await api.get(api.path('v1', 'definitions', saga));
-    return [saga, versions.find((version) => version.hash === hash)?.source];
+    return [saga, versions.find((version) => version.hash === hash && version.source)?.source];
   };
   return new Map(await Promise.all(plan.changed.map(load)));
 }

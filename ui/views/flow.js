@@ -91,6 +91,8 @@ function jobs(flow, context) {
     { title: 'Type', render: ({ type }) => type },
     { title: 'Status', render: ({ status }) => statusBadge(status) },
     { title: 'Runner', render: ({ runner, waits_for: reason }) => runner ?? h('span', { class: 'muted' }, reason ?? '–') },
+    { title: 'Attempts', number: true, render: ({ attempts }) => attempts },
+    { title: 'Lines', number: true, render: ({ lines }) => lines },
     { title: 'After', render: ({ prerequisites, dependencies }) => [...prerequisites, ...dependencies].join(', ') },
     { title: 'Deadline', render: ({ deadline }) => (deadline ? time(deadline) : null) },
     { title: 'Failure', render: ({ failure }) => (failure ? h('span', { class: 'error-text' }, `${failure.code}: ${failure.message}`) : null) },

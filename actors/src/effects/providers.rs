@@ -10,18 +10,22 @@
 //! new provider under the same id and keep their attempt count.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::Poll;
 use std::time::Instant;
 
-use compact_str::CompactString;
+use compact_str::{CompactString, format_compact};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use futures::FutureExt as _;
-use orlog_effect::{Catalog, CatalogChange, EffectExecutor};
-use orlog_model::{Confirmation, Destination, Work, WorkKind, WorkOutcome};
+use orlog_effect::{Catalog, CatalogChange, EffectExecutor, UpstreamScope, is_job};
+use orlog_model::{
+    Confirmation, Destination, InstanceKey, SteadyTime, TenantId, Work, WorkKind, WorkOutcome,
+};
+use orlog_program::flow;
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -30,6 +34,9 @@ use crate::effects::work_dispatch::{WindowKey, WorkDispatch};
 use crate::effects::work_mailbox::WorkMailbox;
 use crate::supervision::TaskKind;
 use crate::telemetry::metrics::{ActorKind, Metrics, OutcomeMetrics};
+
+/// Number of windows of a tenant for jobs that wait for a runner.
+const JOB_WINDOWS: u64 = 64;
 
 /// Maximum number of items that a provider starts before it yields to other actors.
 const MAX_BATCH: usize = 64;
@@ -88,35 +95,72 @@ impl ProviderRegistry {
         self.supervisor.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the window of a destination and its weight.
+    /// Returns the window of a destination and its weight. Jobs without an upstream of their own wait for a runner, so that their types
+    /// are distributed to several windows: those of a type without a runner rarely take the places of another type.
     pub(crate) fn window(&self, destination: &Destination) -> (WindowKey, usize) {
         let executor = self.catalog.executor_for(destination);
         let upstream = executor.as_ref().map(|executor| executor.upstream());
-        let name = upstream.map_or_else(CompactString::default, |upstream| upstream.name.as_str().into());
+        let has_own_upstream =
+            upstream.is_some_and(|upstream| matches!(upstream.scope, UpstreamScope::Effects(_)));
+        let name = match upstream {
+            _ if !has_own_upstream && is_job(&destination.name) => job_window(&destination.name),
+            Some(upstream) => upstream.name.as_str().into(),
+            None => CompactString::default(),
+        };
         let weight = upstream.map_or(1, |upstream| upstream.policy.tenant_limits.weight(&destination.tenant));
         ((destination.tenant.clone(), name), weight as usize)
     }
 
-    /// Routes work items of one destination to their provider. If there is no provider at the moment, the
+    /// Routes work items of one destination to their providers. If there is no provider at the moment, the
     /// items return to the relay.
     pub(crate) fn route(&self, destination: &Destination, dispatches: Vec<WorkDispatch>) {
-        let rejected = if matches!(destination.kind, WorkKind::Fact | WorkKind::Saga) {
-            self.publisher.push(dispatches)
-        } else {
-            let Some(executor) = self.catalog.executor_for(destination) else {
-                return dispatches.into_iter().for_each(|mut dispatch| {
-                    let progress = std::mem::take(&mut dispatch.progress);
-                    let result = self.catalog.unroutable_result(&dispatch.work.item, progress);
-                    dispatch.complete(result, false);
-                });
-            };
-            let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-            match mailboxes.get(&executor.id()) {
-                Some(mailbox) => mailbox.push(dispatches),
-                None => Err(dispatches),
-            }
+        if matches!(destination.kind, WorkKind::Fact | WorkKind::Saga) {
+            let rejected = self.publisher.push(dispatches).err().unwrap_or_default();
+            return rejected.into_iter().for_each(WorkDispatch::return_to_relay);
+        }
+        if !is_job(&destination.name) {
+            return self.provide(self.catalog.executor_for(destination), dispatches);
+        }
+        // Jobs of one type can have another executor in flows than in definitions.
+        let (flows, definitions): (Vec<_>, Vec<_>) =
+            dispatches.into_iter().partition(|dispatch| is_flow(&dispatch.work.item.instance));
+        if !definitions.is_empty() {
+            self.provide(self.catalog.executor_for(destination), definitions);
+        }
+        if !flows.is_empty() {
+            self.provide(self.catalog.executor_for_flow(destination), flows);
+        }
+    }
+
+    /// Passes work items to the provider of an executor.
+    fn provide(&self, executor: Option<Arc<EffectExecutor>>, dispatches: Vec<WorkDispatch>) {
+        let Some(executor) = executor else {
+            return dispatches.into_iter().for_each(|mut dispatch| {
+                let progress = std::mem::take(&mut dispatch.progress);
+                let result = self.catalog.unroutable_result(&dispatch.work.item, progress);
+                dispatch.complete(result, false);
+            });
+        };
+        let mailbox =
+            self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).get(&executor.id()).cloned();
+        let rejected = match mailbox {
+            Some(mailbox) => mailbox.push(dispatches),
+            None => Err(dispatches),
         };
         rejected.unwrap_or_else(|back| back.into_iter().for_each(WorkDispatch::return_to_relay));
+    }
+
+    /// Withdraws jobs that their saga no longer awaits from the workers. Other work is not affected. The execution of a job
+    /// that is not posted yet reads from the store that it is abandoned, or finds it withdrawn.
+    pub(crate) fn withdraw(&self, tenant: &TenantId, jobs: &[Uuid], now: SteadyTime) {
+        let boards = self.catalog.job_boards();
+        for job in jobs.iter().copied() {
+            if !boards.iter().any(|(board, ..)| board.withdraw(now, tenant, job)) {
+                for (board, ..) in &boards {
+                    board.withdraw_later(job);
+                }
+            }
+        }
     }
 
     /// Returns the mailbox of an effect executor; creates it if it is new.
@@ -158,6 +202,17 @@ impl ProviderRegistry {
         let later = self.in_flight.remove(&id);
         later.into_iter().flat_map(|(_, later)| later).for_each(WorkDispatch::return_to_relay);
     }
+}
+
+/// Returns the name of the window of a type of jobs. The number of windows bounds the jobs in memory.
+fn job_window(kind: &str) -> CompactString {
+    let mut hasher = DefaultHasher::new();
+    kind.hash(&mut hasher);
+    format_compact!("{}/{}", orlog_effect::worker::RUNNERS, hasher.finish() % JOB_WINDOWS)
+}
+
+fn is_flow(instance: &InstanceKey) -> bool {
+    instance.saga.as_str() == flow::SAGA
 }
 
 /// Executes the items of a mailbox until it is closed.

@@ -159,6 +159,12 @@ impl Dispatcher for WindowPlace {
     fn stop_token(&self) -> Option<&StopToken> {
         Some(self.origin.epoch.ended())
     }
+
+    fn is_abandoned(&self, item: &WorkItem) -> bool {
+        // An item of an unreadable instance is executed: its result is needed, or ignored.
+        let instance = self.origin.reader.instance(&item.instance).ok().flatten();
+        instance.is_some_and(|it| it.pending_work.iter().any(|work| work.id == item.id && work.abandoned))
+    }
 }
 
 /// A dispatched work item; see the module documentation.

@@ -4,12 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use orlog_model::{Event, EventType, InstanceKey, SagaName};
+use orlog_model::{Event, EventType, InstanceKey, SagaName, TenantId};
 use orlog_program::{Program, ProgramError};
 
+use crate::instance::owned_program::{OwnedProgram, Scoped};
 use crate::instance::recordings::Recordings;
 
 /// All programs of a process. The set is replaced atomically: readers see the old set or the new one.
+///
+/// # Owners
+///
+/// A tenant uses the programs of its context and the shared ones. For each saga and each event type, the last one in the order
+/// of the set applies to the tenant. Without programs of contexts, a lookup compares no tenants.
 ///
 /// # Removal of a program
 ///
@@ -36,11 +42,11 @@ pub struct ProgramRegistry {
 #[derive(Default)]
 struct ProgramTable {
     /// All programs in the given order, older versions first.
-    all: Vec<Arc<dyn Program>>,
+    all: Vec<OwnedProgram>,
     by_hash: BTreeMap<[u8; 16], Arc<dyn Program>>,
-    newest: BTreeMap<SagaName, Arc<dyn Program>>,
+    newest: BTreeMap<SagaName, Scoped<Option<Arc<dyn Program>>>>,
     /// For each event type, one program per saga: the newest that consumes it.
-    by_event: BTreeMap<EventType, Vec<Arc<dyn Program>>>,
+    by_event: BTreeMap<EventType, Scoped<Vec<Arc<dyn Program>>>>,
 }
 
 /// Guard of a saga actor that uses the current program set or a newer one.
@@ -49,43 +55,81 @@ pub(crate) struct ProgramTableGuard(
 );
 
 impl ProgramTable {
-    fn of(programs: impl IntoIterator<Item = Arc<dyn Program>>) -> Self {
-        let mut table = ProgramTable::default();
-        for program in programs {
-            let reference = program.definition_ref();
-            table.all.retain(|other| other.definition_ref().hash != reference.hash);
-            table.all.push(Arc::clone(&program));
-            table.by_hash.insert(reference.hash, Arc::clone(&program));
-            for trigger in &program.manifest().subscriptions {
-                let takers = table.by_event.entry(trigger.kind.clone()).or_default();
-                takers.retain(|other| other.definition_ref().saga != reference.saga);
-                takers.push(Arc::clone(&program));
-            }
-            table.newest.insert(reference.saga.clone(), program);
+    fn of(programs: impl IntoIterator<Item = OwnedProgram>) -> Self {
+        let mut all: Vec<OwnedProgram> = Vec::new();
+        for owned in programs {
+            all.retain(|other| !other.is_same(&owned));
+            all.push(owned);
         }
-        table
+        let mut table = ProgramTable::default();
+        for OwnedProgram { context, program } in &all {
+            table.by_hash.insert(program.definition_ref().hash, Arc::clone(program));
+            if context.is_none() {
+                table.add(program, None);
+            }
+        }
+        let contexts: BTreeSet<_> = all.iter().filter_map(|owned| owned.context.as_ref()).collect();
+        for context in contexts {
+            table.add_context(context, &all);
+        }
+        Self { all, ..table }
+    }
+
+    /// Adds the programs that a context uses for the sagas of its own ones.
+    fn add_context(&mut self, context: &TenantId, all: &[OwnedProgram]) {
+        let own = || all.iter().filter(|owned| owned.context.as_ref() == Some(context));
+        let saga = |program: &Arc<dyn Program>| program.definition_ref().saga.clone();
+        let sagas: BTreeSet<_> = own().map(|owned| saga(&owned.program)).collect();
+        for event in own().flat_map(|owned| &owned.program.manifest().subscriptions) {
+            let consumers = self.by_event.entry(event.kind.clone()).or_default();
+            let others = consumers.shared.iter().filter(|program| !sagas.contains(&saga(program)));
+            let others = others.cloned().collect();
+            consumers.contexts.insert(context.clone(), others);
+        }
+        let usable = all.iter().filter(|owned| owned.is_usable_by(context)).map(|owned| &owned.program);
+        for program in usable.filter(|program| sagas.contains(&saga(program))) {
+            self.add(program, Some(context));
+        }
+    }
+
+    /// Adds a program that is newer than those added before.
+    fn add(&mut self, program: &Arc<dyn Program>, context: Option<&TenantId>) {
+        let saga = &program.definition_ref().saga;
+        for event in &program.manifest().subscriptions {
+            let consumers = self.by_event.entry(event.kind.clone()).or_default();
+            // Without an entry, only shared programs consume the event in the context.
+            let Some(consumers) = consumers.of_mut(context) else { continue };
+            consumers.retain(|other| other.definition_ref().saga != *saga);
+            consumers.push(Arc::clone(program));
+        }
+        let newest = self.newest.entry(saga.clone()).or_default();
+        match context {
+            None => newest.shared = Some(Arc::clone(program)),
+            Some(context) => drop(newest.contexts.insert(context.clone(), Some(Arc::clone(program)))),
+        }
     }
 }
 
 impl ProgramRegistry {
-    /// Creates a registry of these programs. Of the programs of one saga, the last one is used for new
+    /// Creates a registry of these programs. Of the programs of one saga that a tenant uses, the last one is used for new
     /// instances.
     #[must_use]
-    pub fn new(programs: impl IntoIterator<Item = Arc<dyn Program>>) -> Self {
+    pub fn new(programs: impl IntoIterator<Item = impl Into<OwnedProgram>>) -> Self {
         let this = Self::default();
         this.replace(programs);
         this
     }
 
-    /// Activates a new set. Pass older versions first: of one saga, the last one is used for new instances.
-    pub fn replace(&self, programs: impl IntoIterator<Item = Arc<dyn Program>>) {
-        self.put(ProgramTable::of(programs));
+    /// Activates a new set. Pass older versions first: of one saga, the last one that a tenant uses is used for new instances.
+    pub fn replace(&self, programs: impl IntoIterator<Item = impl Into<OwnedProgram>>) {
+        self.put(ProgramTable::of(programs.into_iter().map(Into::into)));
     }
 
     /// Removes the programs with these hashes; see [`ProgramRegistry`] for the conditions.
     pub fn remove(&self, hashes: &BTreeSet<[u8; 16]>) {
         let table = self.table();
-        let remaining = table.all.iter().filter(|program| !hashes.contains(&program.definition_ref().hash));
+        let remaining =
+            table.all.iter().filter(|owned| !hashes.contains(&owned.program.definition_ref().hash));
         self.put(ProgramTable::of(remaining.cloned()));
     }
 
@@ -127,35 +171,50 @@ impl ProgramRegistry {
         self.table().by_hash.get(hash).cloned()
     }
 
-    /// Returns the program for new instances of a saga.
+    /// Returns the program for new instances of a saga of a tenant.
     #[must_use]
-    pub fn active(&self, saga: &SagaName) -> Option<Arc<dyn Program>> {
-        self.table().newest.get(saga).cloned()
+    pub fn active(&self, tenant: &TenantId, saga: &SagaName) -> Option<Arc<dyn Program>> {
+        self.table().newest.get(saga)?.of(tenant).clone()
     }
 
-    /// Returns the programs for new instances, one per saga, ordered by name.
+    /// Returns the programs for new instances of a tenant, one per saga, ordered by name.
     #[must_use]
-    pub fn all_active(&self) -> Vec<Arc<dyn Program>> {
-        self.table().newest.values().cloned().collect()
+    pub fn all_active(&self, tenant: &TenantId) -> Vec<Arc<dyn Program>> {
+        self.table().newest.values().filter_map(|newest| newest.of(tenant).clone()).collect()
     }
 
     /// Returns all programs, older versions first.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<dyn Program>> {
+    pub fn all(&self) -> Vec<OwnedProgram> {
         self.table().all.clone()
     }
 
-    /// Returns the number of sagas that consume events of this type. If there are none, an event has no instances.
+    /// Returns the programs that the instances of a tenant can use, older versions first, each once.
     #[must_use]
-    pub fn consumers(&self, kind: &EventType) -> usize {
-        self.table().by_event.get(kind).map_or(0, Vec::len)
+    pub fn usable(&self, tenant: &TenantId) -> Vec<Arc<dyn Program>> {
+        let (table, mut seen) = (self.table(), BTreeSet::new());
+        let usable = table.all.iter().filter(|owned| owned.is_usable_by(tenant)).map(|owned| &owned.program);
+        usable.filter(|program| seen.insert(program.definition_ref().hash)).cloned().collect()
+    }
+
+    /// Returns whether a program of any owner consumes events of this type. If not, an event has no instances.
+    #[must_use]
+    pub fn is_consumed(&self, kind: &EventType) -> bool {
+        self.table().by_event.contains_key(kind)
+    }
+
+    /// Returns the number of sagas of a tenant that consume events of this type.
+    #[must_use]
+    pub fn consumers(&self, tenant: &TenantId, kind: &EventType) -> usize {
+        self.table().by_event.get(kind).map_or(0, |consumers| consumers.of(tenant).len())
     }
 
     /// Returns the instances of an event, or the error if the event lacks its identifier.
     pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, ProgramError)>> {
         let table = self.table();
-        let takers = table.by_event.get(&event.kind).map_or(&[][..], Vec::as_slice);
-        takers.iter().map(|program| correlate(program.as_ref(), event)).collect()
+        let consumers = table.by_event.get(&event.kind);
+        let consumers = consumers.map_or(&[][..], |consumers| consumers.of(&event.tenant).as_slice());
+        consumers.iter().map(|program| correlate(program.as_ref(), event)).collect()
     }
 }
 
@@ -204,7 +263,97 @@ mod tests {
         programs.remove(&BTreeSet::from([one.definition_ref().hash]));
         assert!(programs.by_hash(&one.definition_ref().hash).is_none());
         assert!(programs.by_hash(&two.definition_ref().hash).is_some());
-        assert_eq!(programs.active(&two.definition_ref().saga).unwrap().definition_ref().version, 2);
+        let active = programs.active(&TenantId::default(), &two.definition_ref().saga);
+        assert_eq!(active.unwrap().definition_ref().version, 2);
         assert_eq!(programs.all().len(), 1);
+    }
+
+    /// Returns a definition that starts with an event, which contains the id of the instance in this field.
+    fn consumer(saga: &str, version: u32, start: &str, field: &str) -> Arc<dyn Program> {
+        let text = format!(
+            "saga: {saga}\nversion: {version}\nstart: {start}\ncorrelate: {field}\nsteps:\n  - {{ id: a, do: {{ effect: x.y }} }}\n"
+        );
+        Arc::new(orlog_program::load(&text, "a.saga.yaml").unwrap())
+    }
+
+    fn of(context: &str, program: Arc<dyn Program>) -> OwnedProgram {
+        OwnedProgram { context: Some(tenant(context)), program }
+    }
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId::new(name).unwrap()
+    }
+
+    fn event(of: &str, kind: &str) -> Event {
+        Event {
+            id: orlog_model::EventId::new("e-1").unwrap(),
+            tenant: tenant(of),
+            kind: EventType::new(kind).unwrap(),
+            source: "urn:test".to_owned(),
+            subject: None,
+            time: orlog_model::Timestamp::default(),
+            schema_version: 1,
+            correlation: None,
+            causation: None,
+            trace: None,
+            data: serde_json::json!({ "a": "by-a", "b": "by-b" }),
+            user: None,
+            attributes: None,
+        }
+    }
+
+    /// Returns the instances of an event, as saga and correlation id.
+    fn routes(programs: &ProgramRegistry, tenant: &str, kind: &str) -> BTreeSet<String> {
+        let routes = programs.route(&event(tenant, kind)).into_iter().map(Result::unwrap);
+        routes.map(|key| format!("{}/{}", key.saga, key.correlation)).collect()
+    }
+
+    /// Requirements: F2.
+    #[test]
+    fn tenant_uses_the_programs_of_its_context_before_the_shared_ones() {
+        let programs = ProgramRegistry::new([
+            consumer("order", 1, "Placed", "a").into(),
+            consumer("fine", 1, "Placed", "a").into(),
+            of("acme", consumer("order", 7, "Placed", "b")),
+            of("acme", consumer("visa", 1, "Asked", "b")),
+        ]);
+        let expected =
+            |routes: &[&str]| routes.iter().map(|route| (*route).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(routes(&programs, "beta", "Placed"), expected(&["fine/by-a", "order/by-a"]));
+        assert_eq!(routes(&programs, "acme", "Placed"), expected(&["fine/by-a", "order/by-b"]));
+        assert_eq!(routes(&programs, "acme", "Asked"), expected(&["visa/by-b"]));
+        assert_eq!(routes(&programs, "beta", "Asked"), expected(&[]));
+        let version = |of: &str, saga: &str| {
+            let active = programs.active(&tenant(of), &SagaName::new(saga).unwrap());
+            active.map(|program| program.definition_ref().version)
+        };
+        let versions = |of: &str| ["order", "fine", "visa"].map(|saga| version(of, saga));
+        assert_eq!(versions("acme"), [Some(7), Some(1), Some(1)]);
+        assert_eq!(versions("beta"), [Some(1), Some(1), None]);
+        let asked = EventType::new("Asked").unwrap();
+        assert!(programs.is_consumed(&asked));
+        assert_eq!(["acme", "beta"].map(|of| programs.consumers(&tenant(of), &asked)), [1, 0]);
+        assert_eq!(["acme", "beta"].map(|of| programs.usable(&tenant(of)).len()), [4, 2]);
+    }
+
+    #[test]
+    fn shared_program_consumes_events_that_the_program_of_the_context_does_not() {
+        let shared = consumer("order", 1, "Placed", "a");
+        let programs = ProgramRegistry::new([shared.into(), of("acme", consumer("order", 2, "Asked", "b"))]);
+        // An instance of the tenant can be pinned to the shared definition.
+        assert_eq!(routes(&programs, "acme", "Placed"), BTreeSet::from(["order/by-a".to_owned()]));
+    }
+
+    #[test]
+    fn equal_programs_of_two_owners_are_independent() {
+        let program = consumer("order", 1, "Placed", "a");
+        let programs =
+            ProgramRegistry::new([of("acme", Arc::clone(&program)), of("beta", Arc::clone(&program))]);
+        let saga = &program.definition_ref().saga;
+        assert_eq!(
+            ["acme", "beta", "gamma"].map(|of| programs.active(&tenant(of), saga).is_some()),
+            [true, true, false]
+        );
+        assert_eq!(programs.usable(&tenant("acme")).len(), 1);
     }
 }

@@ -157,6 +157,8 @@ impl Runtime {
         };
         let subject = orlog_bus::codec::subject_with_kind(&event, self.submitted_event_kind);
         let message = orlog_bus::Message { id: None, ..orlog_bus::codec::encode(&event, subject) };
+        // The event was accepted before it became a dead letter.
+        let message = self.shared.bus.vouch(message, self.shared.clock.now());
         self.publish_and(message, change).await
     }
 

@@ -20,6 +20,7 @@ use orlog_store::{Error as StoreError, Reader, Writer};
 use ractor::{ActorCell, ActorProcessingErr};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
 
+use crate::effects::providers::ProviderRegistry;
 use crate::instance::InstanceRegistry;
 use crate::instance::completion::Completion;
 use crate::instance::end_waiters::EndWaiters;
@@ -78,6 +79,8 @@ pub(crate) struct Arguments {
     pub(crate) fresh: FreshRows,
     /// Notified when dead letters must be published.
     pub(crate) dead_letters_added: Arc<Notify>,
+    /// Providers of abandoned jobs.
+    pub(crate) providers: Arc<ProviderRegistry>,
 }
 
 /// Starts the committer; returns its actor and its handle when the store is verified.
@@ -287,6 +290,11 @@ impl CommitterThread {
         for commit in commits.clone() {
             self.arguments.metrics.count_commit(commit, &mut self.counters);
             attention::log_change(commit);
+            let abandoned = commit.abandoned_work();
+            if !abandoned.is_empty() {
+                let now = self.arguments.clock.steady();
+                self.arguments.providers.withdraw(&commit.key.tenant, &abandoned, now);
+            }
         }
         if let Some(observer) = &self.arguments.observer {
             commits.for_each(|commit| observer.on_commit(commit));

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use orlog_bus::effect_queue::DEAD_LETTER_NAME;
 use orlog_bus::subject::{self, SubjectKind};
-use orlog_bus::{Bus, MaxInFlight, Partition, Subscription};
-use orlog_model::{SlotAssigner, StreamPosition, TenantId};
+use orlog_bus::{Bus, Delivery, MaxInFlight, Partition, Subscription};
+use orlog_model::{Event, SlotAssigner, StreamPosition, TenantId};
 
 /// Name of the stream of the embedded log.
 pub const EMBEDDED_STREAM: &str = "events";
@@ -26,6 +27,25 @@ pub struct EventSource {
     /// each selects its own. `Some`: other processes exist, and each message is delivered to one shard. For
     /// a key-sharded tenant, that shard forwards the message to the instances.
     pub sharing: Option<StreamSharing>,
+    /// Decides which events are applied. `None`: all, because only this process publishes to the bus.
+    pub authority: Option<Arc<dyn EventAuthority>>,
+}
+
+/// Decides whether an event or a signal of a shared bus is applied: contexts can require signatures of their members.
+///
+/// The decision depends on the message, the time at which the bus stored it, and the records at that time, so that it is the
+/// same on every pod, after a restart, and in a replay.
+#[async_trait]
+pub trait EventAuthority: Send + Sync + 'static {
+    /// Checks the event of a message, and sets its user to the actor that signed it.
+    ///
+    /// # Errors
+    /// The reason why the event must not be applied.
+    fn check(&self, bus: &dyn Bus, delivery: &Delivery, event: &mut Event) -> Result<(), String>;
+
+    /// Waits until decisions are based on the records that are durable now, or until the records are not available. A
+    /// rejection before can be outdated.
+    async fn refresh(&self);
 }
 
 /// Distribution of a stream between shards.
@@ -40,7 +60,15 @@ impl EventSource {
     #[must_use]
     pub fn embedded(bus: Arc<dyn Bus>) -> Self {
         let kinds = vec![SubjectKind::Aggregate, SubjectKind::WorkflowEvent, SubjectKind::Workflow];
-        Self { name: EMBEDDED_STREAM.to_owned(), bus, kinds, sharing: None }
+        Self { name: EMBEDDED_STREAM.to_owned(), bus, kinds, sharing: None, authority: None }
+    }
+
+    /// Checks the event of a message, and sets its user to the actor that signed it.
+    ///
+    /// # Errors
+    /// The reason why the event must not be applied.
+    pub fn check(&self, delivery: &Delivery, event: &mut Event) -> Result<(), String> {
+        self.authority.as_ref().map_or(Ok(()), |authority| authority.check(&*self.bus, delivery, event))
     }
 
     /// Returns whether the stream contains the dead letters of effect workers.
@@ -94,7 +122,6 @@ impl EventSource {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
-    use async_trait::async_trait;
     use orlog_bus::{Consumer, Error, Message, PublishAck, ScanStart, StreamScan};
     use orlog_model::SLOTS;
     use uuid::Uuid;
@@ -138,6 +165,7 @@ mod tests {
             bus: Arc::new(EmptyBus(AtomicU64::new(0))),
             kinds: vec![kind],
             sharing: Some(StreamSharing { tenants }),
+            authority: None,
         }
     }
 

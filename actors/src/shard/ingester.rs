@@ -3,8 +3,9 @@
 //! An event goes to the instances that the active programs select; a message under
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
 //! consequences are durable for every instance. A message that is not an event or lacks its identifier
-//! becomes a dead letter and is acknowledged; dead letters of effect workers are stored with the others. An
-//! event whose type no program consumes is acknowledged without being decoded: facts are mostly such events.
+//! becomes a dead letter and is acknowledged; so does one that its context rejects (`event_admission.rs`). Dead
+//! letters of effect workers are stored with the others. An event whose type no program consumes is acknowledged
+//! without being decoded: facts are mostly such events.
 //!
 //! Each group commit contains the checkpoint (see `stream_progress.rs`); a restart resumes there. If the
 //! stream lost messages since its checkpoint, the ingester logs an error, counts a stream anomaly, and does
@@ -21,8 +22,8 @@ use std::time::{Duration, Instant};
 use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, codec, subject};
 use orlog_model::{
-    CheckpointKey, Clock, ControlAction, DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, EventType,
-    Input, InstanceKey, SagaName, TenantId, WorkflowAction,
+    CheckpointKey, Clock, ControlAction, DeadLetter, DeadLetterReason, Event, EventType, Input, InstanceKey,
+    SagaName, WorkflowAction,
 };
 use orlog_program::ProgramError;
 use orlog_store::Reader;
@@ -33,10 +34,11 @@ use crate::instance::completion::{Completion, SharedAck};
 use crate::instance::mailbox::Envelope;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::publish::publish_batch;
+use crate::shard::event_admission::EventAdmission;
 use crate::shard::stream_progress::{ShardStreams, StreamProgress};
 use crate::shard::submission::{ShardUnavailable, Submission};
 use crate::shard::subscribe::{SubscriptionArguments, subscribe_verified};
-use crate::shard::worker_dead_letter;
+use crate::shard::{undeliverable, worker_dead_letter};
 use crate::supervision::TaskKind;
 use crate::telemetry::metrics::ActorKind;
 use crate::telemetry::tracer::{IngestedEvent, Tracer};
@@ -100,7 +102,7 @@ async fn read_subscription(arguments: &Arguments) -> Result<BusError, ActorProce
     };
     let progress = StreamProgress::new(key, checkpoint, &*consumer);
     arguments.streams.register(Arc::clone(&progress));
-    let ingest = IngestLoop { arguments, progress };
+    let ingest = IngestLoop { arguments, progress, admission: EventAdmission::default() };
     loop {
         match consumer.next(BATCH).await {
             Ok(deliveries) => ingest.ingest_all(deliveries).await?,
@@ -116,18 +118,27 @@ struct ForwardedDelivery {
     done: Completion,
 }
 
+/// State of the deliveries that were read together.
+#[derive(Default)]
+struct ReadBatch {
+    forward: Vec<ForwardedDelivery>,
+    /// Whether the records of the authority were refreshed after the deliveries were read.
+    is_refreshed: bool,
+}
+
 struct IngestLoop<'a> {
     arguments: &'a Arguments,
     progress: Arc<StreamProgress>,
+    admission: EventAdmission,
 }
 
 impl IngestLoop<'_> {
     async fn ingest_all(&self, deliveries: Vec<Delivery>) -> Result<(), ShardUnavailable> {
-        let mut forward = Vec::new();
+        let mut batch = ReadBatch::default();
         for delivery in &deliveries {
-            self.take(delivery, &mut forward)?;
+            self.take(delivery, &mut batch).await?;
         }
-        for (sequence, error) in self.forward(forward).await {
+        for (sequence, error) in self.forward(batch.forward).await {
             if let Some(delivery) = deliveries.iter().find(|delivery| delivery.sequence == sequence) {
                 self.dead_letter_message(delivery, error)?;
             }
@@ -151,33 +162,33 @@ impl IngestLoop<'_> {
     }
 
     /// Delivers one message to its instances.
-    fn take(
-        &self,
-        delivery: &Delivery,
-        forward: &mut Vec<ForwardedDelivery>,
-    ) -> Result<(), ShardUnavailable> {
+    async fn take(&self, delivery: &Delivery, batch: &mut ReadBatch) -> Result<(), ShardUnavailable> {
         let Arguments { subscription, registry, incarnation_number, programs, .. } = self.arguments;
         subscription.metrics.ingested.inc();
-        if !self.may_concern(&delivery.message.subject) {
+        if !subscription.may_concern(&delivery.message.subject) {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
-        if let Some(ingested) = self.ingest_unrouted(delivery) {
-            return ingested;
+        if subscription.source.has_dead_letters() {
+            return self.ingest_dead_letter(delivery);
         }
-        if let Some(kind) = codec::event_type(&delivery.message).filter(|kind| programs.consumers(kind) == 0)
-        {
+        if workflow::is_instance_subject(&delivery.message.subject) {
+            return self.ingest_addressed(delivery, batch).await;
+        }
+        if let Some(kind) = codec::event_type(&delivery.message).filter(|kind| !programs.is_consumed(kind)) {
             self.count_unmatched(delivery, &kind);
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
-        let started = self.trace_start();
+        let started = self.arguments.tracer.as_ref().map(|_| Instant::now());
         let mut event = match codec::decode(&delivery.message, delivery.published_at) {
             Ok(event) => event,
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
-        let mut keys = Vec::new();
-        let mut errors = Vec::new();
+        if let Err(reason) = self.check(delivery, &mut event, batch).await {
+            return self.reject(delivery, reason);
+        }
+        let (mut keys, mut errors) = (Vec::new(), Vec::new());
         for route in programs.route(&event) {
             match route {
                 Ok(key) => keys.push(key),
@@ -187,20 +198,18 @@ impl IngestLoop<'_> {
         if keys.is_empty() && errors.is_empty() {
             self.count_unmatched(delivery, &event.kind);
         }
-        if self.sends_on(&event.tenant) {
+        if subscription.sends_on(&event.tenant) {
             self.follow(&mut event, delivery, keys.len(), started);
             let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, errors.len() + 1);
-            for (saga, error) in errors {
-                self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
-            }
+            self.dead_letter_event(&event, &errors, &ack)?;
             let messages =
                 keys.iter().map(|key| Arc::new(self.signal(&event, key, delivery.sequence))).collect();
             let (sequence, done) = (delivery.sequence, Completion::Ack(ack));
-            forward.push(ForwardedDelivery { sequence, messages, done });
+            batch.forward.push(ForwardedDelivery { sequence, messages, done });
             return Ok(());
         }
-        keys.retain(|key| self.owns(key));
-        if !self.owns_tenant(&event.tenant) {
+        keys.retain(|key| subscription.owns(key));
+        if !subscription.owns_tenant(&event.tenant) {
             errors.clear();
         }
         if keys.is_empty() && errors.is_empty() {
@@ -209,9 +218,7 @@ impl IngestLoop<'_> {
         }
         self.follow(&mut event, delivery, keys.len(), started);
         let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, keys.len() + errors.len());
-        for (saga, error) in errors {
-            self.dead_letter_event(&event, &saga, &error, Completion::Ack(Arc::clone(&ack)))?;
-        }
+        self.dead_letter_event(&event, &errors, &ack)?;
         let count = keys.len();
         for (key, event) in keys.into_iter().zip(repeat_n(event, count)) {
             self.count_own_input(&key, event.source.strip_prefix("orlog:"));
@@ -224,7 +231,8 @@ impl IngestLoop<'_> {
     /// Counts an event whose type no definition consumes, in one shard. Facts are mostly such events.
     fn count_unmatched(&self, delivery: &Delivery, kind: &EventType) {
         let subject = delivery.message.subject.as_str();
-        let is_ours = subject::tenant_of(subject).is_ok_and(|tenant| self.owns_tenant(&tenant));
+        let is_ours =
+            subject::tenant_of(subject).is_ok_and(|tenant| self.arguments.subscription.owns_tenant(&tenant));
         if is_ours && !subject::is_fact(subject) {
             self.arguments.subscription.metrics.unmatched.inc();
             tracing::debug!(%kind, subject, "event ignored: no active definition consumes its type");
@@ -239,20 +247,24 @@ impl IngestLoop<'_> {
     }
 
     /// Delivers a message to the instance in its subject.
-    fn ingest_addressed(&self, delivery: &Delivery) -> Result<(), ShardUnavailable> {
+    async fn ingest_addressed(
+        &self,
+        delivery: &Delivery,
+        batch: &mut ReadBatch,
+    ) -> Result<(), ShardUnavailable> {
         let key = match workflow::instance_of(&delivery.message.subject) {
             Ok(key) => key,
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
-        if !self.owns(&key) {
+        if !self.arguments.subscription.owns(&key) {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
-        let started = self.trace_start();
+        let started = self.arguments.tracer.as_ref().map(|_| Instant::now());
         let input = match workflow::decode(&delivery.message, delivery.published_at) {
             Ok(WorkflowMessage::Command(command)) => {
                 if let Some(reason) = self.arguments.subscription.source.bus.rejection(&delivery.message) {
-                    return self.dead_letter_message(delivery, reason);
+                    return self.store_undecodable(delivery, reason);
                 }
                 if let WorkflowAction::Start { parent, .. } = &command.action {
                     self.count_own_input(&key, Some(parent.key.saga.as_str()));
@@ -260,47 +272,59 @@ impl IngestLoop<'_> {
                 Input::Workflow(command)
             }
             Ok(WorkflowMessage::Signal(mut event)) => {
+                if let Err(reason) = self.check(delivery, &mut event, batch).await {
+                    return self.reject(delivery, reason);
+                }
                 self.count_own_input(&key, event.source.strip_prefix("orlog:"));
                 self.follow(&mut event, delivery, 1, started);
                 Input::Event(event)
             }
             Ok(WorkflowMessage::ConditionalSignal(mut request)) => {
                 if let ControlAction::Deliver { event, .. } = &mut request.action {
+                    if let Err(reason) = self.check(delivery, event, batch).await {
+                        return self.reject(delivery, reason);
+                    }
                     self.count_own_input(&key, event.source.strip_prefix("orlog:"));
                     self.follow(event, delivery, 1, started);
                     request.trace.clone_from(&event.trace);
                 }
                 Input::Control(request)
             }
-            Err(error) => return self.dead_letter_message(delivery, error.to_string()),
+            Err(error) => return self.store_undecodable(delivery, error.to_string()),
         };
-        let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1);
-        let envelope = Envelope::new(input, Completion::Ack(ack));
+        let envelope = Envelope::new(input, self.ack_of(delivery));
         self.arguments.registry.deliver_in_incarnation(self.arguments.incarnation_number, &key, envelope)
     }
 
-    /// Ingests a message that programs do not route; `None`: it is an event.
-    fn ingest_unrouted(&self, delivery: &Delivery) -> Option<Result<(), ShardUnavailable>> {
-        if self.arguments.subscription.source.has_dead_letters() {
-            return Some(self.ingest_dead_letter(delivery));
+    /// Checks the event of a message, and sets its user to the actor that signed it.
+    async fn check(
+        &self,
+        delivery: &Delivery,
+        event: &mut Event,
+        batch: &mut ReadBatch,
+    ) -> Result<(), String> {
+        let source = &self.arguments.subscription.source;
+        EventAdmission::check(source, delivery, event, &mut batch.is_refreshed).await
+    }
+
+    /// Rejects a message that the authority of its stream does not accept. Only one shard reads such a message.
+    fn reject(&self, delivery: &Delivery, reason: String) -> Result<(), ShardUnavailable> {
+        let Arguments { subscription, clock, node, .. } = self.arguments;
+        let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
+        if !self.admission.reject(&tenant, &reason, clock.now(), &subscription.metrics) {
+            self.progress.acker.ack(delivery.sequence);
+            return Ok(());
         }
-        workflow::is_instance_subject(&delivery.message.subject).then(|| self.ingest_addressed(delivery))
+        let cause = (DeadLetterReason::Unauthenticated, reason);
+        self.store(undeliverable::of_message(delivery, cause, node), self.ack_of(delivery))
     }
 
     /// Stores the dead letter of an effect worker.
     fn ingest_dead_letter(&self, delivery: &Delivery) -> Result<(), ShardUnavailable> {
         match worker_dead_letter::decode(delivery) {
-            Ok(dead_letter) => {
-                let done = Completion::Ack(SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1));
-                self.store(dead_letter, done)
-            }
+            Ok(dead_letter) => self.store(dead_letter, self.ack_of(delivery)),
             Err(error) => self.dead_letter_message(delivery, error.to_string()),
         }
-    }
-
-    /// Returns the current time if tracing is enabled.
-    fn trace_start(&self) -> Option<Instant> {
-        self.arguments.tracer.as_ref().map(|_| Instant::now())
     }
 
     /// Sets the ingest span as the parent of the consequences of the event.
@@ -324,73 +348,45 @@ impl IngestLoop<'_> {
         }
     }
 
-    /// Returns false if a message with this subject belongs to another shard: that of its tenant.
-    fn may_concern(&self, subject: &str) -> bool {
-        let tenant = subject::tenant_of(subject).unwrap_or_default();
-        self.arguments.subscription.slot_assigner.is_key_sharded(&tenant) || self.owns_tenant(&tenant)
-    }
-
-    fn owns(&self, key: &InstanceKey) -> bool {
-        self.arguments.subscription.owns_slot(self.arguments.subscription.slot_assigner.slot_of(key))
-    }
-
-    /// Returns true if this shard handles data of the tenant that belongs to no instance.
-    fn owns_tenant(&self, tenant: &TenantId) -> bool {
-        self.arguments.subscription.owns_slot(self.arguments.subscription.slot_assigner.home_slot(tenant))
-    }
-
-    /// Returns true if instances of a tenant may run in other processes.
-    fn sends_on(&self, tenant: &TenantId) -> bool {
-        self.arguments.subscription.source.sharing.is_some()
-            && self.arguments.subscription.slot_assigner.is_key_sharded(tenant)
-    }
-
     /// Creates the signal of an event for one instance. Its id is derived from the stream position, so that
     /// it is sent once.
     fn signal(&self, event: &Event, key: &InstanceKey, sequence: u64) -> BusMessage {
         let id = format!("{}:{}:{sequence}", key.saga, self.arguments.subscription.source.name);
-        BusMessage { id: Some(id), ..workflow::encode_signal(key, event) }
+        let signal = BusMessage { id: Some(id), ..workflow::encode_signal(key, event) };
+        // Without a key of the nodes, an unchanged signal. The signature of an actor does not cover the new subject.
+        self.arguments.bus.vouch(signal, self.arguments.clock.now())
     }
 
+    /// Stores a message that names no instance as a dead letter, in one shard of its tenant.
     fn dead_letter_message(&self, delivery: &Delivery, error: String) -> Result<(), ShardUnavailable> {
         let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
-        if !self.owns_tenant(&tenant) {
+        if !self.arguments.subscription.owns_tenant(&tenant) {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
-        let original = DeadLetterOriginal::Message {
-            subject: delivery.message.subject.clone(),
-            headers: delivery.message.headers.clone(),
-            payload: delivery.message.payload.to_vec(),
-        };
-        let dead_letter = orlog_engine::dead_letter_message(
-            tenant,
-            original,
-            DeadLetterReason::Undecodable,
-            error,
-            &self.arguments.node,
-            delivery.published_at,
-        );
-        let done = Completion::Ack(SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1));
-        self.store(dead_letter, done)
+        self.store_undecodable(delivery, error)
+    }
+
+    fn store_undecodable(&self, delivery: &Delivery, error: String) -> Result<(), ShardUnavailable> {
+        let cause = (DeadLetterReason::Undecodable, error);
+        self.store(undeliverable::of_message(delivery, cause, &self.arguments.node), self.ack_of(delivery))
     }
 
     fn dead_letter_event(
         &self,
         event: &Event,
-        saga: &SagaName,
-        error: &ProgramError,
-        done: Completion,
+        errors: &[(SagaName, ProgramError)],
+        ack: &Arc<SharedAck>,
     ) -> Result<(), ShardUnavailable> {
-        let dead_letter = orlog_engine::dead_letter_message(
-            event.tenant.clone(),
-            DeadLetterOriginal::Input(Box::new(Input::Event(event.clone()))),
-            DeadLetterReason::SchemaMismatch,
-            format!("saga {saga}: {error}"),
-            &self.arguments.node,
-            event.time,
-        );
-        self.store(dead_letter, done)
+        errors.iter().try_for_each(|(saga, error)| {
+            let dead_letter = undeliverable::of_event(event, saga, error, &self.arguments.node);
+            self.store(dead_letter, Completion::Ack(Arc::clone(ack)))
+        })
+    }
+
+    /// Returns the completion that acknowledges a message with one consequence.
+    fn ack_of(&self, delivery: &Delivery) -> Completion {
+        Completion::Ack(SharedAck::new(Arc::clone(&self.progress), delivery.sequence, 1))
     }
 
     fn store(&self, dead_letter: DeadLetter, done: Completion) -> Result<(), ShardUnavailable> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use orlog_bus::{Consumer, Error as BusError, MaxInFlight, RetryLog, SubscriptionStart};
-use orlog_model::{Slot, SlotAssigner, StreamPosition};
+use orlog_bus::{Consumer, Error as BusError, MaxInFlight, RetryLog, SubscriptionStart, subject};
+use orlog_model::{InstanceKey, Slot, SlotAssigner, StreamPosition, TenantId};
 
 use crate::shard::event_source::EventSource;
 use crate::telemetry::metrics::{GaugeGuard, Metrics};
@@ -36,6 +36,26 @@ impl SubscriptionArguments {
     /// Returns true if the shard owns a slot.
     pub(crate) fn owns_slot(&self, slot: Slot) -> bool {
         self.slots.contains(&slot.0)
+    }
+
+    /// Returns false if a message with this subject belongs to another shard: that of its tenant.
+    pub(crate) fn may_concern(&self, subject: &str) -> bool {
+        let tenant = subject::tenant_of(subject).unwrap_or_default();
+        self.slot_assigner.is_key_sharded(&tenant) || self.owns_tenant(&tenant)
+    }
+
+    pub(crate) fn owns(&self, key: &InstanceKey) -> bool {
+        self.owns_slot(self.slot_assigner.slot_of(key))
+    }
+
+    /// Returns true if this shard handles data of the tenant that belongs to no instance.
+    pub(crate) fn owns_tenant(&self, tenant: &TenantId) -> bool {
+        self.owns_slot(self.slot_assigner.home_slot(tenant))
+    }
+
+    /// Returns true if instances of a tenant may run in other processes.
+    pub(crate) fn sends_on(&self, tenant: &TenantId) -> bool {
+        self.source.sharing.is_some() && self.slot_assigner.is_key_sharded(tenant)
     }
 }
 

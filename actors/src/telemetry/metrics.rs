@@ -5,6 +5,7 @@ mod actors;
 mod attempts;
 mod definitions;
 mod effects;
+mod messages;
 mod sink;
 mod tenants;
 
@@ -28,6 +29,7 @@ pub use sink::MetricSink;
 use actors::ActorGauges;
 use definitions::{DefinitionCache, DefinitionMetrics};
 use effects::EffectMetrics;
+use messages::MessageMetrics;
 use sink::{Labels1, Labels2, seconds};
 use tenants::{TenantCache, TenantMetrics};
 
@@ -52,11 +54,12 @@ macro_rules! metrics {
         pub struct Metrics {
             $($(#[$doc])* pub(crate) $field: $type,)*
             $($(#[$other_doc])* pub(crate) $other: $other_type,)*
+            pub(crate) tenants: TenantMetrics,
         }
 
         impl Metrics {
-            fn with($($other: $other_type),*) -> Self {
-                Self { $($field: $value,)* $($other,)* }
+            fn with(tenants: TenantMetrics) -> Self {
+                Self { $($field: $value,)* $($other: <$other_type>::default(),)* tenants }
             }
 
             fn register_fields(&self, sink: &mut impl MetricSink) {
@@ -70,6 +73,7 @@ metrics! {
     {
         ingested: Counter = Counter::default() => "events_ingested_total",
         unmatched: Counter = Counter::default() => "events_unmatched_total",
+        events_rejected: Counter = Counter::default() => "events_rejected_total",
         inputs: Counter = Counter::default() => "inputs_delivered_total",
         ignored: Counter = Counter::default() => "inputs_ignored_total",
         existing_starts: Counter = Counter::default() => "start_events_ignored_total",
@@ -97,8 +101,8 @@ metrics! {
         subscriptions_failing: Gauge = Gauge::default() => "subscriptions_failing",
     }
     {
-        tenants: TenantMetrics,
         definitions: DefinitionMetrics,
+        messages: MessageMetrics,
         effects: EffectMetrics,
         actors: ActorGauges,
         restarts: Family<Labels2, Counter>,
@@ -118,19 +122,15 @@ impl Metrics {
     /// Creates metrics with separate series for this number of tenants; all other tenants share one.
     #[must_use]
     pub fn new(tenants: usize) -> Self {
-        let (restarts, dead_letters) =
-            (Family::<Labels2, Counter>::default(), Family::<Labels1, Counter>::default());
+        let metrics = Self::with(TenantMetrics::new(tenants));
         // Register all series at start: an event that has not happened yet is 0, not missing.
         for (supervisor, kind) in RESTARTS {
-            drop(restarts.get_or_create(&restarted(supervisor, kind)));
+            drop(metrics.restarts.get_or_create(&restarted(supervisor, kind)));
         }
         for reason in DeadLetterReason::VARIANTS {
-            drop(dead_letters.get_or_create(&[("reason", reason.as_str())]));
+            drop(metrics.dead_letters.get_or_create(&[("reason", reason.as_str())]));
         }
-        let tenants = TenantMetrics::new(tenants);
-        let (definitions, effects) = (DefinitionMetrics::default(), EffectMetrics::default());
-        let actors = ActorGauges::default();
-        Self::with(tenants, definitions, effects, actors, restarts, dead_letters, Mutex::default())
+        metrics
     }
 
     /// Registers all metrics.
@@ -140,6 +140,7 @@ impl Metrics {
         sink.register("dead_letters_created_total", self.dead_letters.clone());
         self.tenants.register(sink);
         self.definitions.register(sink);
+        self.messages.register(sink);
         self.effects.register(sink);
         self.actors.register(sink);
     }
@@ -180,6 +181,7 @@ impl Metrics {
             let tenant = cache.tenant.counters(&self.tenants, &commit.key.tenant);
             tenant.count(commit.before.as_deref(), instance);
             cache.definitions.count(&self.definitions, commit, instance);
+            self.messages.count(commit, instance);
         }
     }
 

@@ -22,14 +22,13 @@ use serde_json::Value;
 
 use crate::{Message, subject};
 
-pub use attributes::{DecodeDefaults, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES, SignalConditions};
+pub use attributes::{DecodeDefaults, EVENT_SIGNATURE, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES, SignalConditions};
 pub use binary::from_binary;
 pub(crate) use binary::header_text;
-pub(crate) use encode::header_value;
-pub use encode::{EventRef, aggregate_subject, encode, subject_with_kind};
+pub use encode::{EventRef, aggregate_subject, encode, header_value, subject_with_kind};
 pub use envelope::from_envelope;
 pub use error::DecodeError;
-pub use structured::from_structured;
+pub use structured::{from_structured, to_binary, to_structured};
 
 /// Header of a fact that carries the result of an effect: the name of the effect.
 pub(crate) const CARRIED_RESULT: &str = "ce-orlogeffect";

@@ -144,10 +144,22 @@ pub trait Bus: Send + Sync + 'static {
         MAX_MESSAGE_BYTES
     }
 
-    /// Signs a workflow command, an effect result, or a fact that carries one. Other messages, and all messages of a bus
-    /// without signing keys, are unchanged.
+    /// Signs a workflow command, an effect result or a fact. Other messages, and all messages of a bus without signing
+    /// keys, are unchanged.
     fn sign(&self, message: Message) -> Message {
         message
+    }
+
+    /// Signs an event or a signal that this node publishes for another system. All messages of a bus without signing keys
+    /// are unchanged.
+    fn vouch(&self, message: Message, _now: Timestamp) -> Message {
+        message
+    }
+
+    /// Returns when a node published an event or a signal, or created a fact; `None` if no node has signed the message with a
+    /// signing key of the bus.
+    fn vouched_at(&self, _message: &Message) -> Option<Timestamp> {
+        None
     }
 
     /// Returns why a workflow command, an effect result, or a fact that carries one, is not authentic; `None` if it is, or

@@ -27,7 +27,6 @@ use uuid::Uuid;
 use crate::subject::{SubjectKind, format_subject};
 use crate::{Error, Message};
 
-pub(crate) use carried::is_carrier;
 pub use carried::{carry, decode_carried};
 pub use command::{EffectCommand, decode as decode_command, encode as encode_command};
 pub use dead_letter::{

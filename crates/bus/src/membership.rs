@@ -27,6 +27,8 @@ pub struct Pod {
     pub url: String,
     /// Whether it drains: it hands over its shards and acquires none.
     pub draining: bool,
+    /// Ids of its keys of the node, the current one first; empty: it has none.
+    pub node_keys: Vec<String>,
 }
 
 /// Ownership of a shard.

@@ -69,6 +69,12 @@ pub trait Registry: Send + Sync + 'static {
     /// detect a registry that lost records.
     fn durable_position(&self) -> Option<DurablePosition>;
 
+    /// Returns when the view has all records that were durable at the time of the call.
+    ///
+    /// # Errors
+    /// If the servers do not respond.
+    async fn refresh(&self) -> Result<(), Error>;
+
     /// Writes a record, or removes it with `None`, if its revision is `seen` (0: there is no record). Returns the new
     /// revision when the change is durable and in the view of this node; `None`: the record has another revision.
     ///

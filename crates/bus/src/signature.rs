@@ -1,7 +1,7 @@
 //! Signatures of messages that a node obeys: HMAC-SHA256 over the subject, the interpreted headers and the body.
 //!
-//! - Effect commands, effect results, workflow commands and facts that carry a result are signed. Events, other facts and
-//!   signals are not: other systems publish them.
+//! - Nodes sign effect commands, effect results, workflow commands, facts, and the events and signals that they publish.
+//!   Events and signals of other systems have no such signature; only contexts that require signed events reject them.
 //! - The first key signs; all keys verify. To replace a key, add the new one everywhere, then make it the first one, then
 //!   remove the old one.
 //! - Each effect has a key that is derived from the shared key, so that an external worker needs only the key of its effect.
@@ -10,18 +10,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use compact_str::CompactString;
+use compact_str::{CompactString, ToCompactString as _};
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use orlog_model::Timestamp;
 use sha2::Sha256;
 
 use crate::Message;
-use crate::effect_queue::is_carrier;
 use crate::subject::{Subject, SubjectKind};
 
 /// Header of the signature.
 pub const SIGNATURE: &str = "orlog-signature";
 /// Minimum length of a key in bytes.
 pub const MIN_KEY_BYTES: usize = 32;
+/// Header of an event that a node publishes for another system: the time of the publication. The time in the event can be older.
+const PUBLISHED_AT: &str = "ce-orlogpublishedat";
 /// Version of the signed content; prefix of the header value.
 const VERSION: &str = "v1";
 /// Rejected messages of a kind are logged if their number is a power of two or a multiple of this.
@@ -110,6 +112,31 @@ impl Signer {
         let code = key.derive(&context).code(&message).finalize().into_bytes();
         message.headers.push((SIGNATURE.into(), format!("{VERSION}={}", hex::encode(code)).into()));
         message
+    }
+
+    /// Signs an event that this node publishes for another system, with the time of the publication. Without keys, the
+    /// message is unchanged.
+    #[must_use]
+    pub fn vouch(&self, mut message: Message, now: Timestamp) -> Message {
+        if !self.is_enabled() {
+            return message;
+        }
+        message.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(PUBLISHED_AT));
+        message.headers.push((PUBLISHED_AT.into(), now.to_compact_string()));
+        self.sign(message)
+    }
+
+    /// Returns the time at which a node published a message, or at which it created a fact; `None` if no node has signed it,
+    /// also if missing signatures are accepted.
+    #[must_use]
+    pub fn vouched_at(&self, message: &Message) -> Option<Timestamp> {
+        let (_, context) = context(message)?;
+        verify(&self.keys(), &context, message).ok()?;
+        let header = |wanted: &str| {
+            let found = message.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            found.map(|(_, value)| value.as_str())
+        };
+        Timestamp::parse(header(PUBLISHED_AT).or_else(|| header("ce-time"))?).ok()
     }
 
     /// Verifies a message. Without keys, every message is authentic.
@@ -216,8 +243,9 @@ fn context(message: &Message) -> Option<(SubjectKind, String)> {
     let context = match subject.kind {
         SubjectKind::Effect | SubjectKind::EffectResult => format!("orlog.effect.{}", subject.name),
         SubjectKind::Workflow => "orlog.workflow".to_owned(),
-        SubjectKind::WorkflowEvent if is_carrier(message) => "orlog.fact".to_owned(),
-        _ => return None,
+        SubjectKind::WorkflowEvent => "orlog.fact".to_owned(),
+        SubjectKind::Aggregate => "orlog.event".to_owned(),
+        SubjectKind::DeadLetter => return None,
     };
     Some((subject.kind, context))
 }
@@ -317,17 +345,50 @@ mod tests {
 
     /// Requirements: R9.
     #[test]
-    fn fact_is_signed_only_if_it_carries_a_result() {
+    fn signature_of_a_fact_does_not_make_it_carry_a_result() {
         let signer = signer(&[OLD]);
         let fact = Message { subject: "tenant.acme.workflow_event.order.o-1".to_owned(), ..message() };
-        assert_eq!(signer.sign(fact.clone()), fact);
-        let mut carrier = fact;
+        let mut carrier = fact.clone();
         carrier.headers.push(("ce-orlogeffect".into(), "pay.charge".into()));
         assert_eq!(signer.verify(&carrier), Err(SignatureError::Missing));
-        let mut message = signer.sign(carrier);
-        assert_eq!(signer.verify(&message), Ok(()));
-        message.payload = "[]".into();
-        assert_eq!(signer.verify(&message), Err(SignatureError::Invalid));
+        let result = signer.sign(carrier);
+        assert_eq!(signer.verify(&result), Ok(()));
+        assert_eq!(
+            signer.verify(&Message { payload: "[]".into(), ..result.clone() }),
+            Err(SignatureError::Invalid)
+        );
+        let mut changed = signer.sign(fact);
+        assert_eq!(signer.verify(&changed), Ok(()));
+        changed.headers.push(("ce-orlogeffect".into(), "pay.charge".into()));
+        assert_eq!(signer.verify(&changed), Err(SignatureError::Invalid));
+    }
+
+    /// Requirements: F1.
+    #[test]
+    fn event_of_a_node_is_known_by_its_signature_and_the_time_of_its_publication() {
+        let (signer, other) = (signer(&[OLD]).accepting_unsigned(true), signer(&[NEW]));
+        let (created, now) =
+            ("2026-11-21T08:30:00.000Z", Timestamp::parse("2026-11-26T12:00:00.000Z").unwrap());
+        for subject in
+            ["aggregate.order.1", "tenant.acme.workflow_event.order.1", "tenant.acme.workflow.order.1"]
+        {
+            let mut event = Message { subject: subject.to_owned(), ..message() };
+            event.headers.push(("ce-time".into(), created.into()));
+            assert_eq!(signer.vouched_at(&event), None, "{subject}: a missing signature");
+            assert_eq!(signer.vouched_at(&signer.sign(event.clone())), Timestamp::parse(created).ok());
+            let vouched = signer.vouch(event.clone(), now);
+            assert_eq!((signer.vouched_at(&vouched), other.vouched_at(&vouched)), (Some(now), None));
+            assert_eq!(signer.vouched_at(&signer.vouch(vouched.clone(), now)), Some(now));
+            let mut later = vouched;
+            later
+                .headers
+                .iter_mut()
+                .filter(|(name, _)| name == PUBLISHED_AT)
+                .for_each(|(_, at)| at.push('0'));
+            assert_eq!(signer.vouched_at(&later), None, "{subject}: another time");
+            let none = Signer::default();
+            assert_eq!((none.vouch(event.clone(), now), none.vouched_at(&event)), (event, None));
+        }
     }
 
     #[test]

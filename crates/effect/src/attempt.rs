@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use orlog_model::{Clock, SteadyTime, WorkItem};
 
+use crate::attempt_start::AttemptStart;
 use crate::policy::Policy;
-use crate::provider::{Attempt, AttemptStart, ProviderError, RemoteResult};
+use crate::provider::{Attempt, ProviderError, RemoteResult};
 use crate::upstream::Upstream;
 
 /// Time in which an attempt must end.
@@ -57,7 +58,10 @@ pub(crate) async fn execute(
                 drop(work);
                 return result.or_else(|| (!start.has_started()).then(|| Err(not_claimed(&upstream.name)).into()));
             }
-            () = start.started() => until = AttemptWindow::new(&upstream.policy, clock, window.deadline).until,
+            () = start.started() => until = match start.end() {
+                Some(end) => Some(until.map_or(end, |until| until.min(end))),
+                None => AttemptWindow::new(&upstream.policy, clock, window.deadline).until,
+            },
         }
     }
 }

@@ -138,32 +138,43 @@ impl Catalog {
     }
 
     /// Returns the executor of the work items of a destination; an upstream that names the tenant has
-    /// precedence over one for all tenants.
+    /// precedence over one for all tenants. Jobs without an upstream go to the runners if one has requested jobs of the
+    /// type, otherwise to the fallback.
     #[must_use]
     pub fn executor_for(&self, to: &Destination) -> Option<Arc<EffectExecutor>> {
-        let serves = |executor: &EffectExecutor| serves(executor, &to.tenant);
-        if to.kind == WorkKind::Effect && is_job(&to.name) {
-            return self.executor_for_job(to, serves);
-        }
-        self.route(to.kind, to.name.as_str(), serves)
-    }
-
-    /// Returns the executor of a job: an upstream of the effect, the runners if one has requested jobs of the type, the fallback, or
-    /// the runners.
-    fn executor_for_job(
-        &self,
-        to: &Destination,
-        serves: impl Fn(&EffectExecutor) -> bool,
-    ) -> Option<Arc<EffectExecutor>> {
-        let table = self.table();
-        let own = table.effects.get(to.name.as_str()).into_iter().flatten().find(|executor| serves(executor));
-        let is_requested = |executor: &&Arc<EffectExecutor>| {
-            let board = executor.upstream().board.as_ref();
+        let is_requested = |runners: &Arc<EffectExecutor>| {
+            let board = runners.upstream().board.as_ref();
             board.is_some_and(|(board, _)| board.is_requested(&to.tenant, &to.name))
         };
-        let runners = table.jobs.as_ref();
-        let found = own.or(runners.filter(is_requested)).or(table.fallback.as_ref()).or(runners);
-        found.cloned()
+        self.job_executor(to, is_requested)
+            .or_else(|| self.route(to.kind, to.name.as_str(), |executor| serves(executor, &to.tenant)))
+            .or_else(|| self.job_executor(to, |_| true))
+    }
+
+    /// Returns the executor of the work items of a flow. As [`Catalog::executor_for`], but the fallback never executes a job
+    /// that runners can execute: no definition describes its result.
+    #[must_use]
+    pub fn executor_for_flow(&self, to: &Destination) -> Option<Arc<EffectExecutor>> {
+        self.job_executor(to, |_| true).or_else(|| self.executor_for(to))
+    }
+
+    /// Returns the executor of a job: an upstream of the effect, or the runners if they are to execute it.
+    fn job_executor(
+        &self,
+        to: &Destination,
+        runners_execute: impl Fn(&Arc<EffectExecutor>) -> bool,
+    ) -> Option<Arc<EffectExecutor>> {
+        if to.kind != WorkKind::Effect || !is_job(&to.name) {
+            return None;
+        }
+        let table = self.table();
+        let own = table
+            .effects
+            .get(to.name.as_str())
+            .into_iter()
+            .flatten()
+            .find(|executor| serves(executor, &to.tenant));
+        own.or(table.jobs.as_ref().filter(|runners| runners_execute(runners))).cloned()
     }
 
     fn route(

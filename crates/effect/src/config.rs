@@ -13,12 +13,13 @@
 //! specifies `kind` unless it is HTTP. Every key except the URLs and the paths has a default; an unknown
 //! key is rejected.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_model::{EffectName, InDoubtPolicy};
+use orlog_model::{EffectName, InDoubtPolicy, TenantId};
 use serde::{Deserialize, Serialize};
 
 use crate::provider::Provider;
@@ -109,6 +110,27 @@ impl From<InDoubtConfig> for InDoubtPolicy {
     }
 }
 
+/// Applies the contexts that effects state themselves to their upstream.
+///
+/// # Errors
+/// If an effect lists a context that the upstream does not permit.
+pub(crate) fn narrow<'a>(
+    upstream: Upstream,
+    effects: impl Iterator<Item = (&'a EffectName, &'a Option<BTreeSet<TenantId>>)>,
+) -> Result<Upstream, Error> {
+    let mut stated = effects.filter_map(|(effect, contexts)| Some((effect, contexts.as_ref()?)));
+    stated.try_fold(upstream, |upstream, (effect, contexts)| {
+        let is_unknown = |context: &&TenantId| context.as_str() != "*" && !upstream.permits_any(context);
+        if let Some(context) = contexts.iter().find(is_unknown) {
+            let reason = format!(
+                "contexts lists {context}, which the upstream does not permit; add it to contexts of the upstream"
+            );
+            return Err(Error::effect(&upstream.name, effect, reason));
+        }
+        Ok(upstream.for_contexts_of(effect, contexts.clone()))
+    })
+}
+
 /// Declares the configuration of a kind of upstream: its own keys and the common keys, in one table.
 ///
 /// An absent common key has the default of the kind. Serde can flatten structs, but then it loses the
@@ -124,6 +146,9 @@ macro_rules! upstream_config {
             pub kind: Option<String>,
             /// Tenants that the upstream serves. Default: all tenants.
             pub tenants: Option<std::collections::BTreeSet<orlog_model::TenantId>>,
+            /// Contexts whose own definitions may request its work; `*` for all. Default: those in `tenants`.
+            #[serde(default)]
+            pub contexts: std::collections::BTreeSet<orlog_model::TenantId>,
             /// Maximum number of concurrent attempts.
             pub max_concurrency: Option<std::num::NonZeroU32>,
             /// Maximum number of attempts for one item. Default: limited by the deadline only.
@@ -172,7 +197,7 @@ macro_rules! upstream_config {
             /// references to secrets, not secrets.
             pub(crate) fn finish(&self, upstream: $crate::Upstream) -> $crate::Upstream {
                 let origin = serde_json::to_string(self).expect("a configuration is plain data");
-                upstream.for_tenants(self.tenants.clone()).with_origin(origin)
+                upstream.for_tenants(self.tenants.clone()).for_contexts(self.contexts.clone()).with_origin(origin)
             }
         }
     };

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use orlog_model::WorkItem;
 use orlog_model::count::{Operation, count};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -86,6 +87,11 @@ pub trait Dispatcher: Send + Sync {
 
     /// Returns the signal after which no attempt starts; `None`: there is none.
     fn stop_token(&self) -> Option<&StopToken>;
+
+    /// Returns whether the saga no longer awaits the result of the item. A job is then not offered to workers any more.
+    fn is_abandoned(&self, _item: &WorkItem) -> bool {
+        false
+    }
 }
 
 /// Returns whether no further attempt may start.

@@ -84,6 +84,23 @@ pub(crate) struct EffectExecution {
 }
 
 impl EffectExecution {
+    /// Continues an execution from the progress of an earlier executor.
+    pub(crate) fn new(limits: RetryLimits, trace: Option<TraceParent>, progress: ExecutionProgress) -> Self {
+        let ExecutionProgress { attempts, in_doubt, probes, attempt_log, .. } = progress;
+        Self {
+            limits,
+            attempts,
+            delay: None,
+            in_doubt,
+            probes,
+            last: None,
+            trace,
+            receipt: None,
+            attempt_log,
+            is_recorded: false,
+        }
+    }
+
     pub(crate) fn into_progress(self) -> ExecutionProgress {
         ExecutionProgress {
             attempts: self.attempts,
@@ -105,6 +122,14 @@ impl EffectExecution {
         let has_failed = report.outcome != AttemptOutcome::Succeeded || self.attempt_log.is_some();
         if has_failed && !self.is_recorded {
             self.attempt_log.get_or_insert_default().push(report.record());
+        }
+    }
+
+    /// Forgets the last attempt, which executed nothing.
+    pub(crate) fn undo_attempt(&mut self) {
+        self.attempts = self.attempts.saturating_sub(1);
+        if let Some(log) = &mut self.attempt_log {
+            log.records.pop();
         }
     }
 

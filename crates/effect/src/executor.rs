@@ -24,6 +24,7 @@ use crate::observer::{AttemptReport, EffectObserver, NoopObserver};
 use crate::provider::{Attempt, ProviderError, Reply, TransientCause};
 use crate::retry::{FailedAttempt, RetryDecision, RetryLimits};
 use crate::upstream::{Upstream, UpstreamStatus};
+use crate::worker::{BOARD_CLOSED, withdrawn_failure};
 
 /// Executor of one upstream, shared by all its callers.
 pub struct EffectExecutor {
@@ -135,18 +136,8 @@ impl EffectExecutor {
         progress: ExecutionProgress,
         dispatcher: Option<&dyn Dispatcher>,
     ) -> Result<ExecutionResult, ExecutionProgress> {
-        let mut execution = EffectExecution {
-            limits: self.retry_limits(item, &progress),
-            attempts: progress.attempts,
-            delay: None,
-            in_doubt: progress.in_doubt,
-            probes: progress.probes,
-            last: None,
-            trace: item.trace.clone(),
-            receipt: None,
-            attempt_log: progress.attempt_log,
-            is_recorded: false,
-        };
+        let limits = self.retry_limits(item, &progress);
+        let mut execution = EffectExecution::new(limits, item.trace.clone(), progress);
         // A retry under an earlier executor did not subtract from the budget of this one.
         let mut retry_delay = (execution.attempts > 0).then_some(Duration::ZERO);
         loop {
@@ -167,7 +158,14 @@ impl EffectExecutor {
             }
             let admitted = self.unless_interrupted(dispatcher, pin!(self.admission(item, &execution))).await;
             let Some(admitted) = admitted else { continue };
-            match self.step(item, &mut execution, admitted, dispatcher).await {
+            let next = match self.step(item, &mut execution, admitted, dispatcher).await {
+                // Without the delay of a retry: after a restart before its end is stored, a job is in doubt.
+                NextStep::Retry(_) if self.is_withdrawn(item, dispatcher) => {
+                    NextStep::Finish(Box::pin(self.withdrawn(item, &mut execution)).await)
+                }
+                next => next,
+            };
+            match next {
                 NextStep::Finish(finished) => {
                     let is_published = self.upstream.provider.publishes_results();
                     return Ok(execution.into_result(finished, is_published));
@@ -239,6 +237,9 @@ impl EffectExecutor {
         let Some(admitted) = admitted else {
             return NextStep::Finish(Box::pin(self.finish_late(item, execution)).await);
         };
+        if self.is_withdrawn(item, dispatcher) {
+            return NextStep::Finish(Box::pin(self.withdrawn(item, execution)).await);
+        }
         if !is_stopped(dispatcher) {
             match self.resolve_in_doubt(item, execution).await {
                 Doubt::Ended(end) => return NextStep::Finish(end),
@@ -252,12 +253,19 @@ impl EffectExecutor {
         if is_stopped(dispatcher) {
             return NextStep::Stop;
         }
+        let is_dispatched = dispatcher.is_some();
         (execution.attempts, execution.probes) = (execution.attempts + 1, 0);
         let result = self.attempt(item, execution).await;
         admitted.report(
             call_health(&result),
             result.as_ref().err().map(|error| error.failure().message.as_str()),
         );
+        let is_closed = result.as_ref().is_err_and(|error| error.failure().code == BOARD_CLOSED);
+        if is_closed && is_dispatched && !execution.in_doubt && self.is_retired() {
+            // No worker had the job: its next upstream makes the attempt.
+            execution.undo_attempt();
+            return NextStep::Stop;
+        }
         self.evaluate(item, execution, result).await
     }
 
@@ -346,6 +354,22 @@ impl EffectExecutor {
             Doubt::Ended(end) => end,
             Doubt::ProbeAgain(_) | Doubt::AttemptAllowed => self.exhausted(item, execution).await,
         }
+    }
+
+    /// Returns whether the item is a job that its saga no longer awaits.
+    fn is_withdrawn(&self, item: &WorkItem, dispatcher: Option<&dyn Dispatcher>) -> bool {
+        self.upstream.board.is_some() && dispatcher.is_some_and(|dispatcher| dispatcher.is_abandoned(item))
+    }
+
+    /// Returns the outcome of a job that the saga abandoned before its next attempt.
+    async fn withdrawn(&self, item: &WorkItem, execution: &mut EffectExecution) -> FinishedExecution {
+        execution.last.get_or_insert_with(withdrawn_failure);
+        if execution.in_doubt
+            && let Doubt::Ended(end) = in_doubt::unknown(&self.upstream, item, execution, None).await
+        {
+            return end;
+        }
+        self.exhausted(item, execution).await
     }
 
     /// Returns the outcome without a further attempt. The work timed out if an attempt may have reached the

@@ -19,6 +19,9 @@ pub(crate) const MAX_LINE_BYTES: usize = 2000;
 
 /// Maximum size of the logs of all jobs, in bytes; the logs of the oldest jobs are dropped first.
 const MAX_TOTAL_BYTES: usize = 16 << 20;
+/// Size of a line without its text, and of a job without its lines, in bytes.
+const LINE_BYTES: usize = 64;
+const JOB_BYTES: usize = 512;
 
 /// Log of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +73,7 @@ impl JobLogs {
         let state = &mut *state;
         let buffer = state.jobs.entry(item.id).or_insert_with(|| {
             state.order.push_back(item.id);
+            state.bytes += JOB_BYTES;
             JobBuffer {
                 instance: item.instance.clone(),
                 effect: item.work.label().into(),
@@ -77,16 +81,16 @@ impl JobLogs {
             }
         });
         for line in lines {
-            state.bytes += line.text.len();
+            state.bytes += size(&line);
             buffer.lines.push_back(line);
             if buffer.lines.len() > MAX_LINES_PER_JOB {
-                state.bytes -= buffer.lines.pop_front().map_or(0, |line| line.text.len());
+                state.bytes -= buffer.lines.pop_front().as_ref().map_or(0, size);
             }
         }
         while state.bytes > MAX_TOTAL_BYTES && state.order.len() > 1 {
             let first = state.order.pop_front().and_then(|first| state.jobs.remove(&first));
-            let freed = first.iter().flat_map(|job| &job.lines).map(|line| line.text.len());
-            state.bytes -= freed.sum::<usize>();
+            let freed = first.map_or(0, |job| JOB_BYTES + job.lines.iter().map(size).sum::<usize>());
+            state.bytes -= freed;
         }
     }
 
@@ -118,6 +122,10 @@ impl JobLogs {
     }
 }
 
+fn size(line: &LogLine) -> usize {
+    LINE_BYTES + line.text.len()
+}
+
 #[cfg(test)]
 mod tests {
     use orlog_model::EffectName;
@@ -142,6 +150,17 @@ mod tests {
         assert_eq!(lines.job(&TenantId::new("beta").unwrap(), job(1).id), None);
         let written = lines.instance_jobs(&job(2).instance);
         assert_eq!((written.len(), written[0].job, written[0].effect.as_str()), (1, job(2).id, "media.cut"));
+    }
+
+    #[test]
+    fn logs_of_empty_lines_are_bounded_too() {
+        let (lines, texts) = (JobLogs::default(), vec![String::new(); MAX_LINES_PER_JOB]);
+        let jobs = 2 * MAX_TOTAL_BYTES / (MAX_LINES_PER_JOB * LINE_BYTES);
+        (0..jobs).for_each(|number| lines.append(&job(number as u128), AT, &texts));
+        let tenant = &job(0).instance.tenant;
+        let retained =
+            (0..jobs).filter(|number| lines.job(tenant, job(*number as u128).id).is_some()).count();
+        assert!((1..=jobs / 2).contains(&retained), "{retained} of {jobs}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! backoff, circuit breaker, retry budget and rate limiter.
 
 mod attempt;
+mod attempt_start;
 pub mod catalog;
 pub mod config;
 mod dispatcher;
@@ -30,6 +31,7 @@ mod template;
 mod upstream;
 pub mod webhook_signature;
 
+pub use attempt_start::AttemptStart;
 pub use catalog::{Catalog, CatalogChange};
 pub use dispatcher::{Dispatcher, LeaseEnd, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
@@ -37,8 +39,7 @@ pub use executor::EffectExecutor;
 pub use observer::{AttemptReport, EffectObserver, NoopObserver, ProbeOutcome};
 pub use policy::{Policy, TenantLimits};
 pub use provider::{
-    Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,
-    TransientCause,
+    Attempt, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply, TransientCause,
 };
 pub use providers::EffectsConfig;
 pub use providers::function::{FunctionCall, FunctionProvider, SyncFunctionCall};
@@ -47,4 +48,4 @@ pub use providers::script;
 pub use providers::worker;
 pub use receipt::{ReceiptState, ReceiptWatch, ResultReceipt};
 pub use response_rules::{ProbeClass, ResponseClass, ResponseRule};
-pub use upstream::{Upstream, UpstreamScope, UpstreamStatus};
+pub use upstream::{Upstream, UpstreamScope, UpstreamStatus, is_job};

@@ -5,8 +5,6 @@
 //! idempotency key and must reach the upstream if it supports keys. Retries, deadlines, circuit
 //! breaking and limits are not part of the provider.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,8 +12,8 @@ use orlog_model::{
     AttemptLog, Effect, EffectName, EventType, Fact, Failure, Timestamp, TraceParent, WorkItem, WorkOutcome,
 };
 use serde_json::Value;
-use tokio::sync::Notify;
 
+use crate::attempt_start::AttemptStart;
 use crate::receipt::ResultReceipt;
 
 /// Adapter that executes effects in an external system.
@@ -81,34 +79,6 @@ pub trait RemoteProvider: Send + Sync {
     /// executed. When the future is dropped, the work cannot start any more.
     async fn execute_remotely(&self, item: &WorkItem, attempt: Attempt, start: &AttemptStart)
     -> RemoteResult;
-}
-
-/// Start of the work of an attempt in another process, which may wait for it.
-#[derive(Clone, Debug, Default)]
-pub struct AttemptStart(Arc<StartSignal>);
-
-#[derive(Debug, Default)]
-struct StartSignal {
-    wake: Notify,
-    has_started: AtomicBool,
-}
-
-impl AttemptStart {
-    /// Reports that the work starts now, maybe again.
-    pub fn start(&self) {
-        self.0.has_started.store(true, Ordering::Release);
-        self.0.wake.notify_one();
-    }
-
-    /// Waits until the work starts. Cancel safe.
-    pub(crate) async fn started(&self) {
-        self.0.wake.notified().await;
-    }
-
-    /// Returns whether the work has ever started.
-    pub(crate) fn has_started(&self) -> bool {
-        self.0.has_started.load(Ordering::Acquire)
-    }
 }
 
 /// Result of an attempt in another process.

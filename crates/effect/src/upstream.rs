@@ -1,6 +1,6 @@
 //! Upstream: a name, its scope, its provider and its policy.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orlog_model::{EffectName, TenantId};
@@ -10,6 +10,9 @@ use crate::limits::breaker::BreakerState;
 use crate::policy::Policy;
 use crate::provider::Provider;
 use crate::worker::{ClaimOptions, JobBoard, WorkerProvider};
+
+/// Name that stands for all contexts.
+const ALL: &str = "*";
 
 /// External system with one breaker, one set of limits and one policy.
 #[derive(Clone)]
@@ -24,6 +27,10 @@ pub struct Upstream {
     pub policy: Policy,
     /// Served tenants; `None`: all tenants.
     pub tenants: Option<BTreeSet<TenantId>>,
+    /// Contexts whose own definitions may request its work, in addition to those in `tenants`; `*`: all contexts.
+    pub contexts: BTreeSet<TenantId>,
+    /// Contexts of the effects that only some of these may request; `*`: all of these.
+    pub effect_contexts: BTreeMap<String, BTreeSet<TenantId>>,
     /// Text of its configuration; upstreams with equal origin are equal. `None`: created by code.
     pub origin: Option<String>,
     /// Job board and claim options, if workers execute its effects.
@@ -54,7 +61,8 @@ pub struct UpstreamStatus {
 }
 
 /// Returns whether an effect is a job: `job.<type>`.
-pub(crate) fn is_job(effect: &str) -> bool {
+#[must_use]
+pub fn is_job(effect: &str) -> bool {
     effect.strip_prefix("job.").is_some_and(|kind| !kind.is_empty())
 }
 
@@ -104,6 +112,35 @@ impl Upstream {
         self
     }
 
+    /// Permits the own definitions of these contexts to request its work; `*`: of all contexts.
+    #[must_use]
+    pub fn for_contexts(mut self, contexts: BTreeSet<TenantId>) -> Self {
+        self.contexts = contexts;
+        self
+    }
+
+    /// Permits only these contexts, of those that it permits, to request an effect; `*`: all of them.
+    #[must_use]
+    pub fn for_contexts_of(mut self, effect: &EffectName, contexts: BTreeSet<TenantId>) -> Self {
+        self.effect_contexts.insert(effect.to_string(), contexts);
+        self
+    }
+
+    /// Returns whether the own definitions of a context may request work with this name. Jobs are executed by the workers of
+    /// their tenant, so that every context may request them.
+    #[must_use]
+    pub fn permits(&self, context: &TenantId, name: &str) -> bool {
+        self.permits_any(context)
+            && self.effect_contexts.get(name).is_none_or(|contexts| has(contexts, context))
+    }
+
+    /// Returns whether the own definitions of a context may request any of its work.
+    pub(crate) fn permits_any(&self, context: &TenantId) -> bool {
+        self.scope == UpstreamScope::Jobs
+            || self.tenants.as_ref().is_some_and(|tenants| tenants.contains(context))
+            || has(&self.contexts, context)
+    }
+
     /// Sets its origin.
     #[must_use]
     pub fn with_origin(mut self, origin: String) -> Self {
@@ -146,6 +183,8 @@ impl Upstream {
             && self.scope == other.scope
             && self.policy == other.policy
             && self.tenants == other.tenants
+            && self.contexts == other.contexts
+            && self.effect_contexts == other.effect_contexts
     }
 
     fn new(name: String, serves: UpstreamScope, provider: Arc<dyn Provider>, policy: Policy) -> Self {
@@ -155,9 +194,15 @@ impl Upstream {
             provider,
             policy,
             tenants: None,
+            contexts: BTreeSet::new(),
+            effect_contexts: BTreeMap::new(),
             origin: None,
             board: None,
             job_logs: None,
         }
     }
+}
+
+fn has(contexts: &BTreeSet<TenantId>, context: &TenantId) -> bool {
+    contexts.iter().any(|listed| listed == context || listed.as_str() == ALL)
 }

@@ -27,6 +27,8 @@ use tokio::time::Instant;
 mod attempt_log;
 #[path = "executor/in_doubt.rs"]
 mod in_doubt;
+#[path = "executor/withdrawn.rs"]
+mod withdrawn;
 #[path = "executor/worker.rs"]
 mod worker;
 

@@ -69,7 +69,7 @@ fn start(
         return reject("no_start_event", message);
     };
     let event = child_start_event(context.key, command, parent, kind, data);
-    match run_program(context, &ProgramInput::Event(&event)) {
+    match run_program(context, input, &ProgramInput::Event(&event)) {
         Ok(ProgramOutput::Applied(mut transition)) => {
             note_other_address(context, &event, &mut transition);
             commit_transition(context, input, *transition)

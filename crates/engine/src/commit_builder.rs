@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::context::{DecisionContext, TransitionCause, cleanup_commit, expiry_timer, timer_row};
 use crate::last_error::last_error;
 use crate::wait_origin::set_origins;
-use crate::{excluded_users, record, task_updates};
+use crate::{abandoned_work, excluded_users, record, task_updates};
 
 /// Returns the commit of a transition.
 pub(crate) fn build_commit(
@@ -48,6 +48,7 @@ pub(crate) fn build_commit(
         }
         commit.work.push(item);
     }
+    abandoned_work::mark(&mut open, same_run.map_or(&[], |instance| &instance.waits), &transition.waits);
     if transition.status.is_final() {
         let ended_before = context.instance.is_some_and(|instance| instance.status.is_final());
         open.retain(|work| is_awaited_after_end(work, ended_before));
@@ -216,6 +217,7 @@ fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
             requested_at: item.created_at,
             survives_end: survives_end(&item.work),
             dead_letter: None,
+            abandoned: false,
         });
     }
 }

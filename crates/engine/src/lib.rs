@@ -4,6 +4,7 @@
 //! [`orlog_model::Commit`] with deterministic ids. The same input on the same snapshot always produces
 //! the same commit, byte for byte.
 
+mod abandoned_work;
 mod child_saga;
 mod commit_builder;
 mod context;

@@ -70,6 +70,7 @@ fn migration(
         version: instance.version + 1,
         now: context.now,
         pending_work: &instance.pending_work,
+        attempts: 0,
     };
     to.migrate(context.program, &instance.state, &program_context)
 }

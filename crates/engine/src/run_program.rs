@@ -12,9 +12,10 @@ use crate::decision::{Decision, Rejection, ignore_with_cleanup};
 use crate::pause::pause_after_crash;
 use crate::unapplied::mark_unapplied;
 
-/// Runs the program.
+/// Runs the program on an input, which it receives in this form.
 pub(crate) fn run_program(
     context: &DecisionContext<'_>,
+    input: &Input,
     program_input: &ProgramInput<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let program_context = Context {
@@ -22,6 +23,7 @@ pub(crate) fn run_program(
         version: next_version(context),
         now: context.now,
         pending_work: context.instance.map_or(&[], |instance| &instance.pending_work),
+        attempts: input.attempts(),
     };
     context.program.apply(context.instance.map(|i| i.state.as_slice()), program_input, &program_context)
 }
@@ -61,7 +63,7 @@ pub(crate) fn decide_with_program(
     input: &Input,
     program_input: &ProgramInput<'_>,
 ) -> Decision {
-    match run_program(context, program_input) {
+    match run_program(context, input, program_input) {
         Ok(ProgramOutput::Applied(transition)) => commit_transition(context, input, *transition),
         Ok(ProgramOutput::Ignored(reason)) => match context.instance.filter(|it| has_pending(it, input)) {
             Some(instance) => {

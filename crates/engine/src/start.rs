@@ -74,7 +74,7 @@ fn begin(
         });
     };
     let event = start_event(context, control, start, kind);
-    match run_program(context, &ProgramInput::Event(&event)) {
+    match run_program(context, input, &ProgramInput::Event(&event)) {
         Ok(ProgramOutput::Applied(transition)) => {
             let mut commit = build_commit(context, TransitionCause::new(input, version), *transition);
             commit.buffer =

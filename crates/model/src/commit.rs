@@ -1,5 +1,6 @@
 //! Transitions, the results of program inputs, and commits: all changes of one input, stored atomically.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,21 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// Returns the pending work that the instance no longer awaits since this commit.
+    #[must_use]
+    pub fn abandoned_work(&self) -> Vec<Uuid> {
+        fn abandoned(instance: Option<&Arc<Instance>>) -> impl Iterator<Item = Uuid> {
+            let work = instance.into_iter().flat_map(|instance| &instance.pending_work);
+            work.filter(|work| work.abandoned).map(|work| work.id)
+        }
+        let now: Vec<_> = abandoned(self.instance.as_ref()).collect();
+        if now.is_empty() {
+            return now;
+        }
+        let before: BTreeSet<_> = abandoned(self.before.as_ref()).collect();
+        now.into_iter().filter(|id| !before.contains(id)).collect()
+    }
+
     /// Returns a commit without changes.
     #[must_use]
     pub fn empty(key: InstanceKey, at: Timestamp) -> Self {

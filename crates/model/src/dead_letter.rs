@@ -69,6 +69,8 @@ pub enum DeadLetterReason {
     BusRejected,
     /// The instance rejects a signal of the bus, or one that was buffered: a condition of the signal does not hold.
     SignalRejected,
+    /// The context requires signed events, and the message has no valid signature.
+    Unauthenticated,
 }
 
 impl DeadLetterReason {

@@ -283,6 +283,16 @@ impl Input {
         }
     }
 
+    /// Returns the number of attempts of the work item that has this result; 0 for an input that is no result.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        match self {
+            Input::WorkResult(result) => result.attempts,
+            Input::Early(early) => early.input.attempts(),
+            Input::Event(_) | Input::Timer(_) | Input::Control(_) | Input::Workflow(_) => 0,
+        }
+    }
+
     /// Returns the display label: event type, outcome, timer name, control action or workflow action.
     #[must_use]
     pub fn label(&self) -> &str {

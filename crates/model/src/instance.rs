@@ -9,8 +9,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    Event, EventId, EventType, InstanceFailure, InstanceUsers, Name, ParentRef, Reference, SagaName, Task,
-    TimerFired, Timestamp, TraceParent, WaitToken, WorkKind,
+    Event, EventId, EventType, InstanceFailure, InstanceUsers, Name, ParentRef, PendingWork, Reference,
+    SagaName, Task, TimerFired, Timestamp, TraceParent, WaitToken,
 };
 
 /// Snapshot of one saga instance. Its size does not grow with its age.
@@ -359,24 +359,4 @@ pub struct ScheduledSignal {
     pub event: Event,
     /// Wait for which the signal is meant; without it, any.
     pub wait_token: Option<WaitToken>,
-}
-
-/// Pending work: a work item without a result.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PendingWork {
-    /// Idempotency key.
-    pub id: Uuid,
-    /// Kind of the work.
-    pub kind: WorkKind,
-    /// Tag that the program assigned.
-    pub tag: Name,
-    /// Time of the transition that requested it last. The same work can be requested again under its id.
-    pub requested_at: Timestamp,
-    /// Whether its success is applied after the instance has ended, because it must be compensated. False for
-    /// a command that an event confirms: its acceptance is no success.
-    pub survives_end: bool,
-    /// Dead letter of its result, if the result could not be applied. The work stays pending until the dead letter is
-    /// redriven. It is the last field, because rows are read by position.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dead_letter: Option<Uuid>,
 }

@@ -3,6 +3,7 @@
 //! No I/O, no clock, no randomness, no hash map iteration. The types of one event in order:
 //! [`Event`] → [`Input`] → (a program) → [`Transition`] → (the engine) → [`Commit`] → rows.
 
+mod address;
 mod attempt;
 mod clock;
 mod commit;
@@ -20,6 +21,7 @@ mod instance;
 mod job_log;
 mod outcome;
 mod payload;
+mod pending_work;
 mod priority;
 mod reference;
 mod result_event;
@@ -33,6 +35,7 @@ mod work;
 mod work_result;
 mod workflow;
 
+pub use address::{AddressError, ContextAddress, NodeName};
 pub use attempt::{AttemptLog, AttemptOutcome, AttemptRecord, beginning};
 pub use clock::{Clock, SteadyTime, Timestamp, TimestampError};
 pub use commit::{
@@ -52,12 +55,12 @@ pub use ids::{
 };
 pub use input::{ControlAction, ControlRequest, EarlyInput, Event, Input, InputKind, TimerFired};
 pub use instance::{
-    ArmedTimer, DefinitionRef, Instance, PendingWork, SagaResult, ScheduledSignal, Status, StatusSnapshot,
-    Wait, WaitKind,
+    ArmedTimer, DefinitionRef, Instance, SagaResult, ScheduledSignal, Status, StatusSnapshot, Wait, WaitKind,
 };
 pub use job_log::{JobLogAppend, JobLogChunk, LogLine};
 pub use outcome::{CURRENT_SCHEMA, WorkOutcome};
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
+pub use pending_work::PendingWork;
 pub use priority::{Priority, PriorityError, PriorityQueue, PriorityTurns};
 pub use reference::Reference;
 pub use result_event::ResultEvent;

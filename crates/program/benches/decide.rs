@@ -55,7 +55,8 @@ fn placed() -> Event {
 
 fn apply(saga: &CompiledDefinition, state: Option<&[u8]>, input: &ProgramInput<'_>) -> Vec<u8> {
     let key = key();
-    let context = Context { key: &key, version: 1, now: Timestamp::from_millis(0), pending_work: &[] };
+    let context =
+        Context { key: &key, version: 1, now: Timestamp::from_millis(0), pending_work: &[], attempts: 0 };
     match saga.apply(state, input, &context).expect("the input is applied") {
         ProgramOutput::Applied(transition) => transition.state,
         ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => panic!("{reason}"),

@@ -67,7 +67,8 @@ fn apply(saga: &WasmProgram, state: Option<&[u8]>, input: &ProgramInput<'_>) -> 
         saga: SagaName::new("order").expect("a valid name"),
         correlation: CorrelationId::new("o1").expect("a valid name"),
     };
-    let context = Context { key: &key, version: 1, now: Timestamp::from_millis(0), pending_work: &[] };
+    let context =
+        Context { key: &key, version: 1, now: Timestamp::from_millis(0), pending_work: &[], attempts: 0 };
     match saga.apply(state, input, &context).expect("the input is applied") {
         ProgramOutput::Applied(transition) => transition.state,
         ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => panic!("{reason}"),

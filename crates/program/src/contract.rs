@@ -108,6 +108,8 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// Pending work before the input; a work result completes that of its tag.
     pub pending_work: &'a [PendingWork],
+    /// Number of attempts of the work item whose result is the input; 0 for other inputs.
+    pub attempts: u32,
 }
 
 /// Output of a program.

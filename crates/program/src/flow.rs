@@ -17,12 +17,15 @@ pub use state::SubmitFlow;
 
 /// Name of the saga of flows.
 pub const SAGA: &str = "orlog.flow";
-/// Signal that submits a flow; its data is a [`SubmitFlow`].
+/// Signal that submits a flow, and event with which a parent saga starts one; its data is a [`SubmitFlow`].
 pub const SUBMIT: &str = "orlog.flow.submit";
 /// Signal that executes the failed jobs again.
 pub const RETRY: &str = "orlog.flow.retry";
 /// Signal that executes a job and all jobs that follow it again; its data is `{"job": id}`.
 pub const RERUN: &str = "orlog.flow.rerun";
+
+/// Fact with which a flow that returns its results finishes; its data are the results by job.
+const FINISHED: &str = "orlog.flow.finished";
 
 #[cfg(test)]
 mod tests;

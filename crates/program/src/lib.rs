@@ -19,6 +19,7 @@ mod language;
 mod limits;
 mod lint;
 mod machine;
+pub mod message;
 mod message_template;
 mod native;
 mod program;

@@ -57,6 +57,7 @@ impl<'a> OrderRun<'a> {
             version: self.version + 1,
             now: Timestamp::from_millis(1_000),
             pending_work: &[],
+            attempts: 0,
         };
         let first = (self.decide)(self.state.as_deref(), program_input, &context);
         let second = (self.decide)(self.state.as_deref(), program_input, &context);

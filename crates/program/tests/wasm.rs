@@ -96,7 +96,13 @@ fn show(
     program.apply(
         state,
         program_input,
-        &Context { key: &key, version: 3, now: Timestamp::from_millis(1_000), pending_work: &[] },
+        &Context {
+            key: &key,
+            version: 3,
+            now: Timestamp::from_millis(1_000),
+            pending_work: &[],
+            attempts: 0,
+        },
     )
 }
 
@@ -502,7 +508,8 @@ fn hostile_module_is_handled_in_bounded_time() {
 fn module_migrates_a_state() {
     let old = load(&module(ECHO, ""));
     let key = key();
-    let context = Context { key: &key, version: 3, now: Timestamp::from_millis(1_000), pending_work: &[] };
+    let context =
+        Context { key: &key, version: 3, now: Timestamp::from_millis(1_000), pending_work: &[], attempts: 0 };
     let migrated = |output: &str| load(&module(CONSTANT, output)).migrate(&old, b"[1]", &context);
     let tags = json!([{"from": "pay", "to": "charge"}]);
     let migration =

@@ -9,7 +9,8 @@ use crate::CONTENT_DIGEST;
 pub(crate) const TARGET_COMPONENTS: [&str; 4] = ["@method", "@authority", "@path", "@query"];
 
 /// Headers that change the effect of a request, in addition to those of CloudEvents (`ce-…`).
-const SIGNED_HEADERS: [&str; 4] = [CONTENT_DIGEST, "content-type", "idempotency-key", "x-tenant-id"];
+const SIGNED_HEADERS: [&str; 5] =
+    [CONTENT_DIGEST, "content-type", "idempotency-key", "if-match", "x-tenant-id"];
 
 /// Returns whether a signature must cover a header that the request has: it changes the effect of the request.
 #[must_use]

@@ -165,6 +165,13 @@ impl SigningKey {
         self.id
     }
 
+    /// Returns the signature of a message, which [`PublicKey::verifies`] accepts. A message of another kind than a request
+    /// starts with its purpose, so that its signature is none of a request.
+    #[must_use]
+    pub fn sign_message(&self, message: &[u8]) -> Vec<u8> {
+        self.pair.sign(message).as_ref().to_vec()
+    }
+
     pub(crate) fn sign_bytes(&self, message: &[u8]) -> ring::signature::Signature {
         self.pair.sign(message)
     }

@@ -68,10 +68,11 @@ impl TimeWindow {
         }
     }
 
-    /// Returns the longest time for which a signature that is accepted now can be accepted again.
+    /// Returns the longest time for which a signature that is accepted now can be accepted again. Its times are whole seconds: it is
+    /// accepted until its last second has passed.
     #[must_use]
     pub fn replay_time(&self) -> Duration {
-        self.max_age + self.leeway
+        self.max_age + self.leeway + Duration::from_secs(1)
     }
 }
 
@@ -108,7 +109,10 @@ mod tests {
         // Created as far ahead as possible, with the longest lifetime.
         let (now, created, expires) = (1000, 1030, 1330);
         let after = now + seconds(WINDOW.replay_time());
-        assert!(WINDOW.check(created, expires, now).is_ok() && WINDOW.check(created, expires, after).is_ok());
-        assert!(WINDOW.check(created, expires, after + 1).is_err());
+        assert!(
+            WINDOW.check(created, expires, now).is_ok() && WINDOW.check(created, expires, after - 1).is_ok()
+        );
+        // A nonce that is forgotten after the replay time, to the millisecond, belongs to a signature that is rejected.
+        assert!(WINDOW.check(created, expires, after).is_err());
     }
 }

@@ -322,7 +322,10 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     fn deploy(&mut self, deployment: &Deployment) -> Result<(), Error> {
-        self.put(Table::Meta, keys::DEPLOYMENT, deployment)
+        match &deployment.context {
+            None => self.put(Table::Meta, keys::DEPLOYMENT, deployment),
+            Some(context) => self.put(Table::Meta, &keys::context_deployment(context), deployment),
+        }
     }
 
     /// Stores a dead letter. The copy to publish is a separate row, because the dead letter may be redriven

@@ -72,7 +72,7 @@ impl NatsServer {
         let dir = tempfile::Builder::new().prefix("orlog-nats-").tempdir().expect("a directory");
         let store = dir.path().join("js");
         let mut text = format!("listen: 127.0.0.1:{port}\n");
-        if !extra.contains("jetstream") {
+        if !extra.contains("jetstream {") {
             writeln!(
                 text,
                 "jetstream {{ store_dir: \"{}\", max_file_store: 20GB, max_memory_store: 1GB }}",

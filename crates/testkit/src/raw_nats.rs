@@ -95,6 +95,15 @@ impl RawNatsClient {
         while self.line() != "PONG" {}
     }
 
+    /// Publishes a message that names a subject for its response, and waits until the server has read it.
+    ///
+    /// # Panics
+    /// If the server does not respond.
+    pub fn publish_with_reply(&mut self, subject: &str, reply: &str, body: &str) {
+        self.send(&format!("PUB {subject} {reply} {}\r\n{body}\r\nPING\r\n", body.len()));
+        while self.line() != "PONG" {}
+    }
+
     /// Sends a JetStream request and returns the response.
     ///
     /// # Panics

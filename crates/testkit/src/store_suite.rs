@@ -291,7 +291,9 @@ pub fn deployment_replaces_the_previous_one(mut fixture: StoreFixture) {
     let deployment = |number| {
         let (at, by, file) = (at(1), "alice".to_owned(), "order.saga.yaml".to_owned());
         let program = program.clone();
-        let definition = DeployedDefinition { program, file, at, deployed_by: by.clone(), retired_at: None };
+        let (retired_at, events) = (None, Vec::new());
+        let definition =
+            DeployedDefinition { program, file, at, deployed_by: by.clone(), retired_at, events };
         Deployment {
             schedules: Vec::new(),
             number,
@@ -299,6 +301,7 @@ pub fn deployment_replaces_the_previous_one(mut fixture: StoreFixture) {
             deployed_by: by,
             definitions_digest: Some([1; 16]),
             definitions: vec![definition],
+            context: None,
         }
     };
     assert_eq!(fixture.reader.deployment().unwrap(), None);
@@ -309,6 +312,22 @@ pub fn deployment_replaces_the_previous_one(mut fixture: StoreFixture) {
     let rows = fixture.reader.inspect_rows("meta", None, 99).unwrap();
     let printed = rows.iter().find(|row| row.key == "meta:deployment").unwrap();
     assert_eq!(printed.value["definitions"][0]["file"], "order.saga.yaml");
+    // Each context has its own deployment.
+    let of = |tenant: &str, number| {
+        let mut deployment = Deployment { context: Some(self::tenant(tenant)), ..deployment(number) };
+        deployment.definitions[0].events = vec![EventType::new("Placed").unwrap()];
+        deployment
+    };
+    for deployment in [of("beta", 1), of("acme", 1), of("acme", 2)] {
+        fixture.commit(&[Change::Deploy(Box::new(deployment))]);
+    }
+    assert_eq!(fixture.reader.context_deployments().unwrap(), [of("acme", 2), of("beta", 1)]);
+    assert_eq!(fixture.reader.deployment_of(Some(&tenant("acme"))).unwrap(), Some(of("acme", 2)));
+    assert_eq!(fixture.reader.deployment_of(Some(&tenant("gamma"))).unwrap(), None);
+    assert_eq!(fixture.reader.deployment_of(None).unwrap(), Some(deployment(2)));
+    let rows = fixture.reader.inspect_rows("meta", Some(&tenant("acme")), 99).unwrap();
+    let keys: Vec<_> = rows.iter().map(|row| row.key.as_str()).collect();
+    assert_eq!(keys, ["meta:deployment:acme"], "a tenant reads its own deployment only");
     fixture.commit(&[Change::PutDefinition { program, source: "saga: order".into() }]);
     fixture.commit(&[Change::DropDefinition { hash: [8; 16] }]);
     assert_eq!(fixture.reader.definitions().unwrap().len(), 1);

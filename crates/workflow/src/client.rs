@@ -45,7 +45,7 @@ impl Client {
         input: In,
     ) -> Result<(), RunError> {
         let state = State::start(&workflow.definition, Value::new(input), self.clock.now_ms());
-        self.submitter.submit(&workflow.definition, id, &state, None).await.map(drop)
+        self.submitter.submit(&workflow.definition, &id.into(), &state, None).await.map(drop)
     }
 
     /// Waits for the end of an instance and returns its output.

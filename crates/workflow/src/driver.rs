@@ -73,19 +73,39 @@ pub(crate) struct Driver<C> {
     pub(crate) is_changed: bool,
 }
 
-type Running = FuturesUnordered<Execution>;
+/// Attempts that have not ended. Most attempts end at their first poll: the queue is created for the first that does not.
+#[derive(Default)]
+struct Running(Option<FuturesUnordered<Execution>>);
+
+impl Running {
+    fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, FuturesUnordered::len)
+    }
+
+    fn push(&mut self, execution: Execution) {
+        self.0.get_or_insert_default().push(execution);
+    }
+
+    async fn next(&mut self) -> Option<Done> {
+        self.0.as_mut()?.next().await
+    }
+
+    fn clear(&mut self) {
+        self.0 = None;
+    }
+}
 
 impl<C: Checkpoint> Driver<C> {
     /// Executes the instance until it ends, until it waits and is released, or until the runner stops.
     pub(crate) async fn drive(mut self) -> Result<State, RunError> {
-        let mut running = Running::new();
+        let mut running = Running::default();
         let mut immediate = 0_u32;
         let mut now_ms = self.clock.now_ms();
         debug!(instance = %self.instance, workflow = %self.definition.name, "workflow starts");
         loop {
             let is_stopping = self.stop.as_ref().is_some_and(|stop| *stop.borrow());
             let attempts = if is_stopping { Vec::new() } else { self.start_ready(now_ms) };
-            let is_idle = running.is_empty() && attempts.is_empty();
+            let is_idle = running.len() == 0 && attempts.is_empty();
             let leaves = self.has_ended() || is_idle && (is_stopping || self.is_released(now_ms));
             if self.is_changed || leaves || attempts.iter().any(has_new_deadline) {
                 self.checkpoint.save(&self.state, leaves, now_ms).await?;
@@ -171,7 +191,7 @@ impl<C: Checkpoint> Driver<C> {
         let (clock, last_signal) = (self.clock, self.state.last_signal);
         tokio::select! {
             biased;
-            Some(done) = running.next(), if !running.is_empty() => {
+            Some(done) = running.next(), if running.len() > 0 => {
                 let now_ms = clock.now_ms();
                 self.finished(done, now_ms);
                 while let Some(Some(done)) = running.next().now_or_never() {

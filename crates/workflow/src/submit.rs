@@ -1,13 +1,17 @@
 //! Creation of stored instances, with the graph of their workflow.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::backend::{Backend, NewInstance, StoredInstance};
+use foldhash::HashSet;
+
+use crate::backend::{Backend, InstanceId, NewInstance, StoredInstance};
 use crate::definition::Definition;
 use crate::outcome::RunError;
 use crate::state::State;
 use crate::value::encode;
+
+/// Maximum length of the id of an instance, in bytes: notifications and subjects of the backends contain it.
+const MAX_ID_BYTES: usize = 512;
 
 /// Stores new instances. The graph of a workflow is stored once per process, before its first instance.
 #[derive(Clone)]
@@ -30,14 +34,15 @@ impl Submitter {
     pub(crate) async fn submit(
         &self,
         definition: &Definition,
-        id: &str,
+        id: &InstanceId,
         state: &State,
         holder: Option<Arc<str>>,
     ) -> Result<StoredInstance, RunError> {
+        check_id(id)?;
         self.store_graph(definition).await?;
         let encoded = state.encode().map_err(|reason| RunError::Value { reason })?;
         let instance = NewInstance {
-            id: id.into(),
+            id: Arc::clone(id),
             workflow: Arc::clone(&definition.name),
             hash: Arc::clone(&definition.hash),
             state: encoded,
@@ -53,7 +58,7 @@ impl Submitter {
             last_signal: 0,
         };
         if !self.backend.create(instance).await? {
-            return Err(RunError::Exists { id: id.to_owned() });
+            return Err(RunError::Exists { id: id.to_string() });
         }
         Ok(stored)
     }
@@ -68,4 +73,17 @@ impl Submitter {
         graphs().insert(Arc::clone(&definition.hash));
         Ok(())
     }
+}
+
+/// Checks the id of a new instance. A backend stores many instances in one statement, so that one with an id that the backend does not
+/// accept would fail the others.
+fn check_id(id: &str) -> Result<(), RunError> {
+    if id.is_empty() || id.len() > MAX_ID_BYTES || id.chars().any(char::is_control) {
+        let shown: String = id.chars().take(40).collect();
+        let reason = format!(
+            "the id {shown:?} must have 1 to {MAX_ID_BYTES} bytes and no control characters; use another one"
+        );
+        return Err(RunError::Value { reason });
+    }
+    Ok(())
 }

@@ -5,7 +5,9 @@ mod view;
 use std::ops::Bound;
 use std::time::Duration;
 
-use axum::extract::Path;
+use axum::body::Body;
+use axum::extract::{FromRequest as _, Path, Request};
+use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use orlog_model::{ActorId, Timestamp};
 use serde::Deserialize;
@@ -13,20 +15,21 @@ use utoipa::IntoParams;
 
 use super::contexts::ListQuery;
 use super::invalid_body;
-use crate::access::{Actor, ActorKey, InvitationToken, KeyError, Stored, WriteError};
+use super::keys::{ActorKeyBody, AddActorKeyBody, check_is_free, confirm_owner};
+use crate::access::{Actor, InvitationToken, KEY_OVERLAP, Key, KeyError, Keyed as _, Stored, WriteError};
 use crate::api::body::{JsonBody, ObjectOf};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
 use crate::api::extract::{QueryParams, duration, page_limit};
 use crate::api::problem::{Code, Problem};
+use crate::api::request_info::{ENROLL_ROUTE, RequestId};
+use crate::api::{audit_guard, authorize};
 use crate::auth::Caller;
 use view::{
-    ActorBody, ActorPage, ActorView, AddKeyBody, AddressesBody, EnrollBody, InvitationBody, InvitationView,
+    ActorBody, ActorPage, ActorView, AddressesBody, EnrollBody, InvitationBody, InvitationView,
     check_addresses,
 };
 
-/// Default time for which a replaced key stays valid.
-const OVERLAP: Duration = Duration::from_hours(1);
 /// Default validity of an invitation.
 const INVITATION_TTL: Duration = Duration::from_hours(24);
 /// Maximum validity of an invitation.
@@ -100,20 +103,24 @@ pub(crate) async fn create(
     let id = ActorId::for_path(body.id.as_str()).map_err(|error| invalid_body("/id", error.to_string()))?;
     check_addresses(&body.addresses)?;
     let now = api.app.clock.now();
-    let mut actor = Actor::new(now);
+    let (mut actor, mut keys) = (Actor::new(now), Vec::new());
     for (index, key) in body.keys.into_iter().enumerate() {
-        let key = key.into_key(now, &format!("/keys/{index}"))?;
-        check_is_free(&api, &id, &key)?;
-        actor.add_key(key, now, caller.name.clone())?;
+        let key = key.into_key(&api, &id, &format!("/keys/{index}"))?;
+        check_is_free(&api, &format!("actor {id}"), &key, Code::ActorExists)?;
+        actor.add_key(key.clone(), now, caller.name.clone())?;
+        keys.push(key);
     }
     actor.replace_addresses(body.addresses, now, caller.name);
-    match api.app.access.put_actor(&id, actor, 0).await {
-        Ok(stored) => view(&id, &stored, now),
+    let stored = match api.app.access.put_actor(&id, actor, 0).await {
         Err(WriteError::Conflict) => {
-            Err(Problem::new(Code::ActorExists, format!("the actor {id:?} exists; add keys to it")))
+            return Err(Problem::new(Code::ActorExists, format!("the actor {id:?} exists; add keys to it")));
         }
-        Err(error) => Err(error.into()),
+        stored => stored?,
+    };
+    for key in &keys {
+        confirm(&api, &id, key).await?;
     }
+    view(&id, &stored, now)
 }
 
 /// Show an actor
@@ -164,26 +171,26 @@ pub(crate) async fn put(
     operation_id = "add_key",
     tag = "actors",
     params(ActorPath),
-    request_body = AddKeyBody,
+    request_body = AddActorKeyBody,
     responses((status = 200, description = "Durable", body = ActorView))
 )]
 pub(crate) async fn add_key(
     api: ApiState,
     Extension(caller): Extension<Caller>,
     Path(path): Path<ActorPath>,
-    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddKeyBody>>,
+    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddActorKeyBody>>,
 ) -> Result<Json<ActorView>, Problem> {
     let id = actor_id(&path.actor)?;
-    let overlap = duration("overlap", body.overlap.as_deref())?.unwrap_or(OVERLAP);
-    let key = body.key.into_key(api.app.clock.now(), "/key")?;
-    check_is_free(&api, &id, &key)?;
+    let overlap = duration("overlap", body.overlap.as_deref())?.unwrap_or(KEY_OVERLAP);
+    let key = body.key.into_key(&api, &id, "/key")?;
+    check_is_free(&api, &format!("actor {id}"), &key, Code::ActorExists)?;
     let apply = |actor: &mut Actor, now: Timestamp| {
         if let Some(replaced) = &body.replaces {
-            actor.retire_key(&id, replaced, now.saturating_add(overlap))?;
+            actor.keys.retire(format_args!("actor {id}"), replaced, now.saturating_add(overlap))?;
         }
         actor.add_key(key.clone(), now, caller.name.clone()).map(|()| true)
     };
-    change(&api, &id, apply).await
+    add(&api, &id, &key, apply).await
 }
 
 /// Revoke a key
@@ -257,19 +264,64 @@ pub(crate) async fn invite(
 pub(crate) async fn enroll(
     api: ApiState,
     Path(path): Path<ActorPath>,
-    JsonBody(ObjectOf(body)): JsonBody<ObjectOf<EnrollBody>>,
-) -> Result<Json<ActorView>, Problem> {
-    // A caller without a valid token learns nothing about actors and keys.
+    Extension(RequestId(request_id)): Extension<RequestId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let recorded = Request::from_parts(parts.clone(), Body::empty());
+    let body = JsonBody::<ObjectOf<EnrollBody>>::from_request(Request::from_parts(parts, body), &api).await?;
+    let JsonBody(ObjectOf(EnrollBody { token, key })) = body;
+    let (id, key) = match check_invitation(&api, path.actor, &token, key) {
+        Ok(invited) => invited,
+        Err(problem) => {
+            // Anyone can send such a request: it is counted, and has no record.
+            let response = problem.into_response();
+            audit_guard::deny(&api, ENROLL_ROUTE, &recorded, &response);
+            return Ok(response);
+        }
+    };
+    let enrolled = async |_| {
+        let apply = |actor: &mut Actor, now| actor.enroll(&token, key.clone(), now);
+        add(&api, &id, &key, apply).await.into_response()
+    };
+    Ok(authorize::audit(&api, (ENROLL_ROUTE, &request_id), recorded, enrolled).await)
+}
+
+/// Checks the token of an invitation, and the key to enroll. A caller without a valid token learns nothing about actors and keys.
+fn check_invitation(
+    api: &ApiState,
+    id: String,
+    token: &str,
+    key: ActorKeyBody,
+) -> Result<(ActorId, Key), Problem> {
     let denied = || Problem::from(KeyError::Invitation);
-    let id = ActorId::new(path.actor).map_err(|_| denied())?;
-    let now = api.app.clock.now();
-    let key = body.key.into_key(now, "/key")?;
+    let id = ActorId::new(id).map_err(|_| denied())?;
+    let key = key.into_key(api, &id, "/key")?;
     let directory = api.app.access.directory();
     let actor = directory.actors.get(&id).and_then(|stored| stored.value.clone());
-    actor.ok_or_else(denied)?.enroll(&body.token, key.clone(), now)?;
-    check_is_free(&api, &id, &key)?;
-    let apply = |actor: &mut Actor, now| actor.enroll(&body.token, key.clone(), now);
-    change(&api, &id, apply).await
+    actor.ok_or_else(denied)?.enroll(token, key.clone(), api.app.clock.now())?;
+    check_is_free(api, &format!("actor {id}"), &key, Code::ActorExists)?;
+    Ok((id, key))
+}
+
+/// Adds a key with a change; returns the actor when the change is durable, and the key has no other owner.
+async fn add(
+    api: &ApiState,
+    id: &ActorId,
+    key: &Key,
+    apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
+) -> Result<Json<ActorView>, Problem> {
+    let added = change(api, id, apply).await?;
+    confirm(api, id, key).await?;
+    Ok(added)
+}
+
+async fn confirm(api: &ApiState, id: &ActorId, key: &Key) -> Result<(), Problem> {
+    let remove = async || {
+        let apply = |actor: &mut Actor, now| Ok(actor.withdraw_key(&key.id, now));
+        write(api, id, None, apply).await.map(drop)
+    };
+    confirm_owner(api, key, Code::ActorExists, remove).await
 }
 
 /// Changes an existing actor; returns it when the change is durable.
@@ -310,17 +362,6 @@ async fn write(
 
 fn actor_id(text: &str) -> Result<ActorId, Problem> {
     ActorId::for_path(text).map_err(|error| invalid_parameter("actor", error.to_string()))
-}
-
-/// Rejects a key of another actor.
-fn check_is_free(api: &ApiState, id: &ActorId, key: &ActorKey) -> Result<(), Problem> {
-    match api.app.access.directory().find_key(&key.id) {
-        Some((actor, _)) if actor != id => {
-            let detail = format!("the key {} belongs to another actor; create a new key pair", key.id);
-            Err(Problem::new(Code::ActorExists, detail))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn view(id: &ActorId, stored: &Stored<Actor>, now: Timestamp) -> Result<Json<ActorView>, Problem> {

@@ -19,6 +19,7 @@ use crate::api::context::ApiState;
 use crate::api::extract::{QueryParams, Tenant, page_limit};
 use crate::api::problem::{Code, Problem};
 use crate::auth::{Caller, Right};
+use crate::config::{BusKind, Config};
 
 /// Maximum number of members of a list.
 const MAX_MEMBERS: usize = 256;
@@ -33,6 +34,8 @@ pub(crate) struct ContextView {
     readers: Vec<String>,
     /// Members who execute its jobs.
     executors: Vec<String>,
+    /// Whether events and signals must be signed by a member who may publish.
+    require_signed_events: bool,
     /// Revision for `if-match`; also in `ETag`.
     revision: u64,
     #[schema(format = "date-time")]
@@ -48,7 +51,7 @@ pub(crate) struct ContextPage {
     next_cursor: Option<String>,
 }
 
-/// Lists of a context. Each entry is `actor:<id>`, `group:<name>` or `user:<name>`.
+/// Lists of a context. Each entry is `actor:<id>`, `context:<context>@<node>`, `group:<name>` or `user:<name>`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ContextBody {
@@ -63,6 +66,8 @@ pub(crate) struct ContextBody {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     executors: BTreeSet<Member>,
+    /// Whether events and signals must be signed by a member who may publish. Default: unchanged; `false` for a new context.
+    require_signed_events: Option<bool>,
 }
 
 /// Page of a list.
@@ -71,9 +76,9 @@ pub(crate) struct ContextBody {
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
     /// Maximum number of entries. Default: 100.
-    pub(super) limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
     /// The `next_cursor` of the previous page.
-    pub(super) cursor: Option<String>,
+    pub(crate) cursor: Option<String>,
 }
 
 /// List contexts
@@ -161,7 +166,13 @@ pub(crate) async fn put(
     let expected = expected_revision(&headers)?;
     let now = api.app.clock.now();
     let mut context = known.cloned().unwrap_or_else(|| Context::new(now));
-    let is_change = context.replace([body.admins, body.readers, body.executors], now, caller.name);
+    let required = body.require_signed_events.unwrap_or(context.require_signed_events);
+    let is_required = context.set_require_signed_events(required, now, caller.name.clone());
+    if is_required && required {
+        check_signing(&api.app.config)?;
+    }
+    let is_change =
+        context.replace([body.admins, body.readers, body.executors], now, caller.name) || is_required;
     let stored = if !is_change && known.is_some() {
         Stored { revision: found, value: Some(context) }
     } else if expected.unwrap_or(0) == found {
@@ -174,7 +185,7 @@ pub(crate) async fn put(
 
 /// Delete a context
 ///
-/// The tenant must have no instances. Then the roles of tokens decide about it again.
+/// The tenant must have no instances, no dead letters and no active definitions of its own. Then the roles of tokens decide about it again.
 #[utoipa::path(
     delete,
     path = "/v1/contexts/{tenant}",
@@ -202,20 +213,50 @@ pub(crate) async fn delete(
                       instances; try again on a pod that owns all of them";
         return Err(Problem::new(Code::Unavailable, detail));
     }
-    let query = InstanceQuery { tenant: tenant.clone(), limit: 1, scan_limit: 1, ..InstanceQuery::default() };
-    let has_instances = api.read(move |app| {
-        let mut pages = app.readers().map(|reader| reader.instances(&query));
-        pages.try_fold(false, |found, page| Ok(found || !page?.items.is_empty()))
-    });
-    if has_instances.await? {
+    let owned = api.app.definitions.of(Some(&tenant));
+    if owned.deployment.is_some_and(|deployment| deployment.active().next().is_some()) {
         let detail = format!(
-            "the tenant {tenant:?} has instances, which other callers could read without the context; end them, and wait \
-             until retention purges them"
+            "the context {tenant:?} has definitions, which would stay active for the tenant; retire them first: deploy no files \
+             to it (orlog deploy --context {tenant} --none)"
         );
+        return Err(Problem::new(Code::ContextNotEmpty, detail));
+    }
+    if let Some(rest) = rest(&api, &tenant).await? {
+        let detail =
+            format!("the tenant {tenant:?} has {rest}, which other callers could read without the context");
         return Err(Problem::new(Code::ContextNotEmpty, detail));
     }
     api.app.access.put_context(&tenant, None, found).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Checks that the events of nodes are known by their signature, if others can publish to the bus.
+fn check_signing(config: &Config) -> Result<(), Problem> {
+    let signing = &config.nats.signing;
+    if config.bus.kind == BusKind::Embedded || signing.required && !signing.keys.is_empty() {
+        return Ok(());
+    }
+    let reason = "the nodes do not sign their own messages, so that facts and child sagas could not be distinguished from \
+                  forged ones; set nats.signing.keys on all nodes, with nats.signing.required = true";
+    Err(invalid_body("/require_signed_events", reason))
+}
+
+/// Returns what the tenant still has, and the remedy; `None` if it has neither instances nor dead letters.
+async fn rest(api: &ApiState, tenant: &TenantId) -> Result<Option<&'static str>, Problem> {
+    let tenant = tenant.clone();
+    let query = InstanceQuery { tenant, limit: 1, scan_limit: 1, ..InstanceQuery::default() };
+    let found = api.read(move |app| {
+        for reader in app.readers() {
+            if !reader.instances(&query)?.items.is_empty() {
+                return Ok(Some("instances (end them, and wait until retention purges them)"));
+            }
+            if !reader.dead_letters(&query.tenant, None, 1)?.is_empty() {
+                return Ok(Some("dead letters (redrive or discard them)"));
+            }
+        }
+        Ok(None)
+    });
+    found.await
 }
 
 /// Checks the lists. Actors that the context contains already need not exist.
@@ -252,6 +293,7 @@ fn view(tenant: &TenantId, stored: &Stored<Context>) -> Option<ContextView> {
         admins: names(&context.admins),
         readers: names(&context.readers),
         executors: names(&context.executors),
+        require_signed_events: context.require_signed_events,
         revision: stored.revision,
         created_at: context.created_at.to_string(),
         changes: change_views(&context.changes),

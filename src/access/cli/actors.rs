@@ -9,6 +9,8 @@ use super::{joined, print_changes};
 use crate::cli::client::{ApiClient, ServerArgs, fields, path};
 use crate::cli::console::{Console, items, text};
 use crate::cli::exit::CommandError;
+use crate::cli::key::possession_proof;
+use crate::cli::key_store::holder;
 use crate::cli::list::PageArgs;
 
 #[derive(Debug, Subcommand)]
@@ -54,8 +56,8 @@ pub(crate) struct ActorArgs {
 pub(crate) struct CreateArgs {
     #[command(flatten)]
     which: ActorArgs,
-    /// Ed25519 public key: ed25519: and base64url
-    #[arg(long = "public-key", value_name = "PUBLIC_KEY")]
+    /// Key: the name or the file of the private key, or the public key of a key of yours
+    #[arg(long = "public-key", value_name = "KEY")]
     public_keys: Vec<String>,
     /// Address at which the actor receives messages, for example a URL
     #[arg(long = "address", value_name = "ADDRESS")]
@@ -63,7 +65,7 @@ pub(crate) struct CreateArgs {
 }
 
 /// Properties of a key.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct NewKeyArgs {
     /// Start of its validity (RFC 3339) [default: now]
     #[arg(long, value_name = "TIME")]
@@ -71,14 +73,18 @@ pub(crate) struct NewKeyArgs {
     /// End of its validity (RFC 3339)
     #[arg(long, value_name = "TIME")]
     valid_until: Option<String>,
+    /// Proof of the holder of the private key, for a public key: see `orlog key prove`
+    #[arg(long, value_name = "PROOF")]
+    proof: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddKeyArgs {
     #[command(flatten)]
     which: ActorArgs,
-    /// Ed25519 public key: ed25519: and base64url
-    public_key: String,
+    /// Key: the name or the file of the private key, or the public key (ed25519:…)
+    #[arg(value_name = "KEY")]
+    added: String,
     #[command(flatten)]
     key: NewKeyArgs,
     /// Id of the key that this one replaces
@@ -111,8 +117,9 @@ pub(crate) struct InviteArgs {
 pub(crate) struct EnrollArgs {
     #[command(flatten)]
     which: ActorArgs,
-    /// Ed25519 public key: ed25519: and base64url
-    public_key: String,
+    /// Key: the name or the file of the private key, or the public key (ed25519:…)
+    #[arg(value_name = "KEY")]
+    added: String,
     #[command(flatten)]
     key: NewKeyArgs,
     /// File with the token of the invitation [default: value of `ORLOG_INVITATION`]
@@ -125,13 +132,14 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::List(args) => list(args, console).await,
         Command::Show(args) => print(&args.client()?.get(&args.path(&[]), &[]).await?, console),
         Command::Create(CreateArgs { which, public_keys, addresses }) => {
-            let keys: Vec<_> = public_keys.iter().map(|key| json!({ "public_key": key })).collect();
+            let key = |added: &String| NewKeyArgs::default().body(&which.actor, added);
+            let keys = public_keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
             let body = json!({ "id": which.actor, "keys": keys, "addresses": addresses });
             print(&which.client()?.post("/v1/actors", Some(&body)).await?, console)
         }
-        Command::Key(KeyCommand::Add(AddKeyArgs { which, public_key, key, replaces, overlap })) => {
+        Command::Key(KeyCommand::Add(AddKeyArgs { which, added, key, replaces, overlap })) => {
             let body = fields([
-                ("key", key.body(&public_key)),
+                ("key", key.body(&which.actor, &added)?),
                 ("replaces", json!(replaces)),
                 ("overlap", json!(overlap)),
             ]);
@@ -150,9 +158,9 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             console.line(&format!("{}: invited until {until}; token of the invitation:", which.actor))?;
             console.line(&text(&invited, "token"))
         }
-        Command::Enroll(EnrollArgs { which, public_key, key, invitation_file }) => {
-            let body =
-                json!({ "token": invitation(invitation_file.as_deref())?, "key": key.body(&public_key) });
+        Command::Enroll(EnrollArgs { which, added, key, invitation_file }) => {
+            let token = invitation(invitation_file.as_deref())?;
+            let body = json!({ "token": token, "key": key.body(&which.actor, &added)? });
             print(&which.client()?.post(&which.path(&["enroll"]), Some(&body)).await?, console)
         }
     }
@@ -169,14 +177,22 @@ impl ActorArgs {
 }
 
 impl NewKeyArgs {
-    fn body(self, public_key: &str) -> Value {
-        let Self { valid_from, valid_until } = self;
+    /// Returns the key in a request, with the proof that the actor holds its private key.
+    fn body(self, actor: &str, added: &str) -> Result<Value, CommandError> {
+        let Self { valid_from, valid_until, proof } = self;
+        let (public_key, proof) = if let Some(proof) = proof {
+            (added.to_owned(), proof)
+        } else {
+            let key = holder(added)?;
+            (key.public_key().to_string(), possession_proof(&key, actor))
+        };
         let body = fields([
             ("public_key", json!(public_key)),
+            ("proof", json!(proof)),
             ("valid_from", json!(valid_from)),
             ("valid_until", json!(valid_until)),
         ]);
-        body.into()
+        Ok(body.into())
     }
 }
 

@@ -14,6 +14,8 @@ use crate::cli::list::PageArgs;
 
 /// Names of the lists in the API.
 const LISTS: [&str; 3] = ["admins", "readers", "executors"];
+/// Name of the requirement in the API.
+const REQUIRE_SIGNED_EVENTS: &str = "require_signed_events";
 /// Maximum number of attempts to change a context that other users change at the same time.
 const MAX_ATTEMPTS: usize = 5;
 
@@ -27,7 +29,7 @@ pub(crate) enum Command {
     Create(CreateArgs),
     /// Add members to the lists of a context, or remove them
     Set(SetArgs),
-    /// Delete the context of a tenant without instances
+    /// Delete the context of a tenant without instances, dead letters and definitions of its own
     Delete(ContextArgs),
 }
 
@@ -50,7 +52,7 @@ pub(crate) struct ContextArgs {
 pub(crate) struct CreateArgs {
     #[command(flatten)]
     which: ContextArgs,
-    /// Member with all rights: actor:<id>, group:<name> or user:<name>
+    /// Member with all rights: actor:<id>, context:<context>@<node>, group:<name> or user:<name>
     #[arg(long = "admin", value_name = "MEMBER", required = true)]
     admins: Vec<Member>,
     /// Member who reads
@@ -59,13 +61,16 @@ pub(crate) struct CreateArgs {
     /// Member who executes jobs
     #[arg(long = "executor", value_name = "MEMBER")]
     executors: Vec<Member>,
+    /// Accept events and signals only with the signature of a member who may publish
+    #[arg(long)]
+    require_signed_events: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SetArgs {
     #[command(flatten)]
     which: ContextArgs,
-    /// Add a member with all rights: actor:<id>, group:<name> or user:<name>
+    /// Add a member with all rights: actor:<id>, context:<context>@<node>, group:<name> or user:<name>
     #[arg(long, value_name = "MEMBER")]
     add_admin: Vec<Member>,
     /// Add a member who reads
@@ -83,14 +88,20 @@ pub(crate) struct SetArgs {
     /// Remove a member from the executors
     #[arg(long, value_name = "MEMBER")]
     remove_executor: Vec<Member>,
+    /// Accept events and signals only with the signature of a member who may publish, or also without
+    #[arg(long, value_name = "BOOL")]
+    require_signed_events: Option<bool>,
 }
 
 pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
         Command::List(args) => list(args, console).await,
         Command::Show(args) => print(&args.client()?.get(&args.path(), &[]).await?, console),
-        Command::Create(CreateArgs { which, admins, readers, executors }) => {
-            let body = json!({ "admins": admins, "readers": readers, "executors": executors });
+        Command::Create(CreateArgs { which, admins, readers, executors, require_signed_events }) => {
+            let mut body = json!({ "admins": admins, "readers": readers, "executors": executors });
+            if require_signed_events {
+                body[REQUIRE_SIGNED_EVENTS] = true.into();
+            }
             print(&which.client()?.put(&which.path(), &body).await?, console)
         }
         Command::Set(args) => set(args, console).await,
@@ -122,10 +133,19 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
 
 /// Reads the context, changes its lists, and replaces it unless another user has changed it; then it repeats that.
 async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
-    let SetArgs { which, add_admin, add_reader, add_executor, remove_admin, remove_reader, remove_executor } =
-        args;
+    let SetArgs {
+        which,
+        add_admin,
+        add_reader,
+        add_executor,
+        remove_admin,
+        remove_reader,
+        remove_executor,
+        require_signed_events,
+    } = args;
     let changes = [(add_admin, remove_admin), (add_reader, remove_reader), (add_executor, remove_executor)];
-    if changes.iter().all(|(added, removed)| added.is_empty() && removed.is_empty()) {
+    let is_empty = changes.iter().all(|(added, removed)| added.is_empty() && removed.is_empty());
+    if is_empty && require_signed_events.is_none() {
         return Err(CommandError::usage("state a change, for example --add-reader user:ada"));
     }
     let (mut client, path) = (which.client()?, which.path());
@@ -138,6 +158,9 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
             let mut list: BTreeSet<String> = known.chain(added.iter().map(ToString::to_string)).collect();
             list.retain(|member| !removed.iter().any(|gone| gone.to_string() == *member));
             body[name] = json!(list);
+        }
+        if let Some(required) = require_signed_events {
+            body[REQUIRE_SIGNED_EVENTS] = required.into();
         }
         client.expect_revision(context["revision"].as_u64());
         match client.try_put(&path, &body).await {
@@ -155,6 +178,9 @@ fn print(context: &Value, console: &Console) -> Result<(), CommandError> {
     console.line(&format!("context {}", text(context, "tenant")))?;
     for list in LISTS {
         console.field(&format!("  {list}"), 13, &joined(context, list))?;
+    }
+    if context[REQUIRE_SIGNED_EVENTS] == true {
+        console.line("  events and signals must be signed")?;
     }
     console.field("  revision", 13, &text(context, "revision"))?;
     print_changes(context, console)

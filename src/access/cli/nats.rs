@@ -48,7 +48,9 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     let directory = Directory::of(&registry.view().borrow().clone(), &Directory::default());
     let contexts: Vec<TenantId> = directory.contexts.into_keys().collect();
     if !create_consumers {
-        let text = nats_authorization(&contexts, &effects);
+        let node = config.identity_name();
+        let node = node.map_err(|error| CommandError::usage(format!("{error}; set identity.name")))?;
+        let text = nats_authorization(&node, &contexts, &effects);
         return if console.is_json() {
             console.json(&json!({ "authorization": text }))
         } else {

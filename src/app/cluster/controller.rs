@@ -442,8 +442,13 @@ mod tests {
     async fn check_end_of_lease(is_slow: bool) {
         let cluster = ClusterConfig { mode: ClusterMode::Leases, lease_ttl: TTL, ..ClusterConfig::default() };
         let config = Config { cluster, shards: SHARDS, ..Config::default() };
-        let me =
-            Pod { name: "a".to_owned(), incarnation: Uuid::new_v4(), url: String::new(), draining: false };
+        let me = Pod {
+            name: "a".to_owned(),
+            incarnation: Uuid::new_v4(),
+            url: String::new(),
+            draining: false,
+            node_keys: Vec::new(),
+        };
         let pods = BTreeMap::from([(me.name.clone(), me.clone())]);
         let view = Arc::new(ClusterView { pods, shards: BTreeMap::new(), current: true });
         let ended = Arc::new(AtomicUsize::new(0));

@@ -177,7 +177,7 @@ fn spec(
     user: Option<String>,
     tenant: &TenantId,
 ) -> Result<BatchSpec, Problem> {
-    check_saga(api, &body.saga)?;
+    check_saga(api, tenant, &body.saga)?;
     let invalid = |field: &str, detail: String| {
         let pointer = ProblemDetail { pointer: format!("/{field}"), detail: detail.clone() };
         Problem::new(Code::InvalidBody, detail).with(vec![pointer])
@@ -204,7 +204,7 @@ fn spec(
         ActionBody::ForceComplete {} => BatchAction::ForceComplete,
         ActionBody::Signal { signal, data } => BatchAction::Signal { signal, data },
         ActionBody::Migrate { to } => {
-            let program = target(&api.app, &body.saga, to.as_deref())?;
+            let program = target(&api.app, (tenant, &body.saga), to.as_deref())?;
             let definition = program.definition_ref();
             BatchAction::Migrate { version: definition.version, hash: definition.hash }
         }
@@ -224,12 +224,12 @@ fn spec(
     Ok(BatchSpec { selection, action, rate, canary: body.canary, user, reason, shards })
 }
 
-fn check_saga(api: &ApiState, saga: &SagaName) -> Result<(), Problem> {
+fn check_saga(api: &ApiState, tenant: &TenantId, saga: &SagaName) -> Result<(), Problem> {
     if is_built_in(saga.as_str()) {
         let detail = format!("{saga} is a built-in saga; use its own routes");
         return Err(invalid_parameter("saga", detail));
     }
-    let programs = api.app.programs.all();
+    let programs = api.app.programs.usable(tenant);
     let known = || programs.iter().map(|program| program.definition_ref().saga.as_str());
     if known().any(|known| known == saga.as_str()) {
         return Ok(());

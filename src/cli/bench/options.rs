@@ -28,6 +28,12 @@ pub enum Workload {
     /// Noisy neighbor.
     #[value(name = "F", alias = "f")]
     F,
+    /// Flows of five jobs.
+    #[value(name = "G", alias = "g")]
+    G,
+    /// Constant rate with retention.
+    #[value(name = "H", alias = "h")]
+    H,
 }
 
 /// Sync mode of the files of the runner.
@@ -45,15 +51,21 @@ pub struct BenchArgs {
     /// Workload to run.
     #[arg(long, value_enum, ignore_case = true, default_value = "A")]
     pub workload: Workload,
-    /// Concurrent sagas (A, B, D, E).
+    /// Concurrent sagas (A, B, D, E), or runners (G).
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub concurrency: u32,
     /// Total number of sagas; default: enough for a stable result within seconds.
     #[arg(long)]
     pub sagas: Option<u64>,
-    /// Seconds after which no new saga starts (A, B, each load of F)
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
+    /// Seconds after which no new saga starts (A, B, G, H, each load of F)
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
+    /// Sagas started per second (H)
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub rate: u32,
+    /// Seconds after which ended sagas are purged (H)
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub retention: u64,
     /// Sync mode of the files.
     #[arg(long, value_enum, default_value = "sync")]
     pub durability: Durability,
@@ -81,7 +93,7 @@ impl BenchArgs {
     pub(super) fn sagas(&self) -> u64 {
         let by_default = match self.workload {
             Workload::A | Workload::B => (u64::from(self.concurrency) * 200).clamp(2_000, 150_000),
-            Workload::C => 100_000,
+            Workload::C | Workload::G | Workload::H => 100_000,
             Workload::D => 10_000,
             Workload::E => 1_000_000,
             Workload::F => 20_000,

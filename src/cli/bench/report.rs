@@ -7,10 +7,29 @@ use serde::Serialize;
 use super::options::BenchArgs;
 use super::resources::ResourceUsage;
 
+/// Results of one minute of a long run.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Interval {
+    /// Second of the run at its end.
+    pub second: u64,
+    /// Ended sagas per second.
+    pub sagas_per_s: f64,
+    /// Median latency, in milliseconds.
+    pub p50_ms: f64,
+    /// 99th percentile of the latency, in milliseconds.
+    pub p99_ms: f64,
+    /// Resident memory at its end, MiB.
+    pub rss_mib: f64,
+    /// Size of the data directory at its end, MiB.
+    pub disk_mib: f64,
+    /// Number of instances purged since the start.
+    pub purged: u64,
+}
+
 /// Results of one run. A metric that a workload does not have is 0.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BenchReport {
-    /// Workload, A to E.
+    /// Workload, A to H.
     pub workload: String,
     /// Concurrent sagas.
     pub concurrency: u32,
@@ -34,6 +53,9 @@ pub struct BenchReport {
     pub rss_mib: f64,
     /// Average number of transitions per commit.
     pub transitions_per_commit: f64,
+    /// Minutes of workload H.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
     /// Additional metrics by name.
     #[serde(flatten)]
     pub extra: std::collections::BTreeMap<&'static str, f64>,

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use async_trait::async_trait;
 use orlog_actors::ControlError;
 use orlog_effect::{Attempt, Policy, Provider, ProviderError, Reply, Upstream};
-use orlog_model::{ControlAction, ControlRequest, EventId, EventType, Failure, Work, WorkItem};
+use orlog_model::{ControlAction, ControlRequest, EventId, EventType, Failure, TenantId, Work, WorkItem};
 use orlog_program::Definition;
 use orlog_simulator::{WorkTag, response_spec};
 use serde_json::{Map, Value, json};
@@ -14,7 +14,8 @@ use serde_json::{Map, Value, json};
 use super::stand_in_rules::StandInRule;
 use crate::app::App;
 use crate::config::Config;
-use crate::definitions::{availability, sample};
+use crate::definitions::availability::{self, Providers};
+use crate::definitions::sample;
 use crate::upstreams::STAND_IN_UPSTREAM;
 
 /// Provider that succeeds at once, unless a rule specifies a delay or failures.
@@ -54,9 +55,12 @@ impl StandIn {
     /// Returns the upstreams for all effects without a configured upstream, and for commands if no gateway is configured.
     pub(super) fn upstreams(self: &Arc<Self>, config: &Config) -> Vec<Upstream> {
         let provider = || Arc::clone(self) as Arc<dyn Provider>;
-        let mut upstreams = vec![Upstream::fallback(STAND_IN_UPSTREAM, provider(), Policy::in_process())];
+        // The stand-in calls no system, so that the definitions of every context may use it.
+        let all = || BTreeSet::from([TenantId::new("*").expect("the name is valid")]);
+        let stand_in = Upstream::fallback(STAND_IN_UPSTREAM, provider(), Policy::in_process());
+        let mut upstreams = vec![stand_in.for_contexts(all())];
         if config.gateway.is_none() {
-            upstreams.push(Upstream::gateway(provider(), Policy::in_process()));
+            upstreams.push(Upstream::gateway(provider(), Policy::in_process()).for_contexts(all()));
         }
         upstreams
     }
@@ -64,13 +68,14 @@ impl StandIn {
     /// Returns the effects and commands of the active definitions that the stand-in executes. An effect with a similar name
     /// and a configured upstream is named beside it.
     pub(super) fn executed(app: &App) -> BTreeSet<String> {
-        let active = app.definitions.active();
+        let (active, providers) =
+            (app.definitions.active(), Providers { catalog: &app.catalog, context: None });
         let manifests = active.iter().map(|definition| definition.program.manifest());
         let manifests: Vec<_> = manifests.collect();
         let effects = manifests.iter().flat_map(|manifest| &manifest.effects);
         let effects =
             effects.filter(|effect| availability::has_stand_in(effect, &app.catalog)).map(|effect| {
-                match availability::similar_effect(effect.as_str(), &app.catalog) {
+                match providers.similar_effect(effect.as_str()) {
                     Some(advice) => format!("{effect} ({advice})"),
                     None => effect.to_string(),
                 }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::app::App;
 use crate::cli::console::note;
+use crate::config::Config;
 use crate::definitions::DeploymentPlan;
 use crate::definitions::change::DeployError;
 use crate::definitions::deploy::DeployPolicy;
@@ -21,26 +22,35 @@ const USER: &str = "orlog dev";
 /// Modification time and size of each watched file.
 type FileStates = BTreeMap<PathBuf, Option<(SystemTime, u64)>>;
 
-/// Watched files of a node.
-struct WatchedFiles {
+/// Watched files of a node, and their states before the node read them: a change during the start counts.
+pub(super) struct WatchedFiles {
+    paths: Arc<WatchedPaths>,
+    initial: FileStates,
+}
+
+struct WatchedPaths {
     definitions: Option<PathBuf>,
     upstreams: Option<PathBuf>,
     config: Option<PathBuf>,
 }
 
-/// Watches until the node has stopped.
-pub(super) fn start(app: &Arc<App>, config: Option<PathBuf>) {
-    let watched = Arc::new(WatchedFiles {
-        definitions: app.definitions.dir().map(Path::to_owned),
-        upstreams: app.config.upstreams_dir.clone(),
-        config,
-    });
-    tokio::spawn(watch(Arc::downgrade(app), watched));
+impl WatchedFiles {
+    /// Reads the states of the files of a node that starts.
+    pub(super) fn of(config: &Config, config_file: Option<PathBuf>) -> Self {
+        let definitions = config.definitions_dir.clone();
+        let paths =
+            WatchedPaths { definitions, upstreams: config.upstreams_dir.clone(), config: config_file };
+        Self { initial: paths.states(), paths: Arc::new(paths) }
+    }
+
+    /// Watches the files until the node has stopped.
+    pub(super) fn watch(self, app: &Arc<App>) {
+        tokio::spawn(watch(Arc::downgrade(app), self.paths, self.initial));
+    }
 }
 
-async fn watch(app: Weak<App>, watched: Arc<WatchedFiles>) {
-    let mut applied = watched.poll().await;
-    let mut last = applied.clone();
+async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStates) {
+    let mut last = watched.poll().await;
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         let Some(app) = app.upgrade() else { return };
@@ -72,7 +82,7 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedFiles>) {
     }
 }
 
-impl WatchedFiles {
+impl WatchedPaths {
     async fn poll(self: &Arc<Self>) -> FileStates {
         let watched = Arc::clone(self);
         tokio::task::spawn_blocking(move || watched.states()).await.unwrap_or_default()

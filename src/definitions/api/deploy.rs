@@ -1,18 +1,20 @@
-//! `/admin/deploy`, `/admin/reload`, `/admin/collect`: deployment and garbage collection of
+//! `/admin/deploy`, `/admin/reload`, `/admin/collect`: deployment of shared definitions, and garbage collection of all
 //! definitions.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use orlog_model::TenantId;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 
+use super::distribute;
 use crate::api::body;
 use crate::api::context::ApiState;
 use crate::api::extract::QueryParams;
@@ -22,6 +24,7 @@ use crate::auth::Caller;
 use crate::definitions::change::DeployError;
 use crate::definitions::deploy::{DeployPolicy, DeployRequest};
 use crate::definitions::files::is_deployable;
+use crate::definitions::gc::CollectResult;
 use crate::definitions::{DeploymentPlan, SUFFIXES, SourceFile};
 use crate::schedules::file::SUFFIX;
 
@@ -34,20 +37,20 @@ const MAX_NAME_BYTES: usize = 255;
 /// User name of a deployment if the request names none.
 const UNNAMED_USER: &str = "unnamed";
 
-/// Definitions that replace all active definitions.
+/// Definitions that replace all active definitions of their owner.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeployBody {
     /// User name recorded in the deployment.
-    user: Option<String>,
+    pub(super) user: Option<String>,
     /// Files, each with `text` or `base64`.
-    files: Vec<DeployFile>,
+    pub(super) files: Vec<DeployFile>,
 }
 
 /// Definition file.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct DeployFile {
+pub(super) struct DeployFile {
     /// File name without a directory: `*.saga.yaml` or `*.saga.wasm`.
     name: String,
     /// Content, if it is text.
@@ -93,6 +96,17 @@ pub(crate) struct CollectResponse {
     kept: usize,
 }
 
+impl From<CollectResult> for CollectResponse {
+    fn from(collected: CollectResult) -> Self {
+        let dropped = collected.dropped.iter().map(|program| DroppedDefinition {
+            saga: program.saga.to_string(),
+            version: program.version,
+            hash: hex::encode(program.hash),
+        });
+        Self { dropped: dropped.collect(), kept: collected.retained }
+    }
+}
+
 /// Deleted definition.
 #[derive(Debug, Serialize, ToSchema)]
 struct DroppedDefinition {
@@ -118,6 +132,7 @@ impl From<DeployError> for Problem {
                 let detail = format!("{count}; the active definitions are unchanged");
                 Problem::new(Code::InvalidDefinitions, detail).with(problem_details.collect())
             }
+            DeployError::Limit(detail) => Problem::new(Code::DefinitionLimit, detail),
             DeployError::Superseded(_) => Problem::new(Code::DefinitionNotFound, error.to_string()),
             DeployError::NoDir => Problem::new(Code::NothingToReload, error.to_string()),
             DeployError::ShuttingDown => Problem::new(Code::Unavailable, error.to_string()),
@@ -129,7 +144,8 @@ impl From<DeployError> for Problem {
 
 /// Deploy definitions
 ///
-/// Replaces all active definitions: a saga without a file starts no new instances, except with `keep_others`. The deployment is
+/// Replaces all active shared definitions: a saga without a file starts no new instances, except with `keep_others`. Definitions of
+/// contexts stay active. The deployment is
 /// atomic: one error rejects it, and the response lists every diagnostic. Running instances keep the
 /// definition with which they started. Maximum body size: 64 MiB.
 #[utoipa::path(
@@ -152,54 +168,43 @@ pub(crate) async fn deploy(
     let by = user_name(caller.check_user(bundle.user)?)?;
     let files = files(bundle.files)?;
     let policy = DeployPolicy { allow_downgrade: how.allow_downgrade, ..DeployPolicy::default() };
-    let request =
-        DeployRequest { files, keep_others: how.keep_others, user: by, dry_run: how.dry_run, policy };
+    let (keep_others, dry_run) = (how.keep_others, how.dry_run);
+    let request = DeployRequest { files, keep_others, user: by, dry_run, policy, ..DeployRequest::default() };
     let mut plan = api.app.services.deployments.deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
-        plan.warnings.extend(deploy_to_other_pods(&api, &headers, body.bytes(), &how).await);
+        plan.warnings.extend(
+            distribute::shared(&api, &headers, body.bytes(), (how.allow_downgrade, how.keep_others)).await,
+        );
     }
     Ok(Json(plan))
 }
 
-/// Deploys one definition file on all pods; the other definitions stay active.
+/// Deploys one definition file of an owner on all pods; the other definitions stay active.
 pub(crate) async fn deploy_one(
     api: &ApiState,
     headers: &HeaderMap,
+    context: Option<TenantId>,
     (file, user): (SourceFile, String),
     allow_downgrade: bool,
 ) -> Result<DeploymentPlan, Problem> {
-    let how = DeployOptions { dry_run: false, allow_downgrade, keep_others: true };
     let bundle =
         json!({ "user": user, "files": [{ "name": file.name(), "base64": STANDARD.encode(&file.bytes) }] });
     let policy = DeployPolicy { allow_downgrade, ..DeployPolicy::default() };
-    let request = DeployRequest { files: vec![file], keep_others: true, user, dry_run: false, policy };
+    let (files, keep_others) = (vec![file], true);
+    let request = DeployRequest {
+        context: context.clone(),
+        files,
+        keep_others,
+        user,
+        policy,
+        ..DeployRequest::default()
+    };
     let mut plan = api.app.services.deployments.deploy(request).await?;
-    plan.warnings.extend(deploy_to_other_pods(api, headers, bundle.to_string().into(), &how).await);
+    plan.warnings.extend(match &context {
+        None => distribute::shared(api, headers, bundle.to_string().into(), (allow_downgrade, true)).await,
+        Some(context) => distribute::context(api, headers, context).await,
+    });
     Ok(plan)
-}
-
-/// Deploys on the other pods and returns the errors. A pod that misses the deployment applies it when
-/// it acquires a shard.
-async fn deploy_to_other_pods(
-    api: &ApiState,
-    headers: &HeaderMap,
-    bundle: Bytes,
-    how: &DeployOptions,
-) -> Vec<String> {
-    let mut errors = Vec::new();
-    // A pod of an earlier release rejects an unknown parameter.
-    let keep_others = if how.keep_others { "&keep_others=true" } else { "" };
-    let path = format!("/admin/deploy?allow_downgrade={}{keep_others}", how.allow_downgrade);
-    for pod in api.app.routing.other_pods() {
-        match forward::forward_post(api, (&pod, &path), headers, bundle.clone()).await {
-            Ok(status) if status.is_success() => {}
-            Ok(status) => {
-                errors.push(format!("pod {} rejected the definitions ({status}); see its log", pod.name));
-            }
-            Err(error) => errors.push(format!("pod {} did not respond: {error}; deploy again", pod.name)),
-        }
-    }
-    errors
 }
 
 /// Read the configuration, the definitions and the upstreams of the node again
@@ -225,7 +230,7 @@ pub(crate) async fn reload(
 
 /// Delete unused definitions
 ///
-/// Deletes retired definitions with which no stored instance started. Every deployment does the same.
+/// Deletes retired definitions of all owners with which no stored instance started. Every deployment does the same.
 #[utoipa::path(
     post,
     path = "/admin/collect",
@@ -233,13 +238,7 @@ pub(crate) async fn reload(
     responses((status = 200, description = "The definitions were deleted", body = CollectResponse))
 )]
 pub(crate) async fn collect(api: ApiState) -> Result<Json<CollectResponse>, Problem> {
-    let collected = api.app.services.collector.collect().await?;
-    let dropped = collected.dropped.iter().map(|program| DroppedDefinition {
-        saga: program.saga.to_string(),
-        version: program.version,
-        hash: hex::encode(program.hash),
-    });
-    Ok(Json(CollectResponse { dropped: dropped.collect(), kept: collected.retained }))
+    Ok(Json(api.app.services.collector.collect(None).await?.into()))
 }
 
 /// Returns the user name for the record.
@@ -252,7 +251,7 @@ pub(crate) fn user_name(by: Option<String>) -> Result<String, Problem> {
     Ok(by)
 }
 
-fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> {
+pub(super) fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> {
     if files.len() > MAX_FILES {
         let detail = format!("too many files: {}; limit {MAX_FILES}", files.len());
         return Err(Problem::new(Code::InvalidBody, detail));

@@ -31,13 +31,13 @@ const HEADERS: [(header::HeaderName, &str); 3] = [
 )]
 pub(crate) async fn of_definition(
     api: ApiState,
-    _tenant: Tenant,
+    Tenant(tenant): Tenant,
     LastSegment(saga): LastSegment,
 ) -> Result<Response, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
     let missing =
         || Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga} with steps"));
-    let program = api.app.programs.active(&saga).ok_or_else(missing)?;
+    let program = api.app.programs.active(&tenant, &saga).ok_or_else(missing)?;
     let drawing = program.drawing().ok_or_else(missing)?;
     Ok((HEADERS, graph::svg(drawing, None)).into_response())
 }

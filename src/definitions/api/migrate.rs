@@ -139,7 +139,7 @@ fn concerned(
     migration: &MigrateBody,
     (limit, scan_limit): (usize, usize),
 ) -> Result<MigrationBatch, Problem> {
-    let to = target(app, &saga, migration.to.as_deref())?;
+    let to = target(app, (&tenant, &saga), migration.to.as_deref())?;
     let from = DefinitionSelector::read("from", &migration.from)?;
     let is_concerned = |instance: &Instance| {
         from.names(&instance.definition)
@@ -169,19 +169,23 @@ fn concerned(
     Ok(MigrationBatch { to, instances, next: page.next })
 }
 
-/// Returns the target definition.
-pub(crate) fn target(app: &App, saga: &SagaName, named: Option<&str>) -> Result<Arc<dyn Program>, Problem> {
+/// Returns the target definition: one of the context of the tenant, or a shared one.
+pub(crate) fn target(
+    app: &App,
+    (tenant, saga): (&TenantId, &SagaName),
+    named: Option<&str>,
+) -> Result<Arc<dyn Program>, Problem> {
     let missing = |detail: String| Problem::new(Code::DefinitionNotFound, detail);
     let Some(named) = named else {
-        let active = app.definitions.active();
-        let found = active.iter().find(|definition| definition.program.definition_ref().saga == *saga);
+        let active = app.definitions.usable(tenant);
+        let found = active.iter().find(|definition| definition.saga() == saga);
         let program = found.map(|definition| Arc::clone(&definition.program));
         return program.ok_or_else(|| {
             missing(format!("saga {saga} has no active definition; set the target with `to`"))
         });
     };
     let which = DefinitionSelector::read("to", named)?;
-    let mut programs = app.programs.all();
+    let mut programs = app.programs.usable(tenant);
     programs
         .retain(|program| program.definition_ref().saga == *saga && which.names(program.definition_ref()));
     match &programs[..] {

@@ -132,7 +132,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
     set.extend(others.filter_map(|file| definitions::load_file(&file).ok()));
     set.sort_by(|a, b| a.program.definition_ref().saga.cmp(&b.program.definition_ref().saga));
     let contradictions = references::contradictions(&set, |_| false);
-    let duplicates = definitions::duplicates(&set);
+    let duplicates = definitions::duplicates::sagas(&set);
     let warnings = references::warnings_with(&set, test_samples(dir));
     for one in &mut checked {
         let name = one.file.display().to_string();

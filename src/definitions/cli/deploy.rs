@@ -1,5 +1,5 @@
-//! `orlog deploy`: activates the definitions of a directory on a node and replaces all active
-//! definitions.
+//! `orlog deploy`: activates the definitions of a directory on a node and replaces all active definitions that are shared, or
+//! those of a context.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,23 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::cli::client::{ApiClient, ClientError, ServerArgs};
+use crate::cli::client::{ApiClient, ClientError, ServerArgs, path};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
 use crate::definitions::{self, SourceFile};
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each flag is independent")]
 pub(crate) struct Args {
     /// Directory with all definitions (*.saga.yaml, *.saga.wasm) and schedules (*.schedule.yaml)
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "none")]
+    dir: Option<PathBuf>,
+    /// Context that owns the definitions [default: they are shared by all tenants]
+    #[arg(long, value_name = "TENANT")]
+    context: Option<String>,
+    /// Deploy no files: retire all definitions of the context
+    #[arg(long, conflicts_with = "dir", requires = "context")]
+    none: bool,
     /// Print the plan without deploying (dry run)
     #[arg(long)]
     dry_run: bool,
@@ -35,25 +42,31 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
-    let files = definitions::read_dir(&args.dir)?;
-    if files.is_empty() {
-        // A wrong directory without definitions would retire all active definitions.
-        let suffixes = definitions::SUFFIXES.join(" or *");
-        return Err(CommandError::failed(format!(
-            "{} has no file that matches *{suffixes}",
-            args.dir.display()
-        )));
-    }
+    let files = args.dir.as_deref().map(files).transpose()?.unwrap_or_default();
     let bundle = json!({ "user": args.user, "files": files.iter().map(packed).collect::<Vec<_>>() });
     let Args { dry_run, allow_downgrade, keep_others, .. } = args;
-    let path = format!(
-        "/admin/deploy?dry_run={dry_run}&allow_downgrade={allow_downgrade}&keep_others={keep_others}"
-    );
+    let route = match &args.context {
+        None => "/admin/deploy".to_owned(),
+        Some(context) => path(&["v1", "contexts", context, "definitions"]),
+    };
+    let path =
+        format!("{route}?dry_run={dry_run}&allow_downgrade={allow_downgrade}&keep_others={keep_others}");
     match client.send(&path, &bundle).await {
         Ok(plan) if console.is_json() => console.json(&plan),
         Ok(plan) => report(&plan, console),
-        Err(trouble) => Err(rejection(&client, trouble, Some(&args.dir), console)?),
+        Err(trouble) => Err(rejection(&client, trouble, args.dir.as_deref(), console)?),
     }
+}
+
+/// Reads the files of a directory.
+fn files(dir: &Path) -> Result<Vec<SourceFile>, CommandError> {
+    let files = definitions::read_dir(dir)?;
+    if files.is_empty() {
+        // A wrong directory without definitions would retire all active definitions.
+        let suffixes = definitions::SUFFIXES.join(" or *");
+        return Err(CommandError::failed(format!("{} has no file that matches *{suffixes}", dir.display())));
+    }
+    Ok(files)
 }
 
 /// Encodes text as text, so that it stays readable; anything else as base64.
@@ -87,7 +100,10 @@ pub(crate) fn report(plan: &Value, console: &Console) -> Result<(), CommandError
     }
     console.line(&match (plan["dry_run"].as_bool(), &plan["number"]) {
         (Some(true), _) => "dry run: no changes made".to_owned(),
-        (_, number) => format!("deployment {number} is active"),
+        (_, number) => match plan["context"].as_str() {
+            Some(context) => format!("deployment {number} of the context {context} is active"),
+            None => format!("deployment {number} is active"),
+        },
     })
 }
 

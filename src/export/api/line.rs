@@ -1,6 +1,6 @@
 //! Lines of the export: instances, tasks, task events and history entries in the format of the API.
 
-use orlog_model::{Instance, InstanceKey};
+use orlog_model::{Instance, InstanceKey, TenantId};
 use orlog_store::{FeedEntity, FeedItem};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -44,6 +44,14 @@ struct EndLine {
     cursor: String,
     has_more: bool,
     snapshotting: bool,
+}
+
+/// Returns the tenant of an entity.
+pub(super) fn tenant(touched: &FeedItem) -> &TenantId {
+    match &touched.entity {
+        FeedEntity::Instance(key, _) | FeedEntity::HistoryEntry(key, ..) => &key.tenant,
+        FeedEntity::Task(tenant, ..) | FeedEntity::TaskEvent(tenant, ..) => tenant,
+    }
 }
 
 /// Returns the line of a changed entity.

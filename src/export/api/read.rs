@@ -1,5 +1,6 @@
 //! Reads a part of the export: first a snapshot, shard by shard, then the changes since its start.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use orlog_model::TenantId;
@@ -18,6 +19,8 @@ const BYTES: usize = 4 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct ExportRequest {
     pub(crate) tenant: Option<TenantId>,
+    /// Tenants that the caller may not read.
+    pub(crate) closed: BTreeSet<TenantId>,
     pub(crate) kinds: Vec<FeedEntityKind>,
     pub(crate) cursor: Option<ExportCursor>,
     pub(crate) limit: usize,
@@ -146,7 +149,8 @@ impl ExportReader<'_> {
 
     fn emit(&mut self, shard: u16, items: &[orlog_store::FeedItem]) {
         self.count += items.len();
-        for touched in items {
+        let is_open = |touched: &&orlog_store::FeedItem| !self.order.closed.contains(line::tenant(touched));
+        for touched in items.iter().filter(is_open) {
             self.lines.push_str(&line::entity_line(self.app, shard, touched));
         }
     }

@@ -76,7 +76,7 @@ pub(crate) async fn submit(
         .map_err(|error| Problem::new(Code::InvalidJson, format!("the body is not UTF-8: {error}")))?;
     let source = run_blocking(move || match flow::compile(&source, "body") {
         Ok(_) => Ok(source),
-        Err(diagnostics) => Err(invalid(&diagnostics)),
+        Err(diagnostics) => Err(invalid_flow(&diagnostics)),
     })
     .await?;
     let key = built_in::identified(None, &mut headers, |id| flows::key(tenant.clone(), id))?;
@@ -90,7 +90,7 @@ pub(crate) async fn submit(
         expected_version: None,
         wait_token: None,
     };
-    let signal = built_in::signal(flow::SUBMIT, json!(SubmitFlow { source, user }));
+    let signal = built_in::signal(flow::SUBMIT, json!(SubmitFlow { source, user, returns_results: false }));
     let sent = send_control(&api, &caller, &key, provided, signal).await;
     drop(sent.map_err(|problem| match problem.code() {
         code if code == Code::InvalidStatus.as_str() => exists(key.correlation.as_str()),
@@ -113,7 +113,7 @@ fn exists(id: &str) -> Problem {
 }
 
 /// Returns the problem of a flow that does not compile. The pointers are those of the JSON body.
-fn invalid(diagnostics: &[Diagnostic]) -> Problem {
+pub(crate) fn invalid_flow(diagnostics: &[Diagnostic]) -> Problem {
     let pointer =
         |path: &str| format!("/{}", path.replace("].", "/").replace(['.', '['], "/").replace(']', ""));
     let detail = |found: &Diagnostic| ProblemDetail {

@@ -93,6 +93,10 @@ struct FlowJobView {
     prerequisites: Vec<String>,
     /// Jobs whose results it receives.
     dependencies: Vec<String>,
+    /// Number of attempts, in all its runs, with those in progress.
+    attempts: u64,
+    /// Number of its stored lines.
+    lines: u64,
     /// Failure of a job with the status `error`.
     failure: Option<JobFailureView>,
 }
@@ -123,7 +127,7 @@ fn state(app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Valu
         let kind = types.get(step_of(tag))?;
         Some(JobWork { id, tag, effect: format!("job.{kind}") })
     });
-    show_claims(app, &key.tenant, pending, &mut state);
+    show_claims(app, key, pending, &mut state);
     Ok(state)
 }
 
@@ -172,9 +176,10 @@ impl FlowView {
         let hidden = redact.hidden_values([&state]);
         let summary = FlowSummary::of(key, instance, &state);
         let steps: BTreeMap<_, _> = values(&state["steps"]).map(|step| (text(&step["id"]), step)).collect();
+        let lines = line_counts(app, key)?;
         let jobs = values(&state["graph"]).map(|job| {
             let step = steps.get(&text(&job["id"])).copied().unwrap_or(&Value::Null);
-            FlowJobView::of(job, step, &state["flow"]["jobs"], &hidden)
+            FlowJobView::of(job, step, &state["flow"]["jobs"], (&hidden, &lines))
         });
         let jobs = jobs.collect();
         let failure = failure(&state["failure"], &hidden);
@@ -185,7 +190,12 @@ impl FlowView {
 }
 
 impl FlowJobView {
-    fn of(job: &Value, step: &Value, statuses: &Value, hidden: &HiddenValues) -> Self {
+    fn of(
+        job: &Value,
+        step: &Value,
+        statuses: &Value,
+        (hidden, lines): (&HiddenValues, &BTreeMap<String, u64>),
+    ) -> Self {
         let id = text(&job["id"]).unwrap_or_default();
         let ids = |field: &str| values(&job[field]).filter_map(text).collect();
         let status = text(&statuses[&id]).unwrap_or_default();
@@ -197,11 +207,27 @@ impl FlowJobView {
             deadline: text(&step["until"]),
             prerequisites: ids("prerequisites"),
             dependencies: ids("dependencies"),
+            attempts: count(&job["attempts"]) + count(&step["in_progress"]),
+            lines: lines.get(&id).copied().unwrap_or_default(),
             failure: failure(&job["failure"], hidden).filter(|_| status == "error"),
             status,
             id,
         }
     }
+}
+
+/// Returns the number of stored lines of each job.
+fn line_counts(app: &ReadScope, key: &InstanceKey) -> Result<BTreeMap<String, u64>, Problem> {
+    let mut counts = BTreeMap::new();
+    let stored = app.reader(key).map(|reader| reader.job_log_counts(key)).transpose()?;
+    for (tag, lines) in stored.unwrap_or_default() {
+        *counts.entry(step_of(tag.as_str()).to_owned()).or_default() += lines;
+    }
+    Ok(counts)
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
 }
 
 fn failure(failure: &Value, hidden: &HiddenValues) -> Option<JobFailureView> {

@@ -1,9 +1,10 @@
 //! Claimed jobs: the request of a worker, its job board, and the view of a job.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orlog_effect::UpstreamScope;
 use orlog_effect::worker::{AvailableJob, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobClaimRequest};
+use orlog_effect::{Upstream, UpstreamScope};
 use orlog_model::{EffectName, TenantId, WorkItem};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
@@ -18,6 +19,9 @@ pub(super) const MAX_CLAIM: usize = 100;
 
 /// Maximum wait time of a request in seconds; less than common proxy timeouts.
 pub(super) const MAX_WAIT_SECONDS: u64 = 25;
+
+/// Maximum number of effects of a request: the job board takes time for each of them.
+const MAX_EFFECTS: usize = 1000;
 
 /// Maximum length of the name of a worker, in characters.
 const MAX_WORKER_NAME_CHARS: usize = 200;
@@ -129,19 +133,21 @@ impl From<AvailableJob> for AvailableJobView {
 /// # Errors
 /// If the name of the worker is invalid.
 pub(super) fn job_claim_request(
+    api: &ApiState,
     tenant: &TenantId,
     job: Uuid,
     worker: String,
     probes: bool,
 ) -> Result<JobClaimRequest, Problem> {
     check_worker(&worker)?;
-    Ok(JobClaimRequest { tenant: tenant.clone(), job, worker, probes })
+    let (labels, capacity) = registration(api, tenant, &worker);
+    Ok(JobClaimRequest { tenant: tenant.clone(), job, worker, probes, labels, capacity })
 }
 
 /// Creates the claim request of a worker.
 ///
 /// # Errors
-/// If the name of the worker is invalid.
+/// If the name of the worker is invalid, or if there are too many effects.
 pub(super) fn claim_request(
     api: &ApiState,
     tenant: &TenantId,
@@ -150,8 +156,31 @@ pub(super) fn claim_request(
     probes: bool,
 ) -> Result<ClaimRequest, Problem> {
     check_worker(&worker)?;
-    let labels = api.app.runners.labels(tenant, &worker, api.app.clock.steady());
-    Ok(ClaimRequest { tenant: tenant.clone(), effects, worker, probes, labels })
+    if effects.len() > MAX_EFFECTS {
+        let detail = format!("at most {MAX_EFFECTS} effects per request; it has {}", effects.len());
+        return Err(invalid_parameter("effects", detail));
+    }
+    let (labels, capacity) = registration(api, tenant, &worker);
+    Ok(ClaimRequest { tenant: tenant.clone(), effects, worker, probes, labels, capacity })
+}
+
+/// Returns the request with the present registration of its runner.
+pub(super) fn with_registration(api: &ApiState, request: &ClaimRequest) -> ClaimRequest {
+    let (labels, capacity) = registration(api, &request.tenant, &request.worker);
+    ClaimRequest { labels, capacity, ..request.clone() }
+}
+
+/// Returns the labels and the capacity of a runner; a worker that is not registered has none, and its capacity is unlimited.
+fn registration(
+    api: &ApiState,
+    tenant: &TenantId,
+    worker: &str,
+) -> (BTreeMap<String, String>, Option<usize>) {
+    let Some(runner) = api.app.runners.get(tenant, worker, api.app.clock.steady()) else {
+        return (BTreeMap::new(), None);
+    };
+    let labels = runner.labels.into_iter().map(|(name, value)| (name.to_string(), value));
+    (labels.collect(), usize::try_from(runner.capacity).ok())
 }
 
 pub(super) fn check_worker(worker: &str) -> Result<(), Problem> {
@@ -162,7 +191,8 @@ pub(super) fn check_worker(worker: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Returns the job board of the upstream that executes the effects of a request for its tenant.
+/// Returns the job board of the upstream that executes the effects of a request for its tenant, as the catalog routes them. Before it
+/// is a board that still has jobs for the worker from a time at which another upstream executed the effects.
 ///
 /// # Errors
 /// If there is none.
@@ -170,14 +200,19 @@ pub(super) fn board_for(
     api: &ApiState,
     request: &ClaimRequest,
 ) -> Result<(Arc<JobBoard>, ClaimOptions), Problem> {
-    let boards = api.app.catalog.job_boards().into_iter().filter(|(.., executor)| {
-        let upstream = executor.upstream();
-        upstream.tenants.as_ref().is_none_or(|tenants| tenants.contains(&request.tenant))
-            && upstream.serves_all(&request.effects)
-    });
-    // A configured upstream takes precedence over the runners.
-    let found = boards.min_by_key(|(.., executor)| executor.upstream().scope == UpstreamScope::Jobs);
-    found.map(|(board, terms, _)| (board, terms)).ok_or_else(|| {
+    let boards = api.app.catalog.job_boards();
+    let serves = |upstream: &Upstream| {
+        let is_of_tenant = upstream.tenants.as_ref().is_none_or(|tenants| tenants.contains(&request.tenant));
+        is_of_tenant && upstream.serves_all(&request.effects)
+    };
+    // A configured upstream takes precedence over the runners, and one for the tenant over one for all.
+    let rank = |upstream: &Upstream| (upstream.scope == UpstreamScope::Jobs, upstream.tenants.is_none());
+    let fitting = (0..boards.len()).filter(|index| serves(boards[*index].2.upstream()));
+    let routed = fitting.min_by_key(|index| rank(boards[*index].2.upstream()));
+    let now = api.app.clock.steady();
+    let has_jobs = |index: &usize| Some(*index) != routed && boards[*index].0.has_available(now, request);
+    let found = (0..boards.len()).find(has_jobs).or(routed).map(|index| &boards[index]);
+    found.map(|(board, terms, _)| (Arc::clone(board), *terms)).ok_or_else(|| {
         invalid_parameter("effects", "no single upstream of kind worker executes these effects")
     })
 }

@@ -20,7 +20,9 @@ use utoipa::openapi::schema::{
 };
 use uuid::Uuid;
 
-use super::claimed_job::{ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request};
+use super::claimed_job::{
+    ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request, with_registration,
+};
 use super::report::{
     HeartbeatBody, JobLogBody, JobResultBody, MAX_LOG_LINES, ReportBody, apply, claim_lost, stored,
 };
@@ -164,7 +166,9 @@ async fn claim_jobs(
     wait: Duration,
 ) -> Result<Vec<ClaimedJobView>, Problem> {
     let (board, terms) = board_for(api, request)?;
-    let claimed = board.claim(api.app.clock.as_ref(), request, credit.min(MAX_CLAIM), terms, wait).await;
+    // The runner of a stream may have registered since its message, and a stream can outlive the registration.
+    let request = with_registration(api, request);
+    let claimed = board.claim(api.app.clock.as_ref(), &request, credit.min(MAX_CLAIM), terms, wait).await;
     Ok(claimed.into_iter().map(ClaimedJobView::from).collect())
 }
 

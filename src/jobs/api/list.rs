@@ -29,6 +29,8 @@ struct JobView {
     expires_at: Option<String>,
     /// Number of claims.
     claims: u32,
+    /// Whether the saga no longer awaits the job. Its worker may still report a result.
+    withdrawn: bool,
     log: Vec<LogLineView>,
 }
 
@@ -116,6 +118,7 @@ pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Json<JobPage>
             worker: seen.claim.as_ref().map(|(worker, _)| worker.clone()),
             expires_at: seen.claim.as_ref().map(|(_, until)| until.to_string()),
             claims: seen.claims,
+            withdrawn: seen.is_withdrawn,
             log: log_line_views(seen.log, &hidden_in(&seen.item, redact)),
         };
         board.list(clock, &tenant).into_iter().map(view)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::Path;
 use axum::http::StatusCode;
-use orlog_model::{Name, SteadyTime};
+use orlog_model::{Name, SteadyTime, TenantId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -44,7 +44,7 @@ pub(crate) struct RunnerBody {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, String>)]
     labels: BTreeMap<Name, String>,
-    /// Number of jobs that it executes at the same time. Default: 1.
+    /// Maximum number of jobs that it holds at the same time. Default: 1.
     capacity: Option<u32>,
 }
 
@@ -67,8 +67,10 @@ pub(crate) struct RunnerView {
     local: bool,
     /// Labels.
     labels: BTreeMap<String, String>,
-    /// Number of jobs that it executes at the same time.
+    /// Maximum number of jobs that it holds at the same time.
     capacity: u32,
+    /// Number of jobs that it holds.
+    jobs: usize,
     /// End of the registration, unless the runner repeats it.
     #[schema(format = "date-time")]
     #[schema(format = "date-time")]
@@ -100,7 +102,8 @@ pub(crate) struct RunnerPath {
 )]
 pub(crate) async fn list(api: ApiState, Tenant(tenant): Tenant) -> Json<RunnerPage> {
     let found = api.app.runners.list(&tenant, api.app.clock.steady());
-    Json(RunnerPage { items: found.into_iter().map(|(runner, until)| view(&api, runner, until)).collect() })
+    let view = |(runner, until)| view(&api, &tenant, runner, until);
+    Json(RunnerPage { items: found.into_iter().map(view).collect() })
 }
 
 /// Register a runner, or extend its registration
@@ -120,11 +123,11 @@ pub(crate) async fn register(
 ) -> Result<Json<RunnerView>, Problem> {
     let runner = checked(body)?;
     let now = api.app.clock.steady();
-    if !api.app.runners.register(tenant, runner.clone(), now) {
+    if !api.app.runners.register(tenant.clone(), runner.clone(), now) {
         let detail = format!("the tenant has {MAX_RUNNERS} runners; wait until registrations expire");
         return Err(Problem::new(Code::QuotaExceeded, detail));
     }
-    Ok(Json(view(&api, runner, now.saturating_add(EXPIRY))))
+    Ok(Json(view(&api, &tenant, runner, now.saturating_add(EXPIRY))))
 }
 
 /// End the registration of a runner
@@ -171,9 +174,11 @@ fn checked(body: RunnerBody) -> Result<Runner, Problem> {
     Ok(Runner { name, types, key, address, topic, local, labels, capacity })
 }
 
-fn view(api: &ApiState, runner: Runner, until: SteadyTime) -> RunnerView {
+fn view(api: &ApiState, tenant: &TenantId, runner: Runner, until: SteadyTime) -> RunnerView {
     let Runner { name, types, key, address, topic, local, labels, capacity } = runner;
+    let boards = api.app.catalog.job_boards();
     RunnerView {
+        jobs: boards.iter().map(|(board, ..)| board.held(tenant, &name)).sum(),
         name,
         effects: types.iter().map(|kind| format!("job.{kind}")).collect(),
         types: types.iter().map(ToString::to_string).collect(),

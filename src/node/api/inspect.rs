@@ -7,8 +7,8 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::context::ApiState;
-use crate::api::extract::{LastSegment, QueryParams, Tenant, page_limit};
-use crate::api::problem::Problem;
+use crate::api::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_limit};
+use crate::api::problem::{Code, Problem};
 
 /// Tables whose rows belong to no tenant.
 const COMMON: [&str; 3] = ["checkpoint", "definition", "meta"];
@@ -56,10 +56,16 @@ struct RowView {
 pub(crate) async fn rows(
     api: ApiState,
     Tenant(tenant): Tenant,
+    NodeAccess(sees_node): NodeAccess,
     LastSegment(table): LastSegment,
     QueryParams(first): QueryParams<InspectQuery>,
 ) -> Result<Json<InspectPage>, Problem> {
     let limit = page_limit(first.limit, &api);
+    if COMMON.contains(&table.as_str()) && !sees_node {
+        let detail =
+            format!("the table {table:?} has data of the node and requires access to all tenants (*)");
+        return Err(Problem::new(Code::TenantForbidden, detail));
+    }
     let rows = api.read(move |app| {
         let owner = (!COMMON.contains(&table.as_str())).then_some(&tenant);
         let (mut rows, mut scan_limit) = (Vec::new(), app.config.http.scan_limit);

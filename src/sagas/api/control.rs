@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::start::{StartBody, with_signal};
+use crate::access::api::check_signed;
 use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
@@ -144,6 +145,7 @@ pub(crate) async fn signal(
         let detail = format!("{} is a built-in saga; use its own routes", key.saga);
         return Err(invalid_parameter("saga", detail));
     }
+    check_signed(&api, &caller, &key.tenant)?;
     let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
     let SignalBody { id, kind, data, user, reason, expected_version, wait_token, due_at, start } = signal;
     let due_at = due_at.map(|text| Timestamp::parse(&text)).transpose();

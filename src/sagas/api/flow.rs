@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_effect::UpstreamScope;
-use orlog_model::{Destination, Priority, TenantId, WorkItem, WorkKind};
+use orlog_model::{Destination, InstanceKey, Priority, WorkItem, WorkKind};
+use orlog_program::flow;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -27,11 +28,20 @@ impl<'a> JobWork<'a> {
     }
 }
 
+/// Work of a job that is executed now.
+#[derive(Clone, Default)]
+struct Taken {
+    /// Worker, if it is on a job board.
+    worker: Option<String>,
+    /// Number of work items: that of the job, or those of its elements.
+    count: u32,
+}
+
 /// Replaces the status of jobs that no worker has claimed, and adds the status of each job and its worker to its step. `work` is the
 /// pending work of the instance.
 pub(crate) fn show_claims<'a>(
     app: &App,
-    tenant: &TenantId,
+    key: &InstanceKey,
     work: impl IntoIterator<Item = JobWork<'a>>,
     state: &mut Value,
 ) {
@@ -41,9 +51,12 @@ pub(crate) fn show_claims<'a>(
     let (mut waiting, mut taken, mut without_runner) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
     let now = app.clock.steady();
     for JobWork { id, tag, effect } in work {
-        let (kind, tenant) = (WorkKind::Effect, tenant.clone());
+        let (kind, tenant) = (WorkKind::Effect, key.tenant.clone());
         let destination = Destination { kind, tenant, name: effect.into(), priority: Priority::Normal };
-        let executor = app.catalog.executor_for(&destination);
+        let executor = match key.saga.as_str() {
+            flow::SAGA => app.catalog.executor_for_flow(&destination),
+            _ => app.catalog.executor_for(&destination),
+        };
         let awaits_runner = executor.as_ref().is_some_and(|it| it.upstream().scope == UpstreamScope::Jobs);
         let kind = destination.name.strip_prefix("job.").unwrap_or_default();
         if awaits_runner && !app.runners.has(&destination.tenant, kind, now) {
@@ -52,12 +65,17 @@ pub(crate) fn show_claims<'a>(
         let board = executor.and_then(|executor| executor.upstream().board.clone());
         // The work of a compensation has another tag.
         let step = step_of(tag).to_owned();
-        match board {
-            Some((board, _)) => match board.worker_of(app.clock.as_ref(), id) {
-                Some(worker) => drop(taken.insert(step, Some(worker))),
-                None => drop(waiting.insert(step)),
-            },
-            None => drop(taken.insert(step, None)),
+        let worker = match board {
+            Some((board, _)) => board.worker_of(app.clock.as_ref(), id).map(Some),
+            None => Some(None),
+        };
+        match worker {
+            Some(worker) => {
+                let taken: &mut Taken = taken.entry(step).or_default();
+                taken.count += 1;
+                taken.worker = worker.or(taken.worker.take());
+            }
+            None => drop(waiting.insert(step)),
         }
     }
     mark_unclaimed(state, &waiting, &taken);
@@ -69,7 +87,7 @@ pub(crate) fn show_claims<'a>(
     }
 }
 
-fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMap<String, Option<String>>) {
+fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMap<String, Taken>) {
     let mut statuses = state["flow"]["jobs"].take();
     let mut is_changed = false;
     for (job, status) in statuses.as_object_mut().into_iter().flatten() {
@@ -85,10 +103,13 @@ fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMa
     }
     for step in state["steps"].as_array_mut().into_iter().flatten() {
         if let Some(status) = step["id"].as_str().and_then(|id| statuses.get(id)).cloned() {
-            let worker = step["id"].as_str().and_then(|id| taken.get(id)?.clone());
+            let work = step["id"].as_str().and_then(|id| taken.get(id)).cloned();
             step["job"] = status;
-            if let Some(worker) = worker {
-                step["worker"] = json!(worker);
+            if let Some(Taken { worker, count }) = work {
+                step["in_progress"] = json!(count);
+                if let Some(worker) = worker {
+                    step["worker"] = json!(worker);
+                }
             }
         }
     }

@@ -164,7 +164,7 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
         query.saga = saga.and_then(|c| SagaName::new(c.value.as_str()?).ok());
     }
     let Some(saga) = &query.saga else { return };
-    let active = app.definitions.active();
+    let active = app.definitions.usable(&query.tenant);
     let definition = active.iter().find(|definition| definition.program.definition_ref().saga == *saga);
     // The number of instances read would reveal values that are not displayed.
     let redact = &app.config.redact;

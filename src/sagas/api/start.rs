@@ -18,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::result::{ResultView, await_end, wait};
+use crate::access::api::check_signed;
 use crate::api::body::{self, CheckedBody};
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
@@ -115,13 +116,14 @@ pub(crate) async fn start(
     CheckedBody(body): CheckedBody,
 ) -> Result<Response, Problem> {
     takes_work(&api)?;
+    check_signed(&api, &caller, &tenant)?;
     let wait = wait(query.wait.as_deref())?;
     if wait.is_some() && !caller.roles.allow(Right::Read) {
         let detail = "wait returns the result of an instance and requires the right to read; omit it";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    let program = active(&api, &saga)?;
+    let program = active(&api, &tenant, &saga)?;
     let id = idempotency_key(&headers)?;
     let data = if body.trim_ascii().is_empty() {
         empty_data()
@@ -186,7 +188,7 @@ pub(super) fn with_signal(
         let detail = "start.on_existing: a signal goes to an existing instance; use return or restart";
         return Err(Problem::new(Code::InvalidBody, detail));
     }
-    let program = active(api, &key.saga)?;
+    let program = active(api, &key.tenant, &key.saga)?;
     let request = StartRequest {
         event: Some(start_event(program.as_ref(), event.as_ref())?),
         data,
@@ -200,11 +202,11 @@ pub(super) fn with_signal(
     Ok(request)
 }
 
-/// Returns the active program of a saga.
-fn active(api: &ApiState, saga: &SagaName) -> Result<Arc<dyn Program>, Problem> {
+/// Returns the program of new instances of a saga of a tenant.
+fn active(api: &ApiState, tenant: &TenantId, saga: &SagaName) -> Result<Arc<dyn Program>, Problem> {
     let missing =
         || Problem::new(Code::DefinitionNotFound, format!("no definition of saga {saga:?} is active"));
-    api.app.programs.active(saga).ok_or_else(missing)
+    api.app.programs.active(tenant, saga).ok_or_else(missing)
 }
 
 /// Returns the named start event, or the first one.

@@ -203,7 +203,7 @@ impl InstanceDetail {
         let redact = &app.config.redact;
         let mut state = displayed_state(app, instance);
         let pending = work.iter().filter_map(|(_, item)| JobWork::of(item));
-        show_claims(app, &key.tenant, pending, &mut state);
+        show_claims(app, key, pending, &mut state);
         let hidden = redact.hidden_values(task_data(instance).chain([&state]));
         let timers = instance.timers.iter().map(|timer| TimerView {
             name: timer.name.to_string(),

@@ -1,19 +1,14 @@
 //! `orlog saga start|result`: starts an instance, and waits for its result. The exit code is that of the instance.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
 use crate::cli::client::{ApiClient, ServerArgs, path};
 use crate::cli::console::{Console, text};
 use crate::cli::exit::{CommandError, CommandExit};
-use crate::sagas::api::result::MAX_WAIT;
+use crate::cli::wait::{WAIT_TIMEOUT, WaitArgs, Waiting, not_ended};
 
 use super::control::InstanceArgs;
 use super::data::read_data;
-
-/// Time for the request itself, in addition to its wait.
-const REQUEST_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StartArgs {
@@ -48,64 +43,43 @@ pub(crate) struct ResultArgs {
     wait: WaitArgs,
 }
 
-#[derive(Debug, clap::Args)]
-struct WaitArgs {
-    /// Maximum wait for the end of the instance, for example 30s or 10m; 1m without a value [default: no wait]
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "1m", value_parser = duration)]
-    wait: Option<Duration>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    orlog_model::parse_duration(text)
-        .map_err(|error| format!("invalid duration {text:?}: {error}; expected for example 30s"))
-}
-
 pub(crate) async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
     let StartArgs { saga, data, id, event, on_existing, idempotency_key, wait, server } = args;
     let (client, data) = (ApiClient::new(&server)?, read_data("--data", &data)?);
     let client = client.with_idempotency_key(idempotency_key.as_deref())?;
-    let end = Instant::now() + wait.wait.unwrap_or_default();
+    let waiting = wait.begin();
     let mut query = vec![("on_existing", on_existing)];
     query.extend(id.map(|id| ("correlation", id)));
     query.extend(event.map(|event| ("event", event)));
-    query.extend(wait.wait.map(|_| ("wait", part_until(end))));
-    let started =
-        client.post_query(&path(&["v1", "sagas", &saga]), &query, &data, MAX_WAIT + REQUEST_TIME).await?;
-    if wait.wait.is_none() {
-        return show(&started, console);
-    }
+    query.extend(waiting.map(|waiting| waiting.next_part()));
+    let started = client.post_query(&path(&["v1", "sagas", &saga]), &query, &data, WAIT_TIMEOUT).await?;
+    let Some(waiting) = waiting else { return show(&started, console) };
     let result = path(&["v1", "sagas", &saga, &text(&started, "correlation"), "result"]);
-    end_with(&await_end(&client, &result, started, end).await?, console)
+    end_with(&await_end(&client, &result, started, waiting).await?, console)
 }
 
 pub(crate) async fn result(args: ResultArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.which.server)?;
-    let (path, end) = (args.which.path(Some("result")), Instant::now() + args.wait.wait.unwrap_or_default());
-    let first = ask(&client, &path, end).await?;
-    end_with(&await_end(&client, &path, first, end).await?, console)
+    let (path, waiting) = (args.which.path(Some("result")), args.wait.begin().unwrap_or_else(Waiting::over));
+    let first = ask(&client, &path, waiting).await?;
+    end_with(&await_end(&client, &path, first, waiting).await?, console)
 }
 
-/// Asks again until the instance has ended or the time is over: the wait of one request has a limit.
+/// Asks again until the instance has ended or is stuck, or the time is over: the wait of one request has a limit.
 async fn await_end(
     client: &ApiClient,
     path: &str,
     mut last: Value,
-    end: Instant,
+    waiting: Waiting,
 ) -> Result<Value, CommandError> {
-    while exit_of(&last).is_none() && Instant::now() < end {
-        last = ask(client, path, end).await?;
+    while exit_of(&last).is_none() && last["status"] != "stuck" && !waiting.is_over() {
+        last = ask(client, path, waiting).await?;
     }
     Ok(last)
 }
 
-async fn ask(client: &ApiClient, path: &str, end: Instant) -> Result<Value, CommandError> {
-    client.get_with_timeout(path, &[("wait", part_until(end))], MAX_WAIT + REQUEST_TIME).await
-}
-
-/// Returns the wait of the next request.
-fn part_until(end: Instant) -> String {
-    let rest = end.saturating_duration_since(Instant::now()).min(MAX_WAIT);
-    format!("{}ms", rest.as_millis())
+async fn ask(client: &ApiClient, path: &str, waiting: Waiting) -> Result<Value, CommandError> {
+    client.get_with_timeout(path, &[waiting.next_part()], WAIT_TIMEOUT).await
 }
 
 /// Returns the exit code of an instance that has ended.
@@ -128,8 +102,7 @@ fn end_with(result: &Value, console: &Console) -> Result<(), CommandError> {
                 "stuck" => "retry, skip or force-complete it",
                 _ => "wait longer or ask again",
             };
-            let message = format!("the instance has not ended: it is {status}; {remedy}");
-            Err(CommandError::new(CommandExit::Unavailable, message))
+            Err(not_ended(&format!("the instance is {status}"), remedy))
         }
     }
 }

@@ -96,7 +96,8 @@ async fn compare(
         let (app, own, spec) = (Arc::clone(&api.app), own.clone(), Arc::clone(&spec));
         run_blocking(move || read(&app, &own, &spec, &task)).await?
     };
-    let active = api.app.programs.active(&spec.saga).map(|program| program.definition_ref().hash);
+    let active =
+        api.app.programs.active(&own.tenant, &spec.saga).map(|program| program.definition_ref().hash);
     let base = PageOutcome { read_at, active, ..PageOutcome::default() };
     if found.found.is_empty() {
         let elapsed_ms = elapsed_ms(started);
@@ -173,7 +174,7 @@ async fn events(
         Some((case.key.clone(), (inputs.first()?.0, end)))
     });
     let times: BTreeMap<_, _> = times.collect();
-    let sources = api.app.transport.sources();
+    let sources = api.app.transport.sources(&api.app.signed_events);
     Ok(additional_events(&sources, tenant, &types, candidate.as_ref(), &times).await?)
 }
 

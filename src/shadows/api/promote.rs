@@ -59,12 +59,14 @@ pub(crate) async fn promote(
     let key = key(tenant, &path.saga)?;
     let state = state(&api, &key).await?;
     let user = user_name(caller.check_user(user)?)?;
-    let active = api.app.programs.active(&state.spec.saga).map(|program| program.definition_ref().hash);
+    let active =
+        api.app.programs.active(&key.tenant, &state.spec.saga).map(|program| program.definition_ref().hash);
     if let Some(detail) = obstacle(&state, active, accept_differences) {
         return Err(Problem::new(Code::PromotionRejected, detail));
     }
     let file = source_file(&state.spec.source).map_err(|detail| Problem::new(Code::StoreError, detail))?;
-    let plan = deploy_one(&api, &headers, (file, user.clone()), allow_downgrade).await?;
+    let context = api.app.definitions.owner(&key.tenant, &state.spec.saga);
+    let plan = deploy_one(&api, &headers, context, (file, user.clone()), allow_downgrade).await?;
     if !state.status.is_final() {
         let provided =
             ControlCaller { id: None, user: Some(user), reason, expected_version: None, wait_token: None };

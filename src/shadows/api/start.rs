@@ -27,8 +27,9 @@ use crate::api::extract::Tenant;
 use crate::api::forward;
 use crate::api::problem::{Code, Problem, ProblemDetail};
 use crate::auth::Caller;
+use crate::definitions::change::DeployError;
 use crate::definitions::deploy::{DeployPolicy, DeployRequest};
-use crate::definitions::{SourceFile, compile_source, is_definition};
+use crate::definitions::{DefinitionErrors, SourceFile, compile_source, is_definition};
 use crate::sagas::api::control::{ControlCaller, send_control};
 use crate::shadows;
 
@@ -159,9 +160,9 @@ async fn spec(
     let source = CandidateSource { name, text, base64 };
     let file = source_file(&source).map_err(|detail| invalid("file", detail))?;
     check_file(&file)?;
-    let candidate = validated(api, file).await?;
+    let candidate = validated(api, tenant, file).await?;
     let candidate = candidate.definition_ref();
-    let live = live(api, candidate)?;
+    let live = live(api, tenant, candidate)?;
     let now = api.app.clock.now();
     Ok(ShadowSpec {
         saga: candidate.saga.clone(),
@@ -209,24 +210,31 @@ fn check_file(file: &SourceFile) -> Result<(), Problem> {
 }
 
 /// Returns the program of a candidate that a deployment would accept.
-async fn validated(api: &ApiState, file: SourceFile) -> Result<Arc<dyn Program>, Problem> {
+async fn validated(api: &ApiState, tenant: &TenantId, file: SourceFile) -> Result<Arc<dyn Program>, Problem> {
     // The version is checked when the candidate is promoted.
     let policy = DeployPolicy { allow_downgrade: true, replace_used_version: true };
     let files = vec![file.clone()];
-    let request = DeployRequest { files, keep_others: true, user: String::new(), dry_run: true, policy };
-    api.app.services.deployments.deploy(request).await?;
     let compiled = run_blocking(move || {
-        let invalid = |_| Problem::new(Code::InvalidDefinitions, "the candidate does not compile");
+        let invalid = |problems| Problem::from(DeployError::from(DefinitionErrors(problems)));
         compile_source(&file).map_err(invalid)
     });
-    Ok(compiled.await?.program)
+    let candidate = compiled.await?.program;
+    let context = api.app.definitions.owner(tenant, &candidate.definition_ref().saga);
+    let (keep_others, dry_run) = (true, true);
+    let request = DeployRequest { context, files, keep_others, dry_run, policy, ..DeployRequest::default() };
+    api.app.services.deployments.deploy(request).await?;
+    Ok(candidate)
 }
 
 /// Returns the active definition with which the candidate is compared.
-fn live(api: &ApiState, candidate: &orlog_model::DefinitionRef) -> Result<DefinitionId, Problem> {
+fn live(
+    api: &ApiState,
+    tenant: &TenantId,
+    candidate: &orlog_model::DefinitionRef,
+) -> Result<DefinitionId, Problem> {
     let saga = &candidate.saga;
     let rejected = |detail: String| Problem::new(Code::ShadowRejected, detail);
-    let live = api.app.programs.active(saga).ok_or_else(|| {
+    let live = api.app.programs.active(tenant, saga).ok_or_else(|| {
         rejected(format!(
             "saga \"{saga}\" has no active definition, so there is nothing to compare with; deploy it"
         ))

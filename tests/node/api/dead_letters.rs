@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use orlog_bus::subject::{self, SubjectKind};
 use orlog_bus::{Consumer, MaxInFlight, Message, Subscription};
-use orlog_model::StreamPosition;
+use orlog_model::{StreamPosition, TenantId};
 use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
@@ -414,4 +414,22 @@ async fn oversized_dead_letter_copy_references_the_original() {
     assert_eq!((&body["reason"], &body["original"]), (&json!("undecodable"), &Value::Null));
     assert!(body["left_out"].as_str().unwrap().contains(&format!("orlog dlq show {id}")), "{body}");
     assert!(node.get(&format!("/v1/dead-letters/{id}")).await.text.len() > 600_000);
+}
+
+/// Requirements: E9.
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_message_to_an_instance_in_any_shard_is_a_dead_letter() {
+    let node = Node::start_with(|config| {
+        (config.shards, config.tenants.key_sharded) = (3, vec![TenantId::new("acme").unwrap()]);
+    })
+    .await;
+    let no_event = |number: u32| Message {
+        subject: format!("tenant.acme.workflow.order.o-{number}"),
+        id: None,
+        headers: Vec::new(),
+        payload: "none".into(),
+    };
+    node.app.bus.publish((0..20).map(|number| no_event(number).into()).collect()).await.unwrap();
+    let are_stored = |rows: &Value| rows["items"].as_array().is_some_and(|items| items.len() == 20);
+    node.until("acme", "/v1/dead-letters", are_stored).await;
 }

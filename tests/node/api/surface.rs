@@ -11,14 +11,16 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
 
-const ROUTES: [&str; 111] = [
+const ROUTES: [&str; 134] = [
     "DELETE /admin/backup/{id}",
     "DELETE /admin/log",
     "DELETE /v1/contexts/{tenant}",
     "DELETE /v1/dead-letters/{id}",
+    "DELETE /v1/peers/{peer}",
     "DELETE /v1/runners/{name}",
     "DELETE /v1/schedules/{name}",
     "GET /",
+    "GET /.well-known/orlog-node",
     "GET /admin/backup/{id}/files/{path}",
     "GET /admin/diagnostics",
     "GET /admin/log",
@@ -52,7 +54,11 @@ const ROUTES: [&str; 111] = [
     "GET /v1/flows/{id}/lines",
     "GET /v1/inspect/{table}",
     "GET /v1/mailboxes",
+    "GET /v1/messages",
+    "GET /v1/messages/{id}",
     "GET /v1/overview",
+    "GET /v1/peers",
+    "GET /v1/peers/{peer}",
     "GET /v1/runners",
     "GET /v1/sagas",
     "GET /v1/sagas/{saga}/{correlation}",
@@ -83,6 +89,8 @@ const ROUTES: [&str; 111] = [
     "POST /v1/batches/{id}/pause",
     "POST /v1/batches/{id}/resume",
     "POST /v1/batches/{id}/stop",
+    "POST /v1/contexts/{tenant}/definitions",
+    "POST /v1/contexts/{tenant}/definitions/collect",
     "POST /v1/dead-letters/redrive",
     "POST /v1/dead-letters/{id}/redrive",
     "POST /v1/definitions/{saga}/migrate",
@@ -91,6 +99,20 @@ const ROUTES: [&str; 111] = [
     "POST /v1/flows/{id}/cancel",
     "POST /v1/flows/{id}/jobs/{job}/rerun",
     "POST /v1/flows/{id}/retry",
+    "POST /v1/messages",
+    "POST /v1/messages/{id}/acknowledge",
+    "POST /v1/messages/{id}/cancel",
+    "POST /v1/messages/{id}/lines",
+    "POST /v1/messages/{id}/process",
+    "POST /v1/messages/{id}/reject",
+    "POST /v1/node-documents",
+    "POST /v1/peer/check",
+    "POST /v1/peer/messages",
+    "POST /v1/peers",
+    "POST /v1/peers/{peer}/check",
+    "POST /v1/peers/{peer}/keys",
+    "POST /v1/peers/{peer}/keys/{key}/revoke",
+    "POST /v1/peers/{peer}/refresh",
     "POST /v1/replays",
     "POST /v1/runners",
     "POST /v1/sagas/{saga}",
@@ -122,6 +144,7 @@ const ROUTES: [&str; 111] = [
     "PUT /admin/log",
     "PUT /v1/actors/{actor}",
     "PUT /v1/contexts/{tenant}",
+    "PUT /v1/peers/{peer}",
     "PUT /v1/schedules/{name}",
 ];
 
@@ -160,6 +183,7 @@ async fn openapi_document_covers_every_route() {
             .replace("{name}", "s")
             .replace("{tenant}", "acme")
             .replace("{actor}", "robo")
+            .replace("{peer}", "b")
             .replace("{key}", "k")
             .replace("{table}", "saga");
         for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
@@ -187,8 +211,8 @@ async fn every_operation_documents_errors_and_tenant_header() {
             assert_eq!(default, "#/components/responses/Problem", "{method} {path}");
             assert!(operation["summary"].is_string(), "{method} {path}");
             let parameters = operation["parameters"].to_string();
-            // The configuration determines the tenant of a webhook, the path that of a context. Actors have none.
-            let without = ["/v1/webhooks/", "/v1/contexts", "/v1/actors"];
+            // The configuration determines the tenant of a webhook, the path that of a context. Actors and peers have none.
+            let without = ["/v1/webhooks/", "/v1/contexts", "/v1/actors", "/v1/peer", "/v1/node-documents"];
             let has_tenant = path.starts_with("/v1/") && !without.iter().any(|start| path.starts_with(start));
             assert_eq!(parameters.contains("x-tenant-id"), has_tenant, "{method} {path}");
         }

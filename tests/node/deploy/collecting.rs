@@ -18,16 +18,17 @@ async fn only_unused_definitions_are_dropped() {
     node.deploy(&[order(3)]).await.unwrap();
     node.deploy(&[order(4)]).await.unwrap();
     // Collections run in the background after each deployment; this one is the last.
-    let collected = node.app.services.collector.collect().await.unwrap();
+    let collected = node.app.services.collector.collect(None).await.unwrap();
     assert_eq!(collected.retained, 2, "one waits, the other has ended and is still stored: {collected:?}");
     let stored =
         [("order", 1), ("order", 4), ("waiting", 1)].map(|(saga, version)| (saga.to_owned(), version));
     assert_eq!(node.stored(), BTreeSet::from(stored));
     let loaded = node.app.programs.all();
-    let loaded = loaded.iter().map(|p| (p.definition_ref().saga.to_string(), p.definition_ref().version));
+    let loaded = loaded.iter().map(|owned| owned.program.definition_ref());
+    let loaded = loaded.map(|program| (program.saga.to_string(), program.version));
     let loaded: BTreeSet<_> = loaded.filter(|(saga, _)| !saga.starts_with("orlog.")).collect();
     assert_eq!(loaded, node.stored());
-    assert_eq!(node.app.services.collector.collect().await.unwrap().dropped, []);
+    assert_eq!(node.app.services.collector.collect(None).await.unwrap().dropped, []);
     let deployment = node.deploy(&[order(4), waiting.file()]).await.unwrap();
     assert_eq!(deployment.added.len(), 1);
     let node = node.restart().await;
@@ -53,7 +54,7 @@ async fn pinned_definition_is_never_dropped() {
             node.deploy(&[saga.file()]).await.unwrap();
         }
         if rng.bool() {
-            dropped += node.app.services.collector.collect().await.unwrap().dropped.len();
+            dropped += node.app.services.collector.collect(None).await.unwrap().dropped.len();
         }
         let stored = node.stored();
         for number in 0..placed {
@@ -70,7 +71,7 @@ async fn pinned_definition_is_never_dropped() {
     assert_eq!(node.dead_letters(), 0);
     let pinned: BTreeSet<_> = (0..placed).map(|n| node.order(n).unwrap().definition.version).collect();
     println!("{placed} orders, {version} versions, {} of them used, {dropped} dropped here", pinned.len());
-    node.app.services.collector.collect().await.unwrap();
+    node.app.services.collector.collect(None).await.unwrap();
     let stored: BTreeSet<_> = node.stored().into_iter().map(|(_, version)| version).collect();
     assert_eq!(stored, pinned.into_iter().chain([version]).collect());
 }

@@ -94,7 +94,7 @@ async fn instance_with_unchanged_names_migrates_as_safe() {
     node.until("the second waits", |node| node.is_waiting(2)).await;
     assert!(node.performed()["o-1"].contains(&("ship".to_owned(), 2)), "{:?}", node.performed());
     // An unused version is dropped, so migration back to it is impossible.
-    node.app.services.collector.collect().await.unwrap();
+    node.app.services.collector.collect(None).await.unwrap();
     assert!(!node.stored().contains(&("order".to_owned(), 1)), "{:?}", node.stored());
 }
 

@@ -151,32 +151,21 @@ impl Node {
 
     pub(crate) async fn deploy(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
         let policy = DeployPolicy { allow_downgrade: true, ..DeployPolicy::default() };
-        self.app
-            .services
-            .deployments
-            .deploy(DeployRequest {
-                files: files.to_vec(),
-                keep_others: false,
-                user: "alice".to_owned(),
-                dry_run: false,
-                policy,
-            })
-            .await
+        let request = DeployRequest {
+            files: files.to_vec(),
+            user: "alice".to_owned(),
+            policy,
+            ..DeployRequest::default()
+        };
+        self.app.services.deployments.deploy(request).await
     }
 
     pub(crate) async fn try_out(&self, files: &[SourceFile]) -> Result<DeploymentPlan, DeployError> {
         let policy = DeployPolicy { allow_downgrade: true, ..DeployPolicy::default() };
-        self.app
-            .services
-            .deployments
-            .deploy(DeployRequest {
-                files: files.to_vec(),
-                keep_others: false,
-                user: "alice".to_owned(),
-                dry_run: true,
-                policy,
-            })
-            .await
+        let (files, dry_run) = (files.to_vec(), true);
+        let request =
+            DeployRequest { files, user: "alice".to_owned(), dry_run, policy, ..DeployRequest::default() };
+        self.app.services.deployments.deploy(request).await
     }
 
     /// Returns the warnings of a dry run about live instances.

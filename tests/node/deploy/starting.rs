@@ -82,6 +82,6 @@ async fn sources_without_deployment_record_are_collected() {
     node.place(1).await;
     node.until("it is there", |node| node.order(1).is_some()).await;
     assert_eq!(node.order(1).unwrap().definition.version, 1);
-    assert_eq!(node.app.services.collector.collect().await.unwrap().dropped.len(), 1);
+    assert_eq!(node.app.services.collector.collect(None).await.unwrap().dropped.len(), 1);
     assert_eq!(node.stored(), versions(&[("order", 1)]));
 }

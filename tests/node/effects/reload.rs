@@ -1,11 +1,13 @@
 //! Reload of upstreams with effects in flight: no loss, no duplicates, unchanged upstreams stay.
 
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use orlog_testkit::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
+use crate::effects::exchange::{PATH, post_jobs, succeeded};
 use crate::effects::http_upstream::HttpUpstream;
 use crate::effects::node::{Dirs, Node};
+use crate::effects::workers::worker_config;
 
 fn payments(base_url: &str, more: &str) -> String {
     format!("base_url = {base_url:?}\n{more}\n[effects.\"pay.charge\"]\npath = \"/charges\"\n")
@@ -159,4 +161,51 @@ async fn tenant_specific_upstream_is_isolated() {
         (tenants(&acme), tenants(&all)),
         (vec!["acme".to_owned()], vec!["beta".to_owned(), String::new()])
     );
+}
+
+/// Claims the only job of a tenant.
+async fn claim(node: &Node, tenant: &str) -> Value {
+    let request = json!({ "effects": ["pay.charge"], "worker": "w", "wait_seconds": 20 });
+    let (status, response) = node.ask(Method::POST, tenant, "/v1/work/claim", &request).await;
+    assert_eq!((status, response["jobs"].as_array().map(Vec::len)), (StatusCode::OK, Some(1)), "{response}");
+    response["jobs"][0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_receives_the_jobs_of_an_upstream_that_names_its_tenant() {
+    let of_acme = worker_config("tenants = [\"acme\"]");
+    let node = Node::start(&[("a", &worker_config("")), ("b", &of_acme)]).await;
+    for tenant in ["acme", "beta"] {
+        node.pay(tenant, "o-1", json!({})).await;
+        assert_eq!(claim(&node, tenant).await["correlation"], "o-1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_job_is_claimed_after_its_effect_moves_to_another_worker_upstream() {
+    let node = Node::start(&[("pay", &worker_config(""))]).await;
+    post_jobs(&node, &["o-1"]).await;
+    node.dirs().describe("pay", "kind = \"worker\"\neffects = [\"pay.other\"]");
+    node.dirs().describe("charge", &worker_config(""));
+    assert_eq!(node.reload().await.0, StatusCode::OK);
+    post_jobs(&node, &["o-2"]).await;
+    for order in ["o-1", "o-2"] {
+        let job = claim(&node, "acme").await;
+        assert_eq!(job["correlation"], order);
+        let exchange = json!({ "results": [succeeded(&job)] });
+        assert_eq!(node.ask(Method::POST, "acme", PATH, &exchange).await.0, StatusCode::OK);
+        assert_eq!(node.end("acme", order).await["status"], "completed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_job_is_claimed_after_another_worker_upstream_takes_precedence() {
+    let node = Node::start(&[("pay", &worker_config(""))]).await;
+    post_jobs(&node, &["o-1"]).await;
+    node.dirs().describe("acme", &worker_config("tenants = [\"acme\"]"));
+    assert_eq!(node.reload().await.0, StatusCode::OK);
+    post_jobs(&node, &["o-2"]).await;
+    for order in ["o-1", "o-2"] {
+        assert_eq!(claim(&node, "acme").await["correlation"], order);
+    }
 }

@@ -164,6 +164,28 @@ async fn text_html_and_markdown_are_supported() {
 }
 
 #[tokio::test]
+async fn sanitized_mail_has_harmless_html_and_plain_text() {
+    let server = open().await;
+    let upstream = free(&server, "");
+    let html = "<p onclick=x>Hi <b>you</b><img src=https://t.io/x.gif><script>x</script></p>";
+    let markdown = "Hi **you** ![](https://t.io/x.gif) <script>x</script>";
+    for (format, body) in [("html", html), ("md", markdown), ("text", "Hi <b>you</b>")] {
+        let email = json!({ "to": "a@x.io", "format": format, "body": body, "sanitize": true });
+        perform(&upstream, email).await.unwrap();
+    }
+    let mails = server.mails();
+    let [of_html, of_markdown, of_text] = [0, 1, 2].map(|index| read(&mails[index]));
+    assert_eq!(of_html.body_html(0).unwrap().trim_end(), "<p>Hi <b>you</b></p>");
+    assert_eq!(of_html.body_text(0).unwrap().trim_end(), "Hi you");
+    let html = of_markdown.body_html(0).unwrap();
+    assert!(html.contains("Hi <strong>you</strong>") && html.contains("&lt;script&gt;"), "{html}");
+    assert!(!html.contains("<img"), "{html}");
+    assert!(of_markdown.body_text(0).unwrap().starts_with("Hi you"));
+    assert_eq!(of_text.body_text(0).unwrap().trim_end(), "Hi <b>you</b>");
+    assert!(!String::from_utf8_lossy(&mails[2].bytes).contains("text/html"));
+}
+
+#[tokio::test]
 async fn payload_cannot_inject_headers() {
     let server = open().await;
     let upstream = free(&server, "");

@@ -236,3 +236,20 @@ async fn silent_stream_is_closed_and_a_responsive_one_stays_open() {
     responsive.send(&json!({ "results": [{}] })).await;
     assert_eq!(responsive.receive().await["results"][0]["status"], "invalid");
 }
+
+/// Requirements: F5.
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_receives_jobs_for_the_labels_of_a_later_registration() {
+    let node = Node::start(&[("pay", &worker_config(""))]).await;
+    let mut stream = WorkStream::open(&node.serve().await, "acme").await;
+    stream.send(&json!({ "worker": "r-1", "effects": ["job.sal"], "credit": 1 })).await;
+    let job = json!({ "id": "a", "type": "sal", "script": "x", "runner": { "labels": { "zone": "eu" } } });
+    let flow = json!({ "jobs": [job] });
+    node.ask(Method::POST, "acme", "/v1/flows", &flow).await;
+    let runner = json!({ "name": "r-1", "types": ["sal"], "labels": { "zone": "eu" } });
+    node.ask(Method::POST, "acme", "/v1/runners", &runner).await;
+    // The next message, or the next look for jobs.
+    stream.send(&json!({})).await;
+    let claimed = stream.jobs(1).await.remove(0);
+    assert_eq!(claimed["payload"]["job"], "a");
+}

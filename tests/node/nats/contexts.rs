@@ -21,7 +21,7 @@ const LISTS: [&str; 3] = ["admins", "readers", "executors"];
 fn server_with_permissions(tenants: &[&str]) -> (NatsServer, String) {
     let tenants: Vec<_> = tenants.iter().map(|tenant| TenantId::new(*tenant).unwrap()).collect();
     let effects = [EffectName::new("media.cut").unwrap()];
-    let text = orlog::access::nats_authorization(&tenants, &effects);
+    let text = orlog::access::nats_authorization(&"a.example.com".parse().unwrap(), &tenants, &effects);
     let names: Vec<String> = ["OPERATOR", "SAGA", "EFFECT"]
         .map(str::to_owned)
         .into_iter()
@@ -62,7 +62,7 @@ fn plan() -> StreamSet {
 async fn permissions(server: &NatsServer, dir: &Path, user: &str, args: &[&str]) -> String {
     let config = dir.join(format!("{user}.toml"));
     let text = format!(
-        "[bus]\nkind = \"nats\"\n[nats]\nservers = [{:?}]\nuser = {user:?}\npassword = \"env:PASSWORD\"\n",
+        "[identity]\nname = \"a.example.com\"\n[bus]\nkind = \"nats\"\n[nats]\nservers = [{:?}]\nuser = {user:?}\npassword = \"env:PASSWORD\"\n",
         server.url()
     );
     std::fs::write(&config, text).unwrap();
@@ -140,6 +140,7 @@ fn operations() -> Vec<(String, &'static [&'static str])> {
         ("tenant.beta.workflow_event.order.o-2".to_owned(), &[]),
         ("tenant.beta.effect_result.media%2Ecut.c-1".to_owned(), &[]),
         ("workflow_event.order.o-2".to_owned(), &[]),
+        ("orlog.node.a%2Eexample%2Ecom".to_owned(), &[]),
         (direct("tenant.beta.effect_result.media%2Ecut.c-1"), &[]),
         (next("WORKFLOW_EVENTS", "context-beta-readers"), &[]),
         (next("WORKFLOW_COMMANDS", "context-beta-media%2Ecut"), &[]),
@@ -186,7 +187,7 @@ async fn each_list_permits_exactly_its_operations_on_the_bus() {
 #[test]
 fn accounts_of_nodes_are_those_of_the_documentation() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/nats.md")).unwrap();
-    let text = orlog::access::nats_authorization(&[], &[]);
+    let text = orlog::access::nats_authorization(&"a.example.com".parse().unwrap(), &[], &[]);
     let accounts = text.strip_suffix("  ]\n}\n").unwrap();
     assert!(page.contains(accounts), "docs/nats.md differs from src/access/nats_accounts.conf:\n{accounts}");
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use orlog::config::BusKind;
 use orlog_bus::Bus;
 use orlog_bus::nats::{
     ConnectError, Connection, Credentials, NatsStream, Options, StreamRetention, StreamSet, StreamsConfig,
@@ -14,6 +15,7 @@ use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
 use super::fixture::{message, subscribe, subscription, take};
+use crate::harness::node::NodeBuilder;
 
 const USERS: [&str; 4] = ["operator", "saga", "effect", "mailer"];
 
@@ -94,6 +96,16 @@ async fn documented_accounts_have_least_privilege() {
     for subject in ["tenant.a.effect.mail%2Esend.1", "effect.x.1", "tenant.a.workflow.s.c", "deadletter.x"] {
         check_stored(&server, "saga", subject);
     }
+    // Requests of peers: the subject of the node, and responses only to subjects of clients and imports.
+    wire(&server, "saga").subscribe("orlog.node.a%2Eexample%2Ecom").unwrap();
+    let other = wire(&server, "saga").subscribe("orlog.node.b%2Eexample%2Ecom");
+    assert!(other.as_ref().is_err_and(|error| error.contains("Permissions Violation")), "{other:?}");
+    for subject in ["orlog.node.b%2Eexample%2Ecom", "_INBOX.x", "_R_.x.y"] {
+        // No client is subscribed.
+        assert_eq!(wire(&server, "saga").request(subject, b"{}"), Err("503".to_owned()), "{subject}");
+        check_forbidden(&server, "effect", subject);
+    }
+
     for subject in [
         "tenant.a.aggregate.order.1",
         "$JS.API.STREAM.PURGE.WORKFLOW_EVENTS",
@@ -127,6 +139,36 @@ async fn documented_accounts_have_least_privilege() {
     }
     let stranger = Options { servers: vec![server.url()], ..Options::default() };
     assert!(Connection::open(&stranger).await.unwrap_err().to_string().contains("cannot connect to NATS at"));
+}
+
+/// Requirements: F6.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_with_the_documented_account_exchanges_requests_with_peers() {
+    let server = documented();
+    let builder = NodeBuilder::new();
+    let password = builder.dir.path().join("password");
+    std::fs::write(&password, "saga-secret").unwrap();
+    let builder = builder.config(|config| {
+        config.bus.kind = BusKind::Nats;
+        config.identity.name = Some("a.example.com".parse().unwrap());
+        config.nats.servers = vec![server.url()];
+        config.nats.provision = false;
+        config.nats.manage_aggregate_stream = true;
+        config.nats.user = "saga".to_owned();
+        config.nats.password = Some(format!("file:{}", password.display()).parse().unwrap());
+    });
+    let operator = connect(&server, account("operator")).await;
+    orlog::app::streams(&operator, &builder.config, Timestamp::default(), true).await.unwrap();
+    let node = builder.start().await;
+    node.serve().await;
+    // The node reads its own document as that of a peer: request, reply and their permissions are those of two nodes.
+    let address = json!({ "address": "nats:orlog.node.a%2Eexample%2Ecom" });
+    let document = until("the document", || async {
+        let found = node.post("/v1/node-documents", &address).await;
+        found.status.is_success().then(|| found.ok())
+    });
+    assert_eq!(document.await["name"], "a.example.com");
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

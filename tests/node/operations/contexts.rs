@@ -11,36 +11,42 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::harness::http::HttpResponse;
+use crate::harness::http::{HttpResponse, client};
 use crate::harness::node::{self, NodeBuilder};
 use crate::operations::issuer::{Jwks, Key, claims};
 use crate::operations::node::{Node, ORDER, placed, with_issuer};
 
 /// Node with signed tokens.
-struct Fixture {
-    node: Node,
-    key: Key,
+pub(super) struct Fixture {
+    pub(super) node: Node,
+    pub(super) key: Key,
     _jwks: Jwks,
 }
 
 impl Fixture {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let key = Key::ed("a");
         let jwks = Jwks::open(&[&key]).await;
         let node = Node::with_tokens(|config| config.auth.jwt.jwks_url.clone_from(&jwks.url)).await;
         Self { node, key, _jwks: jwks }
     }
 
-    fn root(&self) -> String {
+    pub(super) fn root(&self) -> String {
         self.key.token("root", "admin", &json!("*"))
     }
 
     /// Returns the token of a user without roles and tenants.
-    fn user(&self, name: &str) -> String {
+    pub(super) fn user(&self, name: &str) -> String {
         self.key.token(name, "", &json!([]))
     }
 
-    async fn call(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> HttpResponse {
+    pub(super) async fn call(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> HttpResponse {
         self.node.call(token, "", method, path, body).await
     }
 
@@ -138,6 +144,57 @@ async fn stranger_cannot_tell_a_context_from_a_tenant_that_does_not_exist() {
     fixture.node.call(&fixture.root(), "acme", "GET", "/v1/sagas", None).await.ok();
 }
 
+/// Requirements: F2.
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_of_all_tenants_omit_contexts_of_which_the_caller_is_no_member() {
+    let key = Key::ed("a");
+    let jwks = Jwks::open(&[&key]).await;
+    let node = Node::with_tokens(|config| {
+        config.auth.jwt.jwks_url.clone_from(&jwks.url);
+        config.export.enabled = true;
+    })
+    .await;
+    let fixture = Fixture { node, key, _jwks: jwks };
+    fixture.context("acme", json!({ "admins": ["user:ada"], "readers": ["user:bob"] })).await;
+    let root = fixture.root();
+    for (tenant, order) in [("acme", "o-closed"), ("beta", "o-open")] {
+        fixture.node.call(&root, tenant, "POST", "/v1/events", Some(&placed(order))).await.ok();
+        until("the instance", async || {
+            let path = format!("/v1/sagas/order/{order}");
+            let shown = fixture.node.call(&root, tenant, "GET", &path, None).await;
+            (shown.status == 200).then_some(())
+        })
+        .await;
+    }
+    let read = async |token: &str, path: &str| {
+        let response = fixture.call(token, "GET", path, None).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.text
+    };
+    for (name, role, is_member) in
+        [("root", "admin", true), ("eve", "auditor", false), ("bob", "auditor", true)]
+    {
+        let token = fixture.key.token(name, role, &json!("*"));
+        let exported = read(&token, "/v1/export?all=true").await;
+        assert!(exported.contains("o-open"), "{name}: {exported}");
+        assert_eq!(
+            exported.contains("o-closed") || exported.contains("acme"),
+            is_member,
+            "{name}: {exported}"
+        );
+        let audited = read(&token, "/v1/audit?all=true").await;
+        assert!(audited.contains("\"tenant\":\"beta\""), "{name}: {audited}");
+        assert_eq!(audited.contains("\"tenant\":\"acme\""), is_member, "{name}: {audited}");
+    }
+    // The rows of definitions have their sources, which belong to the node.
+    let bob = fixture.user("bob");
+    fixture.node.call(&bob, "acme", "GET", "/v1/inspect/saga", None).await.ok();
+    let detail =
+        fixture.node.call(&bob, "acme", "GET", "/v1/inspect/definition", None).await.rejected(403, "OR0043");
+    assert!(detail.contains("data of the node"), "{detail}");
+    assert!(read(&root, "/v1/inspect/definition").await.contains("saga: order"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_of_the_token_add_to_those_of_the_lists() {
     let fixture = Fixture::start().await;
@@ -203,7 +260,10 @@ async fn invalid_lists_are_rejected_with_the_place_and_the_remedy() {
     let root = fixture.root();
     for (lists, expected) in [
         (json!({ "admins": [] }), "/admins: a context has at least one admin"),
-        (json!({ "admins": ["ada"] }), "write actor:<id>, group:<name> or user:<name>"),
+        (
+            json!({ "admins": ["ada"] }),
+            "write actor:<id>, context:<context>@<node>, group:<name> or user:<name>",
+        ),
         (
             json!({ "admins": ["user:a"], "readers": ["actor:none"] }),
             "/readers: no actor \"none\"; create it",
@@ -238,99 +298,25 @@ async fn context_with_instances_is_not_deleted() {
     let ada = fixture.user("ada");
     let detail = fixture.call(&ada, "DELETE", "/v1/contexts/acme", None).await.rejected(409, "OR0102");
     assert!(detail.contains("has instances"), "{detail}");
+    // An event without a correlation becomes a dead letter.
+    let mut invalid = placed("o-2");
+    invalid["data"] = json!({});
+    fixture.node.call(&root, "empty", "POST", "/v1/events", Some(&invalid)).await.ok();
+    let letter = until("the dead letter", async || {
+        let listed = fixture.node.call(&root, "empty", "GET", "/v1/dead-letters", None).await.ok();
+        listed["items"][0]["id"].as_str().map(ToOwned::to_owned)
+    })
+    .await;
+    let detail = fixture.call(&ada, "DELETE", "/v1/contexts/empty", None).await.rejected(409, "OR0102");
+    assert!(detail.contains("has dead letters"), "{detail}");
+    let discarded =
+        fixture.node.call(&root, "empty", "DELETE", &format!("/v1/dead-letters/{letter}"), None).await;
+    assert!(discarded.status.is_success(), "{discarded:?}");
     let deleted = fixture.call(&ada, "DELETE", "/v1/contexts/empty", None).await;
     assert_eq!(deleted.status, 204, "{deleted:?}");
     // Now the roles of tokens decide.
     let viewer = fixture.key.token("eve", "viewer", &json!(["empty"]));
     fixture.node.call(&viewer, "empty", "GET", "/v1/sagas", None).await.ok();
-}
-
-/// Requirements: F1.
-#[tokio::test(flavor = "multi_thread")]
-async fn keys_of_an_actor_are_added_rotated_and_revoked() {
-    let fixture = Fixture::start().await;
-    let root = fixture.root();
-    let key = |number: u8| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, [number; 32]);
-    let body =
-        json!({ "id": "robo", "keys": [{ "public_key": key(1) }], "addresses": ["https://robo.test/"] });
-    let created = fixture.call(&root, "POST", "/v1/actors", Some(&body)).await;
-    created.ok();
-    let first = created.json()["keys"][0]["id"].as_str().unwrap().to_owned();
-    fixture.call(&root, "POST", "/v1/actors", Some(&body)).await.rejected(409, "OR0104");
-    let rotation = json!({ "key": { "public_key": key(2) }, "replaces": first, "overlap": "1h" });
-    let rotated = fixture.call(&root, "POST", "/v1/actors/robo/keys", Some(&rotation)).await;
-    rotated.ok();
-    let keys = rotated.json()["keys"].clone();
-    assert!(keys[0]["valid_until"].is_string() && keys[0]["valid"] == true, "{keys}");
-    let second = keys[1]["id"].as_str().unwrap().to_owned();
-    let directory = fixture.node.app.access.directory();
-    let (actor, found) = directory.find_key(&second).unwrap();
-    assert_eq!((actor.as_str(), found.public_key.as_bytes()), ("robo", &[2; 32]));
-    let other = json!({ "id": "other", "keys": [{ "public_key": key(2) }] });
-    let detail = fixture.call(&root, "POST", "/v1/actors", Some(&other)).await.rejected(409, "OR0104");
-    assert!(detail.contains("another actor"), "{detail}");
-    let revoked = fixture.call(&root, "POST", &format!("/v1/actors/robo/keys/{second}/revoke"), None).await;
-    revoked.ok();
-    let view = revoked.json()["keys"][1].clone();
-    assert!(view["valid"] == false && view["revoked_at"].is_string(), "{view}");
-    let now = orlog_model::Clock::now(&orlog::SystemClock);
-    let directory = fixture.node.app.access.directory();
-    assert!(
-        !directory
-            .find_key(&second)
-            .unwrap()
-            .1
-            .is_valid(now.saturating_add(std::time::Duration::from_secs(1)))
-    );
-    fixture.call(&root, "POST", "/v1/actors/robo/keys/none/revoke", None).await.rejected(404, "OR0103");
-    fixture.call(&root, "POST", "/v1/actors/none/keys/none/revoke", None).await.rejected(404, "OR0103");
-    for (body, expected) in [
-        (json!({ "key": { "public_key": "AAAA" } }), "/key/public_key: expected an Ed25519 public key"),
-        (json!({ "key": { "public_key": key(4), "id": "x" } }), "unknown field `id`"),
-        (
-            json!({ "key": { "public_key": key(4), "valid_from": "2026-01-02T00:00:00Z", "valid_until": "2026-01-01T00:00:00Z" } }),
-            "/key/valid_until: it is not after valid_from",
-        ),
-    ] {
-        let response = fixture.call(&root, "POST", "/v1/actors/robo/keys", Some(&body)).await;
-        let detail = response.rejected(422, "OR0002");
-        assert!(detail.contains(expected), "{detail}");
-    }
-    // Only administrators of the node see actors.
-    for token in [fixture.user("eve"), fixture.key.token("ada", "admin", &json!(["acme"]))] {
-        assert_eq!(fixture.call(&token, "GET", "/v1/actors/robo", None).await.status, 403);
-        assert_eq!(fixture.call(&token, "GET", "/v1/actors", None).await.status, 403);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn invitation_enrolls_one_key_without_credentials() {
-    let fixture = Fixture::start().await;
-    let root = fixture.root();
-    let key = |number: u8| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, [number; 32]);
-    let invited = fixture.call(&root, "POST", "/v1/actors/robo/invitation", Some(&json!({}))).await;
-    invited.ok();
-    let token = invited.json()["token"].as_str().unwrap().to_owned();
-    let enroll = async |actor: &str, token: &str, number: u8| {
-        let body = json!({ "token": token, "key": { "public_key": key(number) } });
-        fixture.node.send("POST", &format!("/v1/actors/{actor}/enroll"), &[], Some(&body)).await
-    };
-    let wrong = enroll("robo", "wrong", 1).await;
-    let unknown = enroll("none", &token, 1).await;
-    assert_eq!(wrong.rejected(401, "OR0105"), unknown.rejected(401, "OR0105"), "it reveals no actor");
-    enroll("robo", &token, 1).await.ok();
-    enroll("robo", &token, 1).await.ok();
-    enroll("robo", &token, 2).await.rejected(401, "OR0105");
-    let shown = fixture.call(&root, "GET", "/v1/actors/robo", None).await.json();
-    assert_eq!(
-        (shown["keys"].as_array().unwrap().len(), &shown["invited_until"]),
-        (1, &Value::Null),
-        "{shown}"
-    );
-    let too_long = fixture
-        .call(&root, "POST", "/v1/actors/robo/invitation", Some(&json!({ "expires_in": "721h" })))
-        .await;
-    assert!(too_long.rejected(422, "OR0002").contains("at most 720h"));
 }
 
 /// Requirements: F2.
@@ -404,6 +390,32 @@ async fn stream_of_a_worker_ends_when_its_access_is_revoked() {
     let (revoked, reason) = tokio::join!(revoked, closed);
     revoked.ok();
     assert_eq!(reason, "the access to the context was revoked");
+}
+
+/// Requirements: F2.
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_of_lines_ends_when_its_reader_is_revoked() {
+    let fixture = Fixture::start().await;
+    let lists = json!({ "admins": ["user:ada"], "readers": ["user:bob"] });
+    let created = fixture.context("acme", lists).await;
+    let (root, bob) = (fixture.root(), fixture.user("bob"));
+    let flow = json!({ "jobs": [{ "id": "a", "type": "none", "script": "x" }] });
+    let flow = fixture.node.call(&root, "acme", "POST", "/v1/flows", Some(&flow)).await.ok();
+    let path = format!("/v1/flows/{}/lines", flow["id"].as_str().unwrap());
+    let request = client().get(format!("{}{path}", fixture.node.url)).bearer_auth(&bob);
+    let request = request.header("accept", "text/event-stream").header("x-tenant-id", "acme");
+    let stream = within("the stream", request.send()).await.unwrap();
+    assert_eq!(stream.status(), 200);
+    let mut rest = std::pin::pin!(stream.text());
+    // A change that keeps the reader does not end the stream.
+    let lists = json!({ "admins": ["user:ada"], "readers": ["user:bob", "user:eve"] });
+    let kept = fixture.put(&root, "acme", created["revision"].as_u64(), &lists).await.ok();
+    assert!(futures::poll!(&mut rest).is_pending());
+    let lists = json!({ "admins": ["user:ada"], "executors": ["user:bob"] });
+    fixture.put(&root, "acme", kept["revision"].as_u64(), &lists).await.ok();
+    let text = within("the end of the stream", rest).await.unwrap();
+    assert!(!text.contains("event: end"), "{text}");
+    fixture.node.call(&bob, "acme", "GET", &path, None).await.rejected(403, "OR0042");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,3 +109,47 @@ async fn reload_of_an_invalid_configuration_is_rejected_and_changes_nothing() {
     }
     node.node.stop();
 }
+
+/// Requirements: F2, R16.
+#[tokio::test(flavor = "multi_thread")]
+async fn effect_narrows_the_contexts_of_its_upstream_and_a_reload_reports_definitions_that_lose_it() {
+    let upstream = |of_payout: &str| {
+        format!(
+            "[upstreams.bank]\nbase_url = \"http://127.0.0.1:9\"\ncontexts = [\"acme\", \"beta\"]\n\
+             [upstreams.bank.effects.\"bank.charge\"]\npath = \"/charges\"\n\
+             [upstreams.bank.effects.\"bank.payout\"]\npath = \"/payouts\"\ncontexts = {of_payout}\n"
+        )
+    };
+    let node = Reloaded::start(&upstream("[\"acme\"]"));
+    for context in ["acme", "beta"] {
+        let lists = json!({ "admins": ["user:ada"] });
+        let created = node.send("PUT", &format!("/v1/contexts/{context}"), &[], Some(&lists)).await;
+        assert_eq!(created.status, StatusCode::OK, "{created:?}");
+    }
+    let deploy = async |context: &str, effect: &str| {
+        let text = format!(
+            "saga: pay\nversion: 1\ncorrelate: id\nstart: Asked\nsteps:\n  - {{ id: pay, do: {{ effect: {effect} }} }}\n"
+        );
+        let bundle = json!({ "files": [{ "name": "pay.saga.yaml", "text": text }] });
+        node.send("POST", &format!("/v1/contexts/{context}/definitions"), &[], Some(&bundle)).await
+    };
+    let denied = deploy("beta", "bank.payout").await;
+    denied.rejected(422, "OR0017");
+    assert!(denied.text.contains("bank.payout for definitions of the context beta"), "{denied:?}");
+    deploy("beta", "bank.charge").await.ok();
+    deploy("acme", "bank.payout").await.ok();
+
+    let invalid = node.reload(&upstream("[\"gamma\"]")).await;
+    assert_eq!(invalid.status, StatusCode::UNPROCESSABLE_ENTITY, "{invalid:?}");
+    assert!(invalid.text.contains("contexts lists gamma"), "{invalid:?}");
+    let plan = node.reload(&upstream("[]")).await.ok();
+    let warnings = plan["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 1, "{plan}");
+    let warning = warnings[0].as_str().unwrap();
+    assert!(warning.contains("context acme") && warning.contains("bank.payout"), "{warning}");
+    // Its instances may need the effect to compensate.
+    let active = node.send("GET", "/v1/definitions", &[("x-tenant-id", "acme")], None).await.ok();
+    assert!(active["items"].to_string().contains("\"pay\""), "{active}");
+    deploy("acme", "bank.payout").await.rejected(422, "OR0017");
+    node.node.stop();
+}

@@ -39,6 +39,7 @@ const ROUTES: &str = "
 - `context`: as `tenant`, for the tenant in the path.
 - `actor`: the actor itself, or a caller with the right and access to all tenants (`*`).
 - `node`: the caller needs the right, and access to all tenants (`*`).
+- `peer`: the request is signed by a [peer](peers.md). No role permits it.
 
 `auth.public_routes` can make `/metrics` and `/info` public. Default: none. The token of `auth.metrics_token` has the role `monitor` for
 the node.
@@ -70,7 +71,8 @@ fn table(
             text += &"---|".repeat(columns);
             text += "\n";
         }
-        let granted = Role::all().map(|role| right.is_none_or(|right| role.allows(right)));
+        let is_peer = cells.iter().any(|cell| cell == "peer");
+        let granted = Role::all().map(|role| !is_peer && right.is_none_or(|right| role.allows(right)));
         let cells =
             cells.into_iter().chain(granted.chain(lists).map(|yes| if yes { "yes" } else { "–" }.to_owned()));
         text += &row(cells);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::http::{HeaderValue, Method, StatusCode};
 use orlog::config::{AuthMode, Config};
 use orlog_model::{ActorId, Timestamp};
+use orlog_testkit::wait::within;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::http::HttpResponse;
+use crate::harness::http::{HttpResponse, client};
 use crate::harness::node::{Node, NodeBuilder};
 use crate::signer::{Draft, Signer};
 
@@ -279,7 +280,7 @@ async fn actor_of_the_registry_has_the_rights_of_its_contexts_until_its_key_is_r
         let draft = Draft::new(method, "", path, body.to_string()).header("content-type", "application/json");
         send(&node, &signer.sign(draft)).await
     };
-    let body = json!({ "id": "robo", "keys": [{ "public_key": robo.key.public_key().to_string() }] });
+    let body = json!({ "id": "robo", "keys": [robo.key_of("robo")] });
     let created: Value = call(&admin, Method::POST, "/v1/actors", &body).await.ok();
     let key = created["keys"][0]["id"].as_str().unwrap();
     assert_eq!(key, robo.key.key_id().to_string());
@@ -309,4 +310,32 @@ async fn signatures_apply_without_authentication_of_other_requests() {
     send(&node, &proxied.header("signature", "proxy=:AAAA:")).await.ok();
     let caller: Value = send(&node, &ada.sign(Draft::new(Method::GET, "", "/auth/caller", ""))).await.ok();
     assert_eq!(caller["tenants"], json!(["acme"]));
+}
+
+/// Requirements: F1, F2.
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_ends_when_the_key_of_its_actor_is_revoked() {
+    let (robo, node) = (Signer::new(), builder(|_| {}).start().await);
+    let token = std::fs::read_to_string(node.dir.path().join("data/admin-token")).unwrap();
+    let bearer = format!("Bearer {}", token.trim());
+    let admin = async |method: Method, tenant: &str, path: &str, body: Value| {
+        let draft = Draft::new(method, tenant, path, body.to_string()).header("authorization", &bearer);
+        send(&node, &draft).await.ok()
+    };
+    admin(Method::POST, "", "/v1/actors", json!({ "id": "robo", "keys": [robo.key_of("robo")] })).await;
+    let lists = json!({ "admins": ["user:ada"], "readers": ["actor:robo"] });
+    admin(Method::PUT, "", "/v1/contexts/acme", lists).await;
+    let flow = json!({ "jobs": [{ "id": "a", "type": "none", "script": "x" }] });
+    let flow = admin(Method::POST, "acme", "/v1/flows", flow).await;
+    let url = node.serve().await;
+    let path = format!("/v1/flows/{}/lines", flow["id"].as_str().unwrap());
+    let follow = Draft::new(Method::GET, "acme", &path, "").header("accept", "text/event-stream");
+    let follow = robo.sign(follow.header("host", url.strip_prefix("http://").unwrap()));
+    let stream = client().get(format!("{url}{path}")).headers(follow.headers).send();
+    let stream = within("the stream", stream).await.unwrap();
+    assert_eq!(stream.status(), StatusCode::OK);
+    let revoke = format!("/v1/actors/robo/keys/{}/revoke", robo.key.key_id());
+    admin(Method::POST, "", &revoke, Value::Null).await;
+    let text = within("the end of the stream", stream.text()).await.unwrap();
+    assert!(!text.contains("event: end"), "{text}");
 }

@@ -63,12 +63,16 @@ async fn narrow_roles_see_only_their_views_and_a_sentence_for_the_others() {
     site.browser.wait_for_text("Inbox");
 
     site.log_in(&key, "robot", "worker");
+    site.browser.wait_for_text("All statuses");
+    assert_eq!(site.navigation(), json!(["Messages"]));
+
+    site.log_in(&key, "shop", "publisher");
     site.browser.wait_for_text("This page has no view for them");
     assert_eq!(site.navigation(), json!([]));
     site.picture("no-view");
     site.log_in(&key, "eve", "auditor");
     site.browser.wait_for_text("Needs attention");
-    assert_eq!(site.navigation().as_array().unwrap().len(), 12);
+    assert_eq!(site.navigation().as_array().unwrap().len(), 13);
     site.was_quiet();
 }
 

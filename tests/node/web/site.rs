@@ -93,6 +93,14 @@ impl Site {
         self.node.send(request.body(Body::from(flow.to_string())).unwrap()).await.ok();
     }
 
+    /// Sends a message.
+    pub(crate) async fn message(&self, tenant: &str, id: &str, message: &Value) {
+        let request =
+            Request::builder().method(Method::POST).uri("/v1/messages").header("x-tenant-id", tenant);
+        let request = request.header("content-type", "application/json").header("idempotency-key", id);
+        self.node.send(request.body(Body::from(message.to_string())).unwrap()).await.ok();
+    }
+
     /// Saves a screenshot for review.
     pub(crate) fn picture(&mut self, name: &str) {
         self.browser.screenshot(&pictures().join(format!("{name}.png")));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::web::site::Site;
 
 /// Views and the expected content of each.
-const VIEWS: [(&str, &str, &str); 20] = [
+const VIEWS: [(&str, &str, &str); 22] = [
     ("overview", "/", "Outbox by destination"),
     ("instances", "/instances", "Scanned"),
     ("instance", "/instances/onboarding/e1", "History"),
@@ -19,6 +19,8 @@ const VIEWS: [(&str, &str, &str); 20] = [
     ("schedule", "/schedules/nightly", "Next starts"),
     ("flows", "/flows", "All flows"),
     ("flow", "/flows/nightly", "no runner of type sh is registered"),
+    ("messages", "/messages?box=out", "Outbox"),
+    ("message", "/messages/m-1", "Conversation"),
     ("batches", "/batches", "All batches"),
     ("batch", "/batches/recall", "The canary is done"),
     ("definition", "/definitions/onboarding", "Dependencies"),
@@ -98,6 +100,12 @@ async fn furnished() -> Site {
     let batch = json!({ "id": "recall", "saga": "order", "prefix": "o-0", "action": note, "canary": 2 });
     site.node.post("/v1/batches", &batch).await.ok();
     site.flow("nightly", &json!({ "jobs": [{ "id": "sum", "type": "sh", "script": "x" }] })).await;
+    site.message(
+        "",
+        "m-1",
+        &json!({ "to": "sales", "type": "mail", "subject": "Stock", "body": "How many?" }),
+    )
+    .await;
     let text = std::fs::read_to_string(site.node.definitions().join("onboarding.saga.yaml")).unwrap();
     let file = json!({ "name": "onboarding.saga.yaml", "text": format!("{text}\n# another version\n") });
     let lists = json!({ "admins": ["user:ada"], "readers": ["group:audit"], "executors": ["user:robot"] });

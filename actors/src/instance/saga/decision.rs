@@ -113,7 +113,7 @@ impl Subject<'_> {
     fn program(&self, input: &Input) -> Option<Arc<dyn Program>> {
         match self.instance {
             Some(instance) if !restarts(instance, input) => self.programs.by_hash(&instance.definition.hash),
-            Some(_) | None => self.programs.active(&self.key.saga),
+            Some(_) | None => self.programs.active(&self.key.tenant, &self.key.saga),
         }
     }
 

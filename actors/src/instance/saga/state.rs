@@ -202,7 +202,8 @@ impl State {
     /// Counts an ignored event that starts the instances of its saga: the instance exists.
     pub(super) fn count_ignored_start(&self, input: &Input) {
         let Input::Event(event) = input else { return };
-        let program = self.own.programs.active(&self.mailbox.key.saga).filter(|_| self.instance.is_some());
+        let InstanceKey { tenant, saga, .. } = &self.mailbox.key;
+        let program = self.own.programs.active(tenant, saga).filter(|_| self.instance.is_some());
         if program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some()) {
             self.own.metrics.existing_starts.inc();
         }

@@ -45,8 +45,10 @@ pub(super) const NAMES: [&str; 16] = [
 const DATA_SCHEMA: &str = "dataschema";
 /// Prefix of attributes that only Orlog sets; they are never extensions.
 const RESERVED: &str = "orlog";
+/// Signature of the publisher, the only reserved attribute that is kept as an extension.
+pub const EVENT_SIGNATURE: &str = "orlogsignature";
 /// Members of the JSON format that are no extensions, next to the attributes that are read.
-const NO_EXTENSIONS: [&str; 3] = ["data", "data_base64", "datacontenttype"];
+pub(super) const NO_EXTENSIONS: [&str; 3] = ["data", "data_base64", "datacontenttype"];
 /// Maximum number of extensions.
 const MAX_EXTENSIONS: usize = 64;
 /// Maximum length of the value of an extension, and of `dataschema`, in bytes.
@@ -150,7 +152,8 @@ fn other_attributes(from: &impl Attributes) -> Result<Option<Box<EventAttributes
 
 /// Returns whether an attribute that is not read is an extension; the others are dropped.
 pub(super) fn is_extension(name: &str) -> bool {
-    let is_reserved = name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
+    let is_reserved = name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
+        && !name.eq_ignore_ascii_case(EVENT_SIGNATURE);
     !is_reserved && !NO_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 

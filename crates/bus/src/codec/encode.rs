@@ -173,6 +173,7 @@ fn headers(event: &EventRef<'_>, content_type: CompactString) -> Headers {
 
 /// Percent-encodes characters that are invalid in a header: space, `"`, `%`, controls and all
 /// non-ASCII.
-pub(crate) fn header_value(text: &str) -> CompactString {
+#[must_use]
+pub fn header_value(text: &str) -> CompactString {
     Cow::from(utf8_percent_encode(text, INVALID_IN_HEADER)).into()
 }

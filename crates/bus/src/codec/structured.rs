@@ -5,13 +5,18 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use compact_str::format_compact;
 use orlog_model::Event;
 use serde_json::{Map, Value};
 
-use super::attributes::{self, Attributes, NAMES};
+use super::attributes::{self, Attributes, NAMES, NO_EXTENSIONS};
 use super::attributes::{DecodeDefaults, SignalConditions};
+use super::binary::header_text;
 use super::data;
+use super::encode::header_value;
 use super::error::DecodeError;
+use crate::Headers;
 
 /// Reads an event from a parsed JSON object in the CloudEvents JSON format.
 ///
@@ -30,6 +35,61 @@ pub(super) fn conditions(value: &Value) -> Result<SignalConditions, DecodeError>
     value
         .as_object()
         .map_or_else(|| Ok(SignalConditions::default()), |members| attributes::conditions(&Members(members)))
+}
+
+/// Returns an event that is signed in structured mode as its headers and body in binary mode. A signature covers these: the
+/// text of each attribute, percent-encoded, and the bytes of the data.
+///
+/// # Errors
+/// If the data is not in `data_base64`, which keeps its bytes, or if an attribute is no text or can only be set by Orlog.
+pub fn to_binary(members: &Map<String, Value>) -> Result<(Headers, Bytes), DecodeError> {
+    if let Some(data) = members.get("data").filter(|data| !data.is_null()) {
+        let rule = "a signed event has its data in data_base64, so that its bytes stay the same";
+        return Err(DecodeError::invalid_type("data", rule, data));
+    }
+    let mut headers = Headers::with_capacity(members.len());
+    for (name, value) in members.iter().filter(|(name, _)| !matches!(name.as_str(), "data" | "data_base64")) {
+        let text = match value {
+            Value::Null => continue,
+            Value::String(text) => Cow::Borrowed(text.as_str()),
+            Value::Bool(_) | Value::Number(_) => Cow::Owned(value.to_string()),
+            other => return Err(DecodeError::invalid_type(name, "it must be a string", other)),
+        };
+        if !NAMES.contains(&name.as_str())
+            && !NO_EXTENSIONS.contains(&name.as_str())
+            && !attributes::is_extension(name)
+        {
+            return Err(DecodeError::invalid(name, "only Orlog sets this attribute; remove it", &text));
+        }
+        headers.push(match name.as_str() {
+            "datacontenttype" => ("content-type".into(), text.into()),
+            "traceparent" => ("traceparent".into(), header_value(&text)),
+            name => (format_compact!("ce-{name}"), header_value(&text)),
+        });
+    }
+    Ok((headers, base64(members)?.into()))
+}
+
+/// Returns an event in binary mode as the members of the structured mode, from which [`to_binary`] returns the same headers
+/// and body. Other headers are omitted.
+///
+/// # Errors
+/// If a header is not percent-encoded UTF-8.
+pub fn to_structured(headers: &Headers, body: &[u8]) -> Result<Map<String, Value>, DecodeError> {
+    let mut members = Map::new();
+    for (name, value) in headers {
+        let (name, text) = match name.as_str() {
+            "content-type" => ("datacontenttype", Cow::Borrowed(value.as_str())),
+            "traceparent" => ("traceparent", header_text(name, value)?),
+            header => match header.strip_prefix("ce-") {
+                Some(attribute) => (attribute, header_text(name, value)?),
+                None => continue,
+            },
+        };
+        members.insert(name.to_owned(), text.into_owned().into());
+    }
+    members.insert("data_base64".to_owned(), STANDARD.encode(body).into());
+    Ok(members)
 }
 
 struct Members<'a>(&'a Map<String, Value>);
@@ -94,8 +154,17 @@ fn data(members: &Map<String, Value>) -> Result<Value, DecodeError> {
             return Err(DecodeError::invalid_type("data_base64", rule, encoded));
         }
     };
+    data::of_bytes("data_base64", content_type, &decoded(encoded)?)
+}
+
+/// Returns the bytes of the data in base64; none if there is no data.
+fn base64(members: &Map<String, Value>) -> Result<Vec<u8>, DecodeError> {
+    let encoded = members.get("data_base64").filter(|encoded| !encoded.is_null());
+    encoded.map_or_else(|| Ok(Vec::new()), decoded)
+}
+
+fn decoded(encoded: &Value) -> Result<Vec<u8>, DecodeError> {
     let rule = "it must be a base64 string";
     let text = encoded.as_str().ok_or_else(|| DecodeError::invalid_type("data_base64", rule, encoded))?;
-    let bytes = STANDARD.decode(text).map_err(|_| DecodeError::invalid("data_base64", rule, text))?;
-    data::of_bytes("data_base64", content_type, &bytes)
+    STANDARD.decode(text).map_err(|_| DecodeError::invalid("data_base64", rule, text))
 }

@@ -75,7 +75,7 @@ pub fn decode_carried(fact: &Message) -> Option<Result<EffectResult, DecodeError
 }
 
 /// Returns whether a fact carries a result.
-pub(crate) fn is_carrier(fact: &Message) -> bool {
+fn is_carrier(fact: &Message) -> bool {
     header(fact, CARRIED_RESULT).is_some()
 }
 

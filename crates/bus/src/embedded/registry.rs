@@ -88,6 +88,10 @@ impl Registry for JournalRegistry {
         (position > 0).then_some(DurablePosition { identity: IDENTITY, position })
     }
 
+    async fn refresh(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     async fn put(&self, key: &str, value: Option<String>, seen: u64) -> Result<Option<u64>, Error> {
         let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
         let written = tokio::task::spawn_blocking(move || shared.put(&key, value, seen)).await;

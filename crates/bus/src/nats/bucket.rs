@@ -141,6 +141,11 @@ impl Bucket {
         }
     }
 
+    /// Returns the sequence of the last record, from the leader.
+    pub(super) async fn last_sequence(&self) -> Result<u64, Error> {
+        self.stream.get_info().await.map(|info| info.state.last_sequence).map_err(unavailable)
+    }
+
     /// Returns the sequence and body of the last message of a key; a tombstone has an empty body.
     pub(super) async fn last(&self, key: &str) -> Result<Option<(u64, Vec<u8>)>, Error> {
         match self.stream.get_last_raw_message_by_subject(&format!("{}{key}", self.prefix)).await {

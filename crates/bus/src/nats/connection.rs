@@ -10,7 +10,7 @@ use async_nats::jetstream::context::{AccountError, AccountErrorKind};
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
 
-use super::message::{header_pairs, headers};
+use super::message::{header_map, header_pairs};
 use crate::Message;
 use crate::requests::{RequestClient, RequestError, Response};
 use crate::signature::Signer;
@@ -210,8 +210,8 @@ impl Connection {
 #[async_trait]
 impl RequestClient for Connection {
     async fn request(&self, message: Message, within: Duration) -> Result<Response, RequestError> {
-        let request =
-            Request::new().payload(message.payload.clone()).headers(headers(&message)).timeout(Some(within));
+        let request = Request::new().payload(message.payload.clone());
+        let request = request.headers(header_map(&message.headers)).timeout(Some(within));
         let subject = message.subject;
         match self.client.send_request(subject.clone(), request).await {
             Ok(response) => Ok(Response {

@@ -41,6 +41,9 @@ struct PodRecord {
     incarnation: Uuid,
     url: String,
     draining: bool,
+    /// Absent in the records of earlier releases.
+    #[serde(default)]
+    node_keys: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -87,7 +90,8 @@ impl Membership for Leases {
 
     async fn announce(&self, pod: &Pod) -> Result<bool, Error> {
         let key = pod_key(&pod.name);
-        let record = PodRecord { incarnation: pod.incarnation, url: pod.url.clone(), draining: pod.draining };
+        let Pod { incarnation, url, draining, node_keys, .. } = pod.clone();
+        let record = PodRecord { incarnation, url, draining, node_keys };
         let body = json(&record);
         let seen = *self.own();
         let put = match self.bucket.put(&key, body.clone(), seen, Some(self.ttl)).await? {
@@ -149,9 +153,9 @@ impl BucketView for ClusterView {
             Some(("pod", name)) => {
                 let Ok(name) = crate::subject::decode_token(name) else { return };
                 self.pods.remove(name.as_ref());
-                if let Some(PodRecord { incarnation, url, draining }) = read(body) {
+                if let Some(PodRecord { incarnation, url, draining, node_keys }) = read(body) {
                     let name = name.into_owned();
-                    self.pods.insert(name.clone(), Pod { name, incarnation, url, draining });
+                    self.pods.insert(name.clone(), Pod { name, incarnation, url, draining, node_keys });
                 }
             }
             Some(("shard", number)) => {

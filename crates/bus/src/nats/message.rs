@@ -67,12 +67,12 @@ pub(super) fn timestamp(time: async_nats::datetime::DateTime) -> Timestamp {
     Timestamp::from_millis(i64::try_from(millis).unwrap_or_default())
 }
 
-pub(super) fn headers(message: &Message) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &message.headers {
-        headers.append(name.as_str(), value.as_str());
+pub(super) fn header_map(headers: &Headers) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(name.as_str(), value.as_str());
     }
-    headers
+    map
 }
 
 pub(super) fn header_pairs(headers: &HeaderMap) -> Headers {

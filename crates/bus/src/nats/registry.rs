@@ -71,6 +71,11 @@ impl Registry for NatsRegistry {
         (position > 0).then_some(DurablePosition { identity: IDENTITY, position })
     }
 
+    async fn refresh(&self) -> Result<(), Error> {
+        let last = self.bucket.last_sequence().await?;
+        self.wait("its last records are not read", |view| view.is_current && view.revision >= last).await
+    }
+
     async fn put(&self, key: &str, value: Option<String>, seen: u64) -> Result<Option<u64>, Error> {
         if !self.watch.view().borrow().is_current {
             // The client would keep the message, and send it when it is connected again.

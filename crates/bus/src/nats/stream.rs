@@ -194,6 +194,14 @@ impl Bus for NatsStream {
         self.connection.signer.sign(message)
     }
 
+    fn vouch(&self, message: Message, now: Timestamp) -> Message {
+        self.connection.signer.vouch(message, now)
+    }
+
+    fn vouched_at(&self, message: &Message) -> Option<Timestamp> {
+        self.connection.signer.vouched_at(message)
+    }
+
     fn rejection(&self, message: &Message) -> Option<String> {
         self.connection.signer.verify(message).err().map(|error| error.to_string())
     }

@@ -8,8 +8,10 @@
 mod attachment;
 mod config;
 mod connection;
+mod html;
 mod markdown;
 mod message;
+mod plain_text;
 mod probe;
 mod reply;
 

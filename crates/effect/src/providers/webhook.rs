@@ -5,15 +5,15 @@
 //! `id.timestamp.body` for each secret, so that a receiver can replace its secret without a gap. The
 //! client, the templates and the classification of responses are those of [`super::http`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
-use orlog_model::EffectName;
+use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::http::{Http, HttpEffectConfig, HttpResponseRule, RequestLimits, lists_hosts};
-use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
+use crate::config::{Error, UpstreamConfig, UpstreamSite, narrow, upstream_config};
 use crate::egress::Egress;
 use crate::http::{HttpClient, HttpClientOptions, TlsConfig};
 use crate::operations::Operations;
@@ -53,6 +53,8 @@ pub struct WebhookEffectConfig {
     pub body: Option<Value>,
     /// Response rules; the first match decides.
     pub responses: Vec<HttpResponseRule>,
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    pub contexts: Option<BTreeSet<TenantId>>,
 }
 
 impl UpstreamConfig for WebhookConfig {
@@ -86,7 +88,8 @@ impl UpstreamConfig for WebhookConfig {
             ..usual
         };
         let client = HttpClient::new(site.name, None, options)?;
-        Ok(self.finish(Http::upstream(client, operations, self.policy(Policy::default()))))
+        let upstream = self.finish(Http::upstream(client, operations, self.policy(Policy::default())));
+        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
     }
 }
 
@@ -100,6 +103,7 @@ impl WebhookEffectConfig {
             body: self.body.clone(),
             responses: self.responses.clone(),
             probe: None,
+            contexts: None,
         }
     }
 }

@@ -8,6 +8,7 @@
 mod board_job;
 mod board_state;
 mod claim;
+mod held_claims;
 mod job_board;
 mod job_queue;
 mod provider;
@@ -23,10 +24,14 @@ use std::time::Duration;
 
 use orlog_model::EffectName;
 
-pub use claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
+pub(crate) use board_job::BOARD_CLOSED;
+pub use claim::{
+    AvailableJob, ClaimLost, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest,
+};
 pub use job_board::{JobBoard, JobView};
 pub use provider::WorkerProvider;
 pub use report::{JobReport, ReportAck, ReportContent, Reports, ResultAck};
+pub(crate) use withdrawn::withdrawn_failure;
 
 use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
 pub use crate::job_logs::LogLine;
@@ -57,11 +62,12 @@ upstream_config! {
 pub const RUNNERS: &str = "orlog.jobs";
 
 /// Returns the upstream of jobs whose type no configured upstream serves: runners of the type claim them. As for scripts, a
-/// failed job is not repeated unless the definition or the flow says so.
+/// failed job is not repeated unless the definition or the flow says so. Jobs that wait for a runner take no place of others: only the windows of
+/// the relay limit the jobs of a tenant.
 #[must_use]
 pub fn runners() -> Upstream {
     let board = Arc::new(JobBoard::of_runners());
-    let policy = Policy { max_attempts: Some(1), ..Policy::worker() };
+    let policy = Policy { max_attempts: Some(1), max_concurrency: 1 << 20, ..Policy::worker() };
     let provider = WorkerProvider::new(Arc::clone(&board), false, policy.in_doubt);
     let job_logs = Some(board.job_logs());
     let upstream = Upstream::jobs(RUNNERS, Arc::new(provider), policy);

@@ -3,22 +3,23 @@
 use orlog_effect::config::{UpstreamConfig, UpstreamSite};
 use orlog_effect::worker::{
     ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobReport, ReportContent, Reports, WorkerConfig,
-    WorkerProvider,
+    WorkerProvider, runners,
 };
 use orlog_effect::{Policy, Reply, Upstream};
 use orlog_model::TenantId;
+use orlog_testkit::wait::within;
 use std::collections::BTreeMap;
 
 use super::*;
 
-struct Stage {
-    clock: Arc<SimClock>,
-    board: Arc<JobBoard>,
-    executor: Arc<EffectExecutor>,
+pub(super) struct Stage {
+    pub(super) clock: Arc<SimClock>,
+    pub(super) board: Arc<JobBoard>,
+    pub(super) executor: Arc<EffectExecutor>,
 }
 
 impl Stage {
-    fn new(policy: Policy) -> Self {
+    pub(super) fn new(policy: Policy) -> Self {
         Self::with_probes(policy, false)
     }
 
@@ -30,7 +31,10 @@ impl Stage {
     fn with_probes(policy: Policy, probes: bool) -> Self {
         let (clock, board) = (SimClock::new(START), Arc::new(JobBoard::default()));
         let provider = Arc::new(WorkerProvider::new(Arc::clone(&board), probes, policy.in_doubt));
-        let upstream = Upstream::effects("media", vec![name()], provider, policy);
+        let upstream = Upstream {
+            board: Some((Arc::clone(&board), ClaimOptions::default())),
+            ..Upstream::effects("media", vec![name()], provider, policy)
+        };
         let executor = EffectExecutor::new(upstream, Arc::clone(&clock) as Arc<dyn Clock>);
         Self { clock, board, executor }
     }
@@ -48,16 +52,17 @@ impl Stage {
             worker: "w".to_owned(),
             probes,
             labels: BTreeMap::new(),
+            capacity: None,
         };
         self.board.claim(&*self.clock, &request, 1, ClaimOptions::default(), wait).await
     }
 
     /// Claims the only job.
-    async fn claim(&self, probes: bool) -> ClaimedJob {
+    pub(super) async fn claim(&self, probes: bool) -> ClaimedJob {
         self.claim_within(Duration::from_hours(1), probes).await.pop().expect("a job is available")
     }
 
-    fn report(&self, claimed: &ClaimedJob, result: Result<Reply, ProviderError>) {
+    pub(super) fn report(&self, claimed: &ClaimedJob, result: Result<Reply, ProviderError>) {
         let content = ReportContent::Result(Box::new(result.into()));
         let mut reports = Reports::new([JobReport { job: claimed.item.id, claim: claimed.claim, content }]);
         self.board.report(&*self.clock, &acme(), Duration::from_mins(5), &mut reports);
@@ -75,7 +80,7 @@ impl Stage {
     }
 }
 
-fn acme() -> TenantId {
+pub(super) fn acme() -> TenantId {
     TenantId::new("acme").expect("valid")
 }
 
@@ -92,6 +97,7 @@ async fn attempt_timeout_counts_from_the_claim() {
         worker: "w".to_owned(),
         probes: false,
         labels: BTreeMap::new(),
+        capacity: None,
     };
     let waiting = stage.board.fetch(&*stage.clock, &available, 1, Duration::from_hours(1)).await;
     assert_eq!(waiting.len(), 1);
@@ -108,6 +114,20 @@ async fn attempt_timeout_counts_from_the_claim() {
     stage.clock.advance_to(due);
     let (kind, text) = failure(&done.await.expect("it ends"));
     assert!(kind == "timed out" && text.contains("did not respond within 1m"), "{kind}: {text}");
+}
+
+/// A withdrawn job must not depend on the requests of workers: its worker may be gone, and no other one may exist.
+#[tokio::test]
+async fn withdrawn_job_ends_in_doubt_with_its_claim_although_no_worker_requests_jobs() {
+    let stage = Stage::new(Policy { max_attempts: Some(1), ..Policy::worker() });
+    let done = stage.execute(item(&name(), 1));
+    let claimed = stage.claim(false).await;
+    assert!(stage.board.withdraw(stage.clock.steady(), &acme(), claimed.item.id));
+    let due = stage.clock.due_within(Duration::from_hours(1)).await;
+    assert_eq!(due, claimed.expires_at);
+    stage.clock.advance_to(due);
+    assert_eq!(failure(&done.await.expect("it ends")).0, "timed out");
+    assert_eq!(stage.board.list(&*stage.clock, &acme()), []);
 }
 
 /// The deadline of the item is the outer limit of a job that no worker claims. It was not executed.
@@ -163,6 +183,32 @@ async fn job_in_doubt_without_attempts_left_times_out() {
     assert_eq!(failure(&done.await.expect("it ends")).0, "timed out");
 }
 
+/// Requirements: F5.
+#[tokio::test]
+async fn jobs_that_wait_for_a_runner_take_no_place_of_other_tenants() {
+    let clock = SimClock::new(START);
+    let executor = EffectExecutor::new(runners(), Arc::clone(&clock) as Arc<dyn Clock>);
+    let (board, terms) = executor.upstream().board.clone().expect("runners have a board");
+    let kind = EffectName::new("job.rare").expect("valid");
+    let execute = |tenant: &str, number| {
+        let (executor, mut item) = (Arc::clone(&executor), item(&kind, number));
+        item.instance.tenant = TenantId::new(tenant).expect("valid");
+        tokio::spawn(async move { executor.execute(&item).await })
+    };
+    let _jobs: Vec<_> = (0..5000).map(|number| execute("acme", number)).collect();
+    let _job = execute("beta", 5000);
+    let request = ClaimRequest {
+        tenant: TenantId::new("beta").expect("valid"),
+        effects: vec![kind.clone()],
+        worker: "w".to_owned(),
+        probes: false,
+        labels: BTreeMap::new(),
+        capacity: None,
+    };
+    let claimed = board.claim(&*clock, &request, 1, terms, Duration::from_hours(1));
+    assert_eq!(within("the job is on the board", claimed).await.len(), 1);
+}
+
 #[tokio::test]
 async fn jobs_in_doubt_follow_the_setting_of_the_active_catalog() {
     let media = |probes: &str| {
@@ -191,4 +237,32 @@ async fn jobs_in_doubt_follow_the_setting_of_the_active_catalog() {
         stage.report(&claimed[0], Ok(Reply::default()));
         assert_eq!(failure(&job.await.expect("it ends")).0, "succeeded");
     }
+}
+
+#[tokio::test]
+async fn job_that_waits_while_its_upstream_is_removed_uses_up_no_attempt() {
+    let config: WorkerConfig =
+        toml::from_str("effects = ['payments.charge']\nmax_attempts = 1").expect("valid");
+    let upstream = config.upstream(UpstreamSite::new("media")).expect("valid");
+    let clock = SimClock::new(START);
+    let time = Arc::clone(&clock) as Arc<dyn Clock>;
+    let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
+    let catalog = Catalog::new(vec![upstream], &time, &observer).expect("valid");
+    let (board, _, executor) = catalog.job_boards().remove(0);
+    let stage = Stage { clock, board, executor: Arc::clone(&executor) };
+    let waiting = tokio::spawn(async move {
+        executor.continue_from(&mut item(&name(), 1), ExecutionProgress::default(), &()).await
+    });
+    let posted = async {
+        while stage.board.list(&*stage.clock, &acme()).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the job is on the board", posted).await;
+    catalog.replace_with(&catalog.rebuild(Vec::new()).expect("valid"));
+    let progress = waiting.await.expect("it ends").expect_err("the next upstream continues");
+    assert_eq!((progress.attempts, progress.in_doubt), (0, false));
+    // A job that is posted after the removal waits for no worker.
+    let late = within("the job ends", stage.execute(item(&name(), 2))).await.expect("it ends");
+    assert_eq!(failure(&late).0, "failed");
 }

@@ -39,6 +39,7 @@ fn fixture_with_work(program: &ScriptedProgram) -> DecisionFixture<'_> {
         requested_at: at(1_000),
         survives_end: true,
         dead_letter: None,
+        abandoned: false,
     }];
     fixture
 }

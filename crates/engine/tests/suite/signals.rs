@@ -135,7 +135,15 @@ fn decision_with_the_token_of_an_earlier_timeout_of_the_same_work_is_stale() {
     let mut time_out = |requested_at| {
         let (id, kind) = (Uuid::from_u128(7), WorkKind::Effect);
         let tag = name("compensate:pay");
-        let open = PendingWork { id, kind, tag, requested_at, survives_end: true, dead_letter: None };
+        let open = PendingWork {
+            id,
+            kind,
+            tag,
+            requested_at,
+            survives_end: true,
+            dead_letter: None,
+            abandoned: false,
+        };
         fixture.instance.as_mut().unwrap().pending_work.push(open);
         let destination =
             Destination { kind, tenant: key().tenant, name: "pay.refund".into(), priority: Priority::Normal };

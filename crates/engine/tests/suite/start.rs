@@ -52,7 +52,15 @@ fn input(number: &str, request: StartRequest) -> Input {
 
 fn pending() -> PendingWork {
     let (kind, tag) = (WorkKind::Effect, name("charge"));
-    PendingWork { id: Uuid::nil(), kind, tag, requested_at: at(500), survives_end: true, dead_letter: None }
+    PendingWork {
+        id: Uuid::nil(),
+        kind,
+        tag,
+        requested_at: at(500),
+        survives_end: true,
+        dead_letter: None,
+        abandoned: false,
+    }
 }
 
 /// Returns the fixture with an instance in this state.

@@ -83,7 +83,8 @@ impl Harness {
     /// Applies an input; returns whether it changed the batch.
     fn apply(&mut self, input: &ProgramInput<'_>) -> bool {
         let now = Timestamp::from_millis(self.now);
-        let context = Context { key: &self.key, version: self.version + 1, now, pending_work: &[] };
+        let context =
+            Context { key: &self.key, version: self.version + 1, now, pending_work: &[], attempts: 0 };
         let output = self.program.apply(self.state.as_deref(), input, &context).unwrap();
         let ProgramOutput::Applied(transition) = output else { return false };
         let Transition { state, status, work, timers, waits, .. } = *transition;
@@ -278,7 +279,13 @@ fn selection_of_a_paused_batch_is_dropped_and_repeated() {
         batch.program.apply(
             batch.state.as_deref(),
             &ProgramInput::Retry,
-            &Context { key: &batch.key, version: 1, now: Timestamp::from_millis(0), pending_work: &[] }
+            &Context {
+                key: &batch.key,
+                version: 1,
+                now: Timestamp::from_millis(0),
+                pending_work: &[],
+                attempts: 0
+            }
         ),
         Ok(ProgramOutput::Rejected(_))
     ));
@@ -350,7 +357,8 @@ fn page_of_another_shard_returns_the_outcome_of_its_effect() {
         saga: SagaName::new(PAGE_SAGA).unwrap(),
         correlation: CorrelationId::new("b.1.0").unwrap(),
     };
-    let context = Context { key: &key, version: 1, now: Timestamp::from_millis(0), pending_work: &[] };
+    let context =
+        Context { key: &key, version: 1, now: Timestamp::from_millis(0), pending_work: &[], attempts: 0 };
     let request = json!({ "selection": { "saga": "order" }, "task": { "type": "count", "cursor": null } });
     let event = Event {
         id: EventId::new("e").unwrap(),

@@ -1,14 +1,15 @@
 //! Program of flows: applies the inputs of an instance with the step machine.
 
-use orlog_model::{CorrelationId, DefinitionRef, Event, Failure, WorkOutcome};
+use orlog_model::{CorrelationId, DefinitionRef, Event, Fact, Failure, Status, Work, WorkOutcome};
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use super::cache::FlowCache;
-use super::spec::{CompiledFlow, FlowJob, check_id, compile};
+use super::spec::{CompiledFlow, FlowJob, check_id};
 use super::state::{FlowState, SubmitFlow};
-use super::{RERUN, RETRY, SAGA, SUBMIT};
+use super::{FINISHED, RERUN, RETRY, SAGA, SUBMIT};
 use crate::built_in::{encode, event_type, reference};
-use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
+use crate::contract::{Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::machine::{self, Rerun};
 use crate::program::Program;
@@ -17,6 +18,17 @@ use crate::program::Program;
 const HISTORY_LIMIT: u64 = 10_000;
 /// Maximum size of the state of the step machine with the results of the jobs, in bytes. A rest is left for the states of the jobs.
 const MAX_RESULTS_BYTES: usize = MAX_PAYLOAD_BYTES / 4 * 3;
+/// Maximum size of the state of the step machine after a result, in bytes: its encoding can be larger than JSON, and a failure must always
+/// have space.
+const MAX_MACHINE_BYTES: usize = MAX_PAYLOAD_BYTES / 16 * 15;
+/// Maximum size of the failures of all jobs, in bytes.
+const MAX_FAILURES_BYTES: usize = MAX_PAYLOAD_BYTES / 2;
+/// Maximum size of the message of a failure, in bytes.
+const MAX_MESSAGE_BYTES: usize = 1024;
+/// Size that the message of a failure has at least, in bytes.
+const MIN_MESSAGE_BYTES: usize = 64;
+/// Maximum size of the code of a failure, in bytes.
+const MAX_CODE_BYTES: usize = 64;
 
 /// Program of flows. The correlation id of an instance is the id of the flow.
 #[derive(Debug)]
@@ -29,6 +41,7 @@ pub struct FlowProgram {
 impl Default for FlowProgram {
     fn default() -> Self {
         let manifest = Manifest {
+            subscriptions: vec![EventSubscription { kind: event_type(SUBMIT), starts: true }],
             started_by_signal: Some(event_type(SUBMIT)),
             history_limit: Some(HISTORY_LIMIT),
             ..Manifest::default()
@@ -47,7 +60,10 @@ impl Program for FlowProgram {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!("{} is a signal, not an event", event.kind)))
+        Err(ProgramError::SchemaMismatch(format!(
+            "only a request or a parent saga submits a flow, not the event {}",
+            event.kind
+        )))
     }
 
     fn apply(
@@ -56,7 +72,10 @@ impl Program for FlowProgram {
         input: &ProgramInput<'_>,
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
-        let state = state.map(FlowState::decode).transpose()?;
+        let mut state = state.map(FlowState::decode).transpose()?;
+        if let (Some(state), ProgramInput::WorkResult { tag, .. }) = (&mut state, input) {
+            state.count_attempts(tag, context.attempts);
+        }
         match (state, input) {
             (state, ProgramInput::Event(event)) if event.kind.as_str() == SUBMIT => {
                 self.submit(state, event, context)
@@ -66,22 +85,17 @@ impl Program for FlowProgram {
             (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
                 Ok(ProgramOutput::Rejected("a flow is never stuck".into()))
             }
-            (
-                Some(state),
-                ProgramInput::WorkResult { tag, outcome: WorkOutcome::Succeeded { payload, .. } },
-            ) if exceeds(&state, payload) => {
-                let failed = WorkOutcome::Failed { event: None, failure: too_large(), payload: Value::Null };
-                self.advance(state, &ProgramInput::WorkResult { tag, outcome: &failed }, context)
+            (Some(state), ProgramInput::WorkResult { tag, outcome }) => {
+                self.result(state, (tag, outcome), context)
             }
-            (
-                Some(state),
-                ProgramInput::WorkResult { .. } | ProgramInput::Timer { .. } | ProgramInput::Cancel { .. },
-            ) => self.advance(state, input, context),
+            (Some(state), ProgramInput::Timer { .. } | ProgramInput::Cancel { .. }) => {
+                self.advance(state, input, context)
+            }
         }
     }
 
     /// Returns the flow as JSON: `name`, `labels`, `user`, `graph` (for each job `id`, `type`, `prerequisites`,
-    /// `dependencies`, `failure`), and `steps`, `failure` and `flow` as the state of a definition with jobs.
+    /// `dependencies`, `failure`, `attempts`), and `steps`, `failure` and `flow` as the state of a definition with jobs.
     fn view_state(&self, state: &[u8]) -> Option<Value> {
         let state = FlowState::decode(state).ok()?;
         let flow = self.cache.of(&state).ok()?;
@@ -108,17 +122,13 @@ impl FlowProgram {
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
         let invalid = |error: String| ProgramError::SchemaMismatch(format!("{SUBMIT}: {error}"));
-        let submitted: SubmitFlow =
-            serde_json::from_value(event.data.clone()).map_err(|error| invalid(error.to_string()))?;
+        let submitted = SubmitFlow::deserialize(&event.data).map_err(|error| invalid(error.to_string()))?;
         check_id(context.key.correlation.as_str()).map_err(invalid)?;
         match state {
             None => {
                 let state = FlowState::new(submitted);
-                compile(&state.source, "flow").map_err(|diagnostics| {
-                    invalid(diagnostics.first().map(ToString::to_string).unwrap_or_default())
-                })?;
-                let start = Event { data: Value::Null, ..event.clone() };
-                self.advance(state, &ProgramInput::Event(&start), context)
+                self.cache.of(&state).map_err(|error| invalid(error.to_string()))?;
+                self.advance(state, &ProgramInput::Event(&without_data(event)), context)
             }
             Some(state) if state.source == submitted.source => {
                 Ok(ProgramOutput::Ignored("the flow exists".into()))
@@ -143,10 +153,48 @@ impl FlowProgram {
             _ => return Ok(ProgramOutput::Ignored("a flow does not handle this event".into())),
         };
         let output = machine::rerun(&flow.saga, &state.machine, which, context)?;
-        state.failures.retain(|job, _| {
-            let is_again = |transition: &orlog_model::Transition| !has_failed(&flow, &transition.state, job);
-            !matches!(&output, ProgramOutput::Applied(transition) if is_again(transition))
-        });
+        if let ProgramOutput::Applied(transition) = &output {
+            let view = machine::view(&flow.saga, &transition.state).unwrap_or_default();
+            state.failures.retain(|job, _| view["flow"]["jobs"][job] == "error");
+        }
+        stored(state, output, &flow)
+    }
+
+    /// Applies the result of a job. A result that the state cannot contain fails its job: as a dead letter, the flow would wait for it
+    /// without an end.
+    fn result(
+        &self,
+        state: FlowState,
+        (tag, outcome): (&str, &WorkOutcome),
+        context: &Context<'_>,
+    ) -> Result<ProgramOutput, ProgramError> {
+        let flow = self.cache.of(&state)?;
+        let apply = |outcome: &WorkOutcome| {
+            let input = ProgramInput::WorkResult { tag, outcome };
+            machine::apply(&flow.saga, Some(&state.machine), &input, context)
+        };
+        let fail = |failure: Failure| {
+            let failure = shortened(failure, &flow);
+            apply(&WorkOutcome::Failed { event: None, failure, payload: Value::Null })
+        };
+        let output = match outcome {
+            WorkOutcome::Succeeded { payload, .. } if exceeds(&state, payload) => fail(too_large())?,
+            WorkOutcome::Succeeded { .. } => match apply(outcome) {
+                Ok(ProgramOutput::Applied(next)) if next.state.len() > MAX_MACHINE_BYTES => {
+                    fail(too_large())?
+                }
+                Err(ProgramError::SchemaMismatch(message) | ProgramError::Evaluation(message)) => {
+                    fail(Failure { code: "invalid_result".to_owned(), message })?
+                }
+                output => output?,
+            },
+            // The payload of a failure has no effect.
+            WorkOutcome::Failed { failure, .. } => fail(failure.clone())?,
+            WorkOutcome::TimedOut { failure } => {
+                apply(&WorkOutcome::TimedOut { failure: shortened(failure.clone(), &flow) })?
+            }
+            WorkOutcome::Accepted => apply(outcome)?,
+        };
         stored(state, output, &flow)
     }
 
@@ -173,12 +221,35 @@ fn stored(
     if let Some(failed) = &transition.failure
         && let Some(job) = &failed.step
     {
-        state.failures.insert(job.to_string(), failed.failure.clone());
+        state.failures.insert(job.to_string(), shortened(failed.failure.clone(), flow));
     }
     state.machine = std::mem::take(&mut transition.state);
+    if state.returns_results && transition.status == Status::Completed {
+        let mut view = machine::view(&flow.saga, &state.machine).unwrap_or_default();
+        transition.work.push(Work::Fact(Fact::new(event_type(FINISHED), view["flow"]["results"].take())));
+    }
     transition.state = encode(&state)?;
     transition.reference = flow.spec.name.as_ref().map(|name| name.to_string().into());
     Ok(ProgramOutput::Applied(transition))
+}
+
+/// Returns the event of a submission without the text of the flow, which the state contains.
+fn without_data(event: &Event) -> Event {
+    Event {
+        id: event.id.clone(),
+        tenant: event.tenant.clone(),
+        kind: event.kind.clone(),
+        source: event.source.clone(),
+        subject: event.subject.clone(),
+        time: event.time,
+        correlation: event.correlation.clone(),
+        causation: event.causation.clone(),
+        trace: event.trace.clone(),
+        schema_version: event.schema_version,
+        data: Value::Null,
+        user: event.user.clone(),
+        attributes: event.attributes.clone(),
+    }
 }
 
 fn exceeds(state: &FlowState, payload: &Value) -> bool {
@@ -193,9 +264,19 @@ fn too_large() -> Failure {
     Failure { code: "result_too_large".to_owned(), message }
 }
 
-fn has_failed(flow: &CompiledFlow, machine: &[u8], job: &str) -> bool {
-    let view = machine::view(&flow.saga, machine).unwrap_or_default();
-    view["flow"]["jobs"][job] == "error"
+/// Returns a failure with a message that is short enough for the failures of all jobs.
+fn shortened(failure: Failure, flow: &CompiledFlow) -> Failure {
+    let share = MAX_FAILURES_BYTES / flow.spec.jobs.len().max(1);
+    let limit = share.clamp(MIN_MESSAGE_BYTES, MAX_MESSAGE_BYTES);
+    Failure { code: cut(failure.code, MAX_CODE_BYTES), message: cut(failure.message, limit) }
+}
+
+fn cut(mut text: String, limit: usize) -> String {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit - '…'.len_utf8()));
+        text.push('…');
+    }
+    text
 }
 
 fn job_view(state: &FlowState, job: &FlowJob) -> Value {
@@ -205,5 +286,6 @@ fn job_view(state: &FlowState, job: &FlowJob) -> Value {
     fields.insert("prerequisites".to_owned(), json!(job.prerequisites));
     fields.insert("dependencies".to_owned(), json!(job.dependencies));
     fields.insert("failure".to_owned(), json!(state.failures.get(job.id.as_str())));
+    fields.insert("attempts".to_owned(), json!(state.attempts.get(job.id.as_str()).unwrap_or(&0)));
     Value::Object(fields)
 }

@@ -20,6 +20,9 @@ pub struct SubmitFlow {
     /// User who submits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Whether its results are the result of its instance, for a parent saga.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub returns_results: bool,
 }
 
 /// State of a flow.
@@ -32,8 +35,14 @@ pub(super) struct FlowState {
     pub(super) hash: [u8; 16],
     /// User who submitted it.
     pub(super) user: Option<String>,
+    /// Whether its results are the result of its instance.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) returns_results: bool,
     /// Failure of each failed job.
     pub(super) failures: BTreeMap<String, Failure>,
+    /// Number of ended attempts of each job, in all its runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) attempts: BTreeMap<String, u32>,
     /// State of the step machine.
     #[serde(with = "serde_bytes")]
     pub(super) machine: Vec<u8>,
@@ -42,10 +51,28 @@ pub(super) struct FlowState {
 impl FlowState {
     /// Returns the state of a submitted flow, before the first transition of the machine.
     pub(super) fn new(submitted: SubmitFlow) -> Self {
-        let SubmitFlow { source, user } = submitted;
+        let SubmitFlow { source, user, returns_results } = submitted;
         let digest = Sha256::digest(source.as_bytes());
         let hash = std::array::from_fn(|index| digest[index]);
-        Self { format: FORMAT, source, hash, user, failures: BTreeMap::new(), machine: Vec::new() }
+        Self {
+            format: FORMAT,
+            source,
+            hash,
+            user,
+            returns_results,
+            failures: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            machine: Vec::new(),
+        }
+    }
+
+    /// Counts the attempts of a job or of an element of it.
+    pub(super) fn count_attempts(&mut self, tag: &str, attempts: u32) {
+        let job = tag.split_once('[').map_or(tag, |(job, _)| job);
+        match self.attempts.get_mut(job) {
+            Some(count) => *count = count.saturating_add(attempts),
+            None => drop(self.attempts.insert(job.to_owned(), attempts)),
+        }
     }
 
     /// Decodes a stored state.

@@ -82,7 +82,8 @@ impl Harness {
     /// Applies an input; returns the reason if it changes nothing.
     fn apply(&mut self, input: &ProgramInput<'_>) -> Result<(), String> {
         let now = Timestamp::from_millis(1_000_000);
-        let context = Context { key: &self.key, version: self.version + 1, now, pending_work: &[] };
+        let context =
+            Context { key: &self.key, version: self.version + 1, now, pending_work: &[], attempts: 0 };
         let transition = match self.program.apply(self.state.as_deref(), input, &context) {
             Ok(ProgramOutput::Applied(transition)) => transition,
             Ok(ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason)) => {
@@ -113,9 +114,13 @@ impl Harness {
     }
 
     fn fail(&mut self, tag: &str) {
+        self.fail_with(tag, "no such file", Value::Null);
+    }
+
+    fn fail_with(&mut self, tag: &str, message: &str, payload: Value) {
         self.work.remove(tag).expect("the job is dispatched");
-        let failure = Failure { code: "exit_1".to_owned(), message: "no such file".to_owned() };
-        let outcome = WorkOutcome::Failed { event: None, failure, payload: Value::Null };
+        let failure = Failure { code: "exit_1".to_owned(), message: message.to_owned() };
+        let outcome = WorkOutcome::Failed { event: None, failure, payload };
         self.apply(&ProgramInput::WorkResult { tag, outcome: &outcome }).expect("the result is applied");
     }
 
@@ -304,6 +309,40 @@ fn results_that_are_too_large_fail_their_job() {
     flow.finish("b", json!("small"));
     flow.finish("c", Value::Null);
     assert_eq!(flow.status, Status::Completed);
+}
+
+#[test]
+fn result_that_the_state_cannot_contain_fails_its_job() {
+    let text = "jobs: [{ id: a, type: t, script: s }, { id: b, type: t, script: s }]";
+    // Smaller than the limit as JSON, and larger than the state as MessagePack.
+    let floats = json!(vec![0.5; MAX_PAYLOAD_BYTES / 8]);
+    let deep = (0..70).fold(json!(1), |inner, _| json!([inner]));
+    for (payload, code) in [(floats, "invalid_result"), (deep, "invalid_result")] {
+        let mut flow = Harness::submitted(text);
+        flow.finish("a", payload);
+        flow.finish("b", json!(7));
+        assert_eq!(flow.status, Status::Failed);
+        assert_eq!(flow.view()["graph"][0]["failure"]["code"], code);
+        flow.signal(RETRY, Value::Null).unwrap();
+        flow.finish("a", json!("small"));
+        assert_eq!(flow.status, Status::Completed);
+    }
+}
+
+#[test]
+fn failures_of_all_jobs_have_space_in_the_state() {
+    let job = |number: usize| json!({ "id": format!("j{number}"), "type": "t", "script": "s" });
+    let flow = json!({ "jobs": (0..400).map(job).collect::<Vec<_>>() });
+    let mut flow = Harness::submitted(&flow.to_string());
+    for number in 0..400 {
+        flow.fail_with(&format!("j{number}"), &"ä".repeat(4000), json!("x".repeat(MAX_PAYLOAD_BYTES)));
+    }
+    assert_eq!(flow.status, Status::Failed);
+    let size = flow.state.as_ref().unwrap().len();
+    assert!(size < 2 * MAX_PAYLOAD_BYTES, "{size} bytes");
+    let failure = flow.view()["graph"][399]["failure"].clone();
+    let message = failure["message"].as_str().unwrap();
+    assert!(failure["code"] == "exit_1" && message.len() > 64 && message.ends_with("ä…"), "{failure}");
 }
 
 #[test]

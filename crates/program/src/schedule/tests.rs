@@ -83,7 +83,13 @@ impl Harness {
     }
 
     fn decide(&self, input: &ProgramInput<'_>) -> Option<Box<Transition>> {
-        let context = Context { key: &self.key, version: self.version + 1, now: self.now, pending_work: &[] };
+        let context = Context {
+            key: &self.key,
+            version: self.version + 1,
+            now: self.now,
+            pending_work: &[],
+            attempts: 0,
+        };
         match self.program.apply(self.state.as_deref(), input, &context).unwrap() {
             ProgramOutput::Applied(transition) => Some(transition),
             ProgramOutput::Ignored(_) | ProgramOutput::Rejected(_) => None,
@@ -398,7 +404,7 @@ fn invalid_specification_lists_all_errors() {
 fn state_of_a_newer_release_is_rejected() {
     let s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
     let newer = rmp_serde::to_vec_named(&ScheduleState { format: 2, ..s.state() }).unwrap();
-    let context = Context { key: &s.key, version: 2, now: s.now, pending_work: &[] };
+    let context = Context { key: &s.key, version: 2, now: s.now, pending_work: &[], attempts: 0 };
     let error = s.program.apply(Some(&newer), &ProgramInput::Timer { name: "next" }, &context).unwrap_err();
     assert!(error.to_string().contains("format 2 is newer"), "{error}");
 }

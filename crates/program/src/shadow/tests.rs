@@ -91,8 +91,13 @@ impl Harness {
     }
 
     fn apply(&mut self, input: &ProgramInput<'_>) -> bool {
-        let context =
-            Context { key: &self.key, version: 1, now: Timestamp::from_millis(self.now), pending_work: &[] };
+        let context = Context {
+            key: &self.key,
+            version: 1,
+            now: Timestamp::from_millis(self.now),
+            pending_work: &[],
+            attempts: 0,
+        };
         let output = self.program.apply(self.state.as_deref(), input, &context).unwrap();
         let ProgramOutput::Applied(transition) = output else { return false };
         for timer in &transition.timers {

@@ -50,8 +50,13 @@ pub(super) fn run(input: &CorruptState, sagas: &[CompiledDefinition]) -> bool {
         saga: saga.definition_ref().saga.clone(),
         correlation: CorrelationId::new("o1").expect("a valid id"),
     };
-    let context =
-        Context { key: &key, version: 9, now: Timestamp::from_millis(1_700_000_000_000), pending_work: &[] };
+    let context = Context {
+        key: &key,
+        version: 9,
+        now: Timestamp::from_millis(1_700_000_000_000),
+        pending_work: &[],
+        attempts: 0,
+    };
     let (ok, no) = (succeeded(Value::Null), failed("odd"));
     let compensation_tag = format!("compensate:{}", input.tag);
     let inputs = [

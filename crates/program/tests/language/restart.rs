@@ -178,7 +178,7 @@ fn children_of_a_requested_run_are_new_instances() {
         attributes: None,
     };
     let apply = |state: Option<&[u8]>, input: &ProgramInput<'_>, version: u64| {
-        let context = Context { key: &key, version, now, pending_work: &[] };
+        let context = Context { key: &key, version, now, pending_work: &[], attempts: 0 };
         let output = saga.apply(state, input, &context).unwrap();
         let ProgramOutput::Applied(transition) = output else { panic!("{output:?}") };
         let Some(Work::StartChild(start)) = transition.work.last() else { panic!("a child saga") };

@@ -17,8 +17,11 @@ use crate::error::Error;
 /// Maximum key length that MDBX accepts with pages of 4 KiB, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = 2022;
 
-/// Key of the deployment in the table `meta`.
+/// Key of the deployment of the shared definitions in the table `meta`.
 pub(crate) const DEPLOYMENT: &[u8] = b"deployment";
+
+/// Prefix of the keys of the deployments of contexts in the table `meta`, before the tenant.
+const CONTEXT_DEPLOYMENT: &[u8] = b"deployment/";
 
 /// Key of the feed start in the table `meta`: the offset after which the feed is complete.
 pub(crate) const FEED: &[u8] = b"feed";
@@ -139,6 +142,23 @@ pub(crate) fn timer(row: &[u8], timer: &Timer) -> Key {
 /// Returns the key of a dedupe key of the instance with this row.
 pub(crate) fn dedupe(bucket: i64, row: &[u8], id: DedupeKey) -> Key {
     KeyWriter::new().i64(bucket).fixed(row).fixed(id.as_uuid().as_bytes()).finish()
+}
+
+/// Returns the key of the deployment of a context in the table `meta`.
+pub(crate) fn context_deployment(context: &TenantId) -> Key {
+    let mut key = Key::from_slice(CONTEXT_DEPLOYMENT);
+    key.extend_from_slice(context.as_str().as_bytes());
+    key
+}
+
+/// Returns the range of the deployments of contexts in the table `meta`.
+pub(crate) fn context_deployments() -> KeyRange {
+    KeyRange::of_prefix(Key::from_slice(CONTEXT_DEPLOYMENT))
+}
+
+/// Returns whether a key of the table `meta` is that of the deployment of a context.
+pub(crate) fn is_context_deployment(key: &[u8]) -> bool {
+    key.starts_with(CONTEXT_DEPLOYMENT)
 }
 
 /// Returns the range of the tasks of a tenant in a slot.

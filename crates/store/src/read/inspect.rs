@@ -180,9 +180,7 @@ fn display(table: Table, key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, 
             (Some(of.tenant.clone()), format!("buffered_input:{of}:{number}"), json::<Input>(table, bytes)?)
         }
         Table::Definition => (None, format!("definition:{}", hex::encode(key)), definition(bytes)?),
-        Table::Meta if key == keys::DEPLOYMENT => {
-            (None, "meta:deployment".to_owned(), json::<Deployment>(table, bytes)?)
-        }
+        Table::Meta if key == keys::DEPLOYMENT || keys::is_context_deployment(key) => deployment(bytes)?,
         Table::Task => {
             let (tenant, id, _) = keys::read_task(key)?;
             (Some(tenant.clone()), format!("task:{tenant}:{id}"), json::<TaskRow>(table, bytes)?)
@@ -208,6 +206,14 @@ fn count(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), 
     let name = format!("count:{tenant}:{saga}:{version}:{status}");
     let count: u64 = decode(Table::Count, bytes)?;
     Ok((Some(tenant), name, json!({ "count": count, "paused": paused, "hash": hex::encode(hash) })))
+}
+
+/// Returns the owner, the name and the value of a deployment.
+fn deployment(bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), Error> {
+    let Deployment { context, .. } = decode(Table::Meta, bytes)?;
+    let name =
+        context.as_ref().map_or_else(|| "meta:deployment".to_owned(), |of| format!("meta:deployment:{of}"));
+    Ok((context, name, json::<Deployment>(Table::Meta, bytes)?))
 }
 
 fn definition(bytes: &[u8]) -> Result<Value, Error> {

@@ -1,6 +1,10 @@
 //! Reads of job logs.
 
+use std::collections::BTreeMap;
+
 use orlog_model::{InstanceKey, JobLogChunk, LogLine, Name};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::reader::Reader;
 use crate::encoding::keys;
@@ -9,6 +13,9 @@ use crate::encoding::value::decode;
 use crate::error::Error;
 use crate::table::Table;
 use crate::translate::JobLogRange;
+
+/// Maximum number of chunks of one scan.
+const CHUNKS_PER_SCAN: usize = 64;
 
 /// Line of the job log of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +28,35 @@ pub struct NumberedLine {
     pub line: LogLine,
 }
 
+/// Chunk whose lines are not read.
+#[derive(Deserialize)]
+struct ChunkSize {
+    job: Name,
+    lines: Vec<IgnoredAny>,
+}
+
 #[expect(clippy::missing_errors_doc, reason = "`Reader` documents the errors of its methods")]
 impl Reader {
     /// Returns the number of the first stored line of the job log of an instance, and the number of the next line.
     pub fn job_log_range(&self, key: &InstanceKey) -> Result<(u64, u64), Error> {
         let range = self.row::<JobLogRange>(Table::JobLog, &self.keys().history(key, 0))?;
         Ok(range.map_or((1, 1), |range| (range.first, range.next)))
+    }
+
+    /// Returns the number of stored lines of each job of an instance, by tag.
+    pub fn job_log_counts(&self, key: &InstanceKey) -> Result<BTreeMap<Name, u64>, Error> {
+        let (mut counts, mut from) = (BTreeMap::new(), KeyRange::of_prefix(self.keys().instance(key)));
+        from = from.after(&self.keys().history(key, 0));
+        loop {
+            let chunks = self.scan_rows(Table::JobLog, &from, CHUNKS_PER_SCAN, |key, value| {
+                Ok((key.to_vec(), decode::<ChunkSize>(Table::JobLog, value)?))
+            })?;
+            let Some((last, _)) = chunks.last() else { return Ok(counts) };
+            from = from.after(last);
+            for (_, ChunkSize { job, lines }) in chunks {
+                *counts.entry(job).or_default() += lines.len() as u64;
+            }
+        }
     }
 
     /// Returns lines of the job log of an instance after a number, oldest first: at least `limit` if there are as many, and at most
@@ -36,9 +66,14 @@ impl Reader {
         let range = KeyRange::of_prefix(self.keys().instance(key)).after(&self.keys().history(key, earlier));
         let (mut lines, mut from) = (Vec::new(), range);
         while lines.len() < limit {
-            let chunks = self.scan_rows(Table::JobLog, &from, limit.clamp(1, 64), |key, value| {
-                Ok((key.to_vec(), keys::read_numbered(key)?.1, decode::<JobLogChunk>(Table::JobLog, value)?))
-            })?;
+            let chunks =
+                self.scan_rows(Table::JobLog, &from, limit.clamp(1, CHUNKS_PER_SCAN), |key, value| {
+                    Ok((
+                        key.to_vec(),
+                        keys::read_numbered(key)?.1,
+                        decode::<JobLogChunk>(Table::JobLog, value)?,
+                    ))
+                })?;
             let Some((last, ..)) = chunks.last() else { break };
             from = from.after(last);
             for (_, first, JobLogChunk { job, lines: of_job }) in chunks {

@@ -214,9 +214,23 @@ impl Reader {
         self.scan_rows(Table::Definition, &KeyRange::all(), usize::MAX, read)
     }
 
-    /// Returns the last deployment; `None` before the first one.
+    /// Returns the last deployment of the shared definitions; `None` before the first one.
     pub fn deployment(&self) -> Result<Option<Deployment>, Error> {
         self.row(Table::Meta, keys::DEPLOYMENT)
+    }
+
+    /// Returns the last deployment of each context, ordered by tenant.
+    pub fn context_deployments(&self) -> Result<Vec<Deployment>, Error> {
+        let read = |_: &[u8], value: &[u8]| decode(Table::Meta, value);
+        self.scan_rows(Table::Meta, &keys::context_deployments(), usize::MAX, read)
+    }
+
+    /// Returns the last deployment of a context; `None`: of the shared definitions.
+    pub fn deployment_of(&self, context: Option<&TenantId>) -> Result<Option<Deployment>, Error> {
+        match context {
+            None => self.deployment(),
+            Some(context) => self.row(Table::Meta, &keys::context_deployment(context)),
+        }
     }
 
     pub(crate) fn keys(&self) -> &KeyEncoder {

@@ -77,6 +77,11 @@ mod tests {
         assert_eq!(texts(&reader, 0), expected);
         assert_eq!(texts(&reader, 4), expected[2..]);
         assert_eq!(texts(&reader, 6), []);
+        let counts = reader.job_log_counts(&key("acme", "o-1")).unwrap();
+        assert_eq!(
+            counts.into_iter().map(|(job, lines)| (job.to_string(), lines)).collect::<Vec<_>>(),
+            [("a".to_owned(), 3), ("b".to_owned(), 1)]
+        );
         // One chunk above the limit stays.
         writer.commit(&[append("o-1", "a", &["7", "8"], 1)], at(5)).unwrap();
         assert_eq!(texts(&reader, 0), [(7, "7".to_owned()), (8, "8".to_owned())]);

@@ -197,7 +197,13 @@ impl<'a> InstanceDriver<'a> {
     /// # Errors
     /// The obstacles to the migration.
     pub fn migrate(&mut self, to: &'a dyn Program) -> Result<Migration, Vec<String>> {
-        let context = Context { key: &self.key, version: self.version + 1, now: self.now, pending_work: &[] };
+        let context = Context {
+            key: &self.key,
+            version: self.version + 1,
+            now: self.now,
+            pending_work: &[],
+            attempts: 0,
+        };
         let migration = to.migrate(self.program, self.state.as_deref().unwrap_or_default(), &context)?;
         self.program = to;
         let renamed =
@@ -222,7 +228,13 @@ impl<'a> InstanceDriver<'a> {
     /// If the same input on the same state produces different transitions.
     pub fn take(&mut self, input: &ProgramInput<'_>) -> Result<String, String> {
         self.inputs += 1;
-        let context = Context { key: &self.key, version: self.version + 1, now: self.now, pending_work: &[] };
+        let context = Context {
+            key: &self.key,
+            version: self.version + 1,
+            now: self.now,
+            pending_work: &[],
+            attempts: 0,
+        };
         let decide = || self.program.apply(self.state.as_deref(), input, &context);
         let output = decide();
         assert_eq!(output, decide(), "the same input produced another output");

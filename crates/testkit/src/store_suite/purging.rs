@@ -66,6 +66,7 @@ pub fn ended_instances_are_purged_incrementally(mut fixture: StoreFixture) {
         requested_at: at(1),
         survives_end: true,
         dead_letter: None,
+        abandoned: false,
     };
     let retained = [
         instance(1, Status::Running),

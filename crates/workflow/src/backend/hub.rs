@@ -1,9 +1,10 @@
 //! Notifications of a backend, so that nothing polls.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dashmap::{DashMap, Entry};
+use foldhash::fast::RandomState;
 use tokio::sync::{Notify, watch};
 
 /// Id of an instance.
@@ -18,7 +19,7 @@ pub struct Hub {
 #[derive(Debug, Default)]
 struct HubInner {
     available: watch::Sender<()>,
-    instances: Mutex<HashMap<InstanceId, Watched>>,
+    instances: DashMap<InstanceId, Watched, RandomState>,
 }
 
 /// Instance that has watchers.
@@ -50,7 +51,7 @@ impl Hub {
 
     /// Reports that an instance has a signal, is released or has ended.
     pub fn notify(&self, id: &str) {
-        if let Some(watched) = self.lock().get(id) {
+        if let Some(watched) = self.inner.instances.get(id) {
             watched.changes.add();
         }
     }
@@ -58,9 +59,7 @@ impl Hub {
     /// Reports that notifications may be lost: all consumers look again.
     pub fn notify_all(&self) {
         self.notify_available();
-        let instances = self.lock();
-        #[expect(clippy::iter_over_hash_type, reason = "the order of notifications has no effect")]
-        for watched in instances.values() {
+        for watched in &self.inner.instances {
             watched.changes.add();
         }
     }
@@ -74,17 +73,12 @@ impl Hub {
     /// Returns a receiver of the notifications about one instance.
     #[must_use]
     pub fn watch(&self, id: &InstanceId) -> Watcher {
-        let mut instances = self.lock();
-        let watched = instances.entry(Arc::clone(id)).or_default();
+        let mut watched = self.inner.instances.entry(Arc::clone(id)).or_default();
         watched.watchers += 1;
         let changes = Arc::clone(&watched.changes);
-        drop(instances);
+        drop(watched);
         let seen = changes.count.load(Ordering::Acquire);
         Watcher { id: Arc::clone(id), changes, seen, hub: self.clone() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, Watched>> {
-        self.inner.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,12 +110,10 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let mut instances = self.hub.lock();
-        if let Some(watched) = instances.get_mut(&self.id) {
-            watched.watchers -= 1;
-            if watched.watchers == 0 {
-                instances.remove(&self.id);
-            }
+        let Entry::Occupied(mut entry) = self.hub.inner.instances.entry(Arc::clone(&self.id)) else { return };
+        entry.get_mut().watchers -= 1;
+        if entry.get().watchers == 0 {
+            entry.remove();
         }
     }
 }

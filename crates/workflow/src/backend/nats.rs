@@ -33,6 +33,8 @@ use super::{
 
 /// Maximum number of concurrent requests of one call.
 const CONCURRENCY: usize = 256;
+/// Maximum time until the reader reaches an own signal.
+const READ_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// Delay before the mirror connects again.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
@@ -46,8 +48,9 @@ pub struct NatsBackend {
     name: String,
     mirror: Mirror,
     hub: Hub,
-    /// Reader of the stream.
-    _tasks: JoinSet<()>,
+    /// Reader of the stream; dropping it stops the reader.
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is dropped with the backend"))]
+    reader: JoinSet<()>,
 }
 
 impl NatsBackend {
@@ -78,7 +81,7 @@ impl NatsBackend {
         tasks.spawn(read_all(stream.clone(), format!("{name}.>"), mirror.clone(), ready));
         let is_ready = is_ready.await.unwrap_or_else(|_| Err("the reader has stopped".to_owned()));
         is_ready.map_err(|reason| unavailable("read its stream", reason))?;
-        Ok(Self { jetstream, stream, name: name.to_owned(), mirror, hub, _tasks: tasks })
+        Ok(Self { jetstream, stream, name: name.to_owned(), mirror, hub, reader: tasks })
     }
 
     /// Applies a change to a row until it is stored, or until it does not apply. Another process may change the row meanwhile.
@@ -221,6 +224,7 @@ async fn read(
         let info = message.info().map_err(|error| error.to_string())?;
         pending = info.pending;
         mirror.apply(&message.subject, &message.payload, info.stream_sequence);
+        mirror.set_read(info.stream_sequence);
     }
 }
 
@@ -300,8 +304,10 @@ impl Backend for NatsBackend {
         let signal = Signal { number: 0, name: name.to_owned(), payload };
         let payload = rmp_serde::to_vec(&signal).map_err(|error| unavailable(action, error))?;
         let subject = self.mirror.signal_subject(id);
-        let number = self.publish(action, subject.clone(), payload.clone().into()).await?;
-        self.mirror.apply(&subject, &payload, number);
+        let number = self.publish(action, subject, payload.into()).await?;
+        // Not applied here: an earlier signal of another process may not be in the mirror yet, and an instance that receives a signal
+        // has no earlier one. The signal is durable, also if the reader does not reach it in time.
+        tokio::time::timeout(READ_TIMEOUT, self.mirror.read_until(number)).await.ok();
         Ok(true)
     }
 
@@ -373,4 +379,29 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use orlog_testkit::nats_server::NatsServer;
+
+    use super::*;
+    use crate::backend::NEVER_MS;
+
+    #[tokio::test]
+    async fn own_signal_is_not_visible_before_an_earlier_one_of_another_process() {
+        let server = NatsServer::start();
+        let open = || async { NatsBackend::connect(&server.url(), "w").await.expect("the server responds") };
+        let (mut backend, other) = (open().await, open().await);
+        let (workflow, hash, state) = ("order".into(), "h".into(), Bytes::new());
+        let new = NewInstance { id: "a".into(), workflow, hash, state, wake_ms: NEVER_MS, holder: None };
+        assert!(backend.create(new).await.expect("stores"));
+        // As if the reader were slow: the signal of the other process does not arrive.
+        backend.reader.shutdown().await;
+        assert!(other.send_signal("a", "first", Bytes::new()).await.expect("stores"));
+        assert!(backend.send_signal("a", "second", Bytes::new()).await.expect("stores"));
+        assert_eq!(backend.signals("a", 0).await.expect("reads"), []);
+        let all = other.signals("a", 0).await.expect("reads");
+        assert_eq!(all[0].name, "first");
+    }
 }

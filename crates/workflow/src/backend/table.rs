@@ -1,9 +1,11 @@
 //! Instances in memory, with the rules of claims: the core of the backends in memory and in a directory.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -159,7 +161,8 @@ impl Row {
 /// All instances and graphs.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    rows: HashMap<InstanceId, Row>,
+    /// Boxed, so that growth moves little memory.
+    rows: HashMap<InstanceId, Box<Row>>,
     /// Instances that become available, by time.
     due: BTreeSet<(u64, InstanceId)>,
     unended: BTreeSet<InstanceId>,
@@ -168,11 +171,10 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn create(&mut self, new: NewInstance, hub: &Hub) -> bool {
-        if self.rows.contains_key(&new.id) {
-            return false;
-        }
-        let is_available = new.holder.is_none();
-        self.insert(Row::new(new));
+        let Entry::Vacant(entry) = self.rows.entry(Arc::clone(&new.id)) else { return false };
+        let row = entry.insert(Box::new(Row::new(new)));
+        let is_available = row.holder.is_none();
+        index(&mut self.due, &mut self.unended, row);
         if is_available {
             hub.notify_available();
         }
@@ -180,17 +182,17 @@ impl Table {
     }
 
     pub(super) fn load(&self, id: &str) -> Option<StoredInstance> {
-        self.rows.get(id).map(Row::stored)
+        self.rows.get(id).map(|row| row.stored())
     }
 
     #[cfg(any(feature = "embedded", feature = "nats"))]
     pub(super) fn row(&self, id: &str) -> Option<&Row> {
-        self.rows.get(id)
+        self.rows.get(id).map(Box::as_ref)
     }
 
     #[cfg(feature = "embedded")]
     pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.rows.values()
+        self.rows.values().map(Box::as_ref)
     }
 
     /// Returns the approximate size of all rows.
@@ -309,19 +311,8 @@ impl Table {
     #[cfg(any(feature = "embedded", feature = "nats"))]
     pub(super) fn put(&mut self, row: Row) {
         self.remove(&row.id);
-        self.insert(row);
-    }
-
-    /// Writes a row of a new instance.
-    fn insert(&mut self, row: Row) {
-        let available = row.available_ms();
-        if row.ended_ms.is_none() {
-            self.unended.insert(Arc::clone(&row.id));
-            if available != NEVER_MS {
-                self.due.insert((available, Arc::clone(&row.id)));
-            }
-        }
-        self.rows.insert(Arc::clone(&row.id), row);
+        index(&mut self.due, &mut self.unended, &row);
+        self.rows.insert(Arc::clone(&row.id), Box::new(row));
     }
 
     /// Changes a row and the indexes.
@@ -341,6 +332,17 @@ impl Table {
             self.unended.remove(&id);
         }
         Some(result)
+    }
+}
+
+/// Adds a new row to the indexes.
+fn index(due: &mut BTreeSet<(u64, InstanceId)>, unended: &mut BTreeSet<InstanceId>, row: &Row) {
+    let available = row.available_ms();
+    if row.ended_ms.is_none() {
+        unended.insert(Arc::clone(&row.id));
+        if available != NEVER_MS {
+            due.insert((available, Arc::clone(&row.id)));
+        }
     }
 }
 

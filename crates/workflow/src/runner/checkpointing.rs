@@ -1,8 +1,9 @@
 //! Runner with checkpoints: one process, a snapshot after each task, and resumption after a crash.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures::{StreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 
@@ -12,6 +13,7 @@ use crate::clock::Clock;
 use crate::definition::Definition;
 use crate::driver::{Driver, recover};
 use crate::handle::{Handle, Inputs};
+use crate::machine::panic_message;
 use crate::outcome::{RunError, output, typed_output};
 use crate::progress::Progress;
 use crate::registry::{TaskRegistry, check_version};
@@ -157,7 +159,11 @@ impl CheckpointingRunner {
         let mut running = JoinSet::new();
         while let Some((id, prepared)) = prepared.next().await {
             running.spawn(async move {
-                let result = async { output(&prepared?.drive().await?).map(drop) }.await;
+                let run = async { output(&prepared?.drive().await?).map(drop) };
+                // The panic of one instance must not stop the others.
+                let result = AssertUnwindSafe(run).catch_unwind().await;
+                let result =
+                    result.unwrap_or_else(|panic| Err(RunError::Value { reason: panic_message(&*panic) }));
                 Resumed { id: id.to_string(), result }
             });
         }
@@ -177,10 +183,11 @@ impl CheckpointingRunner {
         input: In,
         progress: Option<broadcast::Sender<Progress>>,
     ) -> Result<Driver<Snapshots>, RunError> {
-        let watcher = self.submitter.backend().hub().watch(&id.into());
+        let id: InstanceId = id.into();
+        let watcher = self.submitter.backend().hub().watch(&id);
         let definition = &workflow.definition;
         let state = State::start(definition, Value::new(input), self.clock.now_ms());
-        let stored = self.submitter.submit(definition, id, &state, Some(Arc::clone(&self.holder))).await?;
+        let stored = self.submitter.submit(definition, &id, &state, Some(Arc::clone(&self.holder))).await?;
         let mut driver = self.driver(Arc::clone(definition), &stored, state, watcher);
         driver.progress = progress;
         Ok(driver)

@@ -1,8 +1,10 @@
 //! Pooled workers: many processes share a backend, claim instances and execute them.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, error, warn};
@@ -14,6 +16,7 @@ use crate::backend::{
 use crate::checkpoint::Snapshots;
 use crate::clock::Clock;
 use crate::driver::{Driver, recover};
+use crate::machine::panic_message;
 use crate::outcome::RunError;
 use crate::registry::TaskRegistry;
 use crate::retry::millis;
@@ -259,7 +262,11 @@ impl Running {
         let (ready, is_ready) = tokio::sync::oneshot::channel::<()>();
         let task = self.instances.spawn(async move {
             is_ready.await.ok();
-            instance.execute(stored, watcher).await;
+            // Values of the user can panic while they are serialized. The claim must not be extended then.
+            if let Err(panic) = AssertUnwindSafe(instance.execute(stored, watcher)).catch_unwind().await {
+                let reason = panic_message(&*panic);
+                error!(instance = %claimed_id, reason, "instance interrupted; it continues after its claim has expired");
+            }
             claims.remove(&claimed_id, epoch);
         });
         self.claims.add(id, epoch, until_ms, task);
@@ -314,7 +321,7 @@ impl Instance {
     }
 
     /// Releases an instance that this worker cannot execute, for workers with other functions. It does so after a delay, because this
-    /// worker may claim it again.
+    /// worker may claim it again. The instance is due after those that were available meanwhile, so that it delays none of them twice.
     async fn release(mut self, stored: StoredInstance) -> Result<(), BackendError> {
         let retry_ms = self.clock.now_ms().saturating_add(millis(ERROR_DELAY));
         tokio::select! {
@@ -322,7 +329,7 @@ impl Instance {
             // The result does not matter: the worker stops or is gone.
             _ = self.stop.wait_for(|stop| *stop) => {}
         }
-        let (state, then) = (stored.state, After::Release { wake_ms: 0 });
+        let (state, then) = (stored.state, After::Release { wake_ms: self.clock.now_ms() });
         // No signal is consumed.
         let last_signal = 0;
         let save = Save { id: stored.id, epoch: stored.epoch, hash: stored.hash, state, last_signal, then };

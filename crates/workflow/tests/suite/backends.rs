@@ -24,6 +24,7 @@ macro_rules! suite {
                 an_extended_claim_is_not_available,
                 a_released_instance_is_due_at_its_time,
                 a_signal_wakes_an_instance_until_a_save_consumes_it,
+                signals_of_several_processes_are_visible_in_the_order_of_their_numbers,
                 an_ended_instance_is_not_available_and_is_purged,
                 unended_instances_are_listed_in_pages,
                 a_takeover_fences_off_a_valid_claim,
@@ -192,6 +193,33 @@ async fn a_signal_wakes_an_instance_until_a_save_consumes_it(test: TestBackend) 
         .await
         .expect("holds the claim");
     assert!(available(backend, 1000).await.is_empty());
+}
+
+/// An instance that has received a signal receives no earlier one.
+async fn signals_of_several_processes_are_visible_in_the_order_of_their_numbers(test: TestBackend) {
+    let (backend, other) = (&*test.backend, &*test.other);
+    backend.create(NewInstance { wake_ms: NEVER_MS, ..instance("a") }).await.expect("stores");
+    let numbers = async || -> Vec<u64> {
+        let signals = backend.signals("a", 0).await.expect("reads");
+        signals.iter().map(|signal| signal.number).collect()
+    };
+    let mut visible = Vec::new();
+    for _ in 0..6 {
+        let others = (0..60).map(|_| other.send_signal("a", "other", Bytes::new()));
+        let own = async {
+            for _ in 0..5 {
+                assert!(backend.send_signal("a", "own", Bytes::new()).await.expect("stores"));
+                visible.push(numbers().await);
+            }
+        };
+        tokio::join!(own, futures::future::join_all(others));
+    }
+    assert!(backend.send_signal("a", "last", Bytes::new()).await.expect("stores"));
+    let all = numbers().await;
+    assert_eq!(all.len(), 6 * 65 + 1);
+    for found in visible {
+        assert_eq!(found, all[..found.len()]);
+    }
 }
 
 async fn an_ended_instance_is_not_available_and_is_purged(test: TestBackend) {

@@ -1,14 +1,16 @@
 //! Fleets of pooled workers: seeded kills, contention, shutdown.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlog_testkit::wait::{until, within};
 use orlog_workflow::{
-    Client, Context, Graph, PooledWorker, RunError, Task, TaskError, TaskRegistry, WorkerHandle, Workflow,
+    CheckpointingRunner, Client, Clock, Context, Graph, PooledWorker, RunError, Task, TaskError,
+    TaskRegistry, WorkerHandle, Workflow,
 };
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::support::{BackendKind, TestBackend, number, worker};
 use crate::tasks::{Order, calls, step};
@@ -243,4 +245,84 @@ async fn a_stuck_instance_continues_after_an_operator_decides() {
     assert!(matches!(failed, Err(RunError::Failed(_))), "{failed:?}");
     worker.shutdown();
     worker.join().await;
+}
+
+/// Whether the next value of a test panics while it is serialized.
+static PANICS: [AtomicBool; 2] = [const { AtomicBool::new(true) }; 2];
+
+/// Value of a test.
+#[derive(Debug, Clone, Deserialize)]
+struct Fragile<const TEST: usize>(u64);
+
+impl<const TEST: usize> Serialize for Fragile<TEST> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        assert!(!PANICS[TEST].swap(false, Ordering::SeqCst), "this value cannot be serialized");
+        serializer.serialize_u64(self.0)
+    }
+}
+
+async fn fragile<const TEST: usize>(_: &Context, number: u64) -> Result<Fragile<TEST>, TaskError> {
+    Ok(Fragile(number))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_whose_value_panics_is_available_again_when_its_claim_expires() {
+    let workflow = Workflow::builder("fragile").then("a", fragile::<0>).build().expect("valid");
+    let test = BackendKind::Memory.open().await;
+    let (ttl, clock) = (Duration::from_secs(10), Clock::virtual_time());
+    let worker = worker(&test, &workflow).clock(clock).claim_ttl(ttl).heartbeat_interval(ttl / 4).spawn();
+    let client = Client::new(Arc::clone(&test.backend)).clock(clock);
+    client.start(&workflow, "f-1", 7).await.expect("starts");
+    let result = within("the instance completes", client.outcome::<Fragile<0>>("f-1")).await;
+    assert_eq!(result.expect("completes").0, 7);
+    assert!(!PANICS[0].load(Ordering::SeqCst));
+    worker.shutdown();
+    worker.join().await;
+}
+
+#[tokio::test]
+async fn a_panic_of_one_resumed_instance_does_not_stop_the_others() {
+    let workflow = Workflow::builder("fragile").then("a", fragile::<1>).build().expect("valid");
+    let test = BackendKind::Memory.open().await;
+    let client = Client::new(Arc::clone(&test.backend));
+    for id in ["f-1", "f-2"] {
+        client.start(&workflow, id, 7).await.expect("starts");
+    }
+    let runner = CheckpointingRunner::new(Arc::clone(&test.backend));
+    let registry = TaskRegistry::new().workflow(&workflow);
+    let resumed = within("the instances end", runner.resume_all(&registry)).await.expect("lists");
+    let (completed, failed): (Vec<_>, Vec<_>) = resumed.iter().partition(|resumed| resumed.result.is_ok());
+    assert_eq!((completed.len(), failed.len()), (1, 1), "{resumed:?}");
+    let reason = failed[0].result.as_ref().expect_err("it panicked").to_string();
+    assert!(reason.contains("cannot be serialized"), "{reason}");
+    let again = within("the instance ends", runner.resume_all(&registry)).await.expect("lists");
+    assert!(again.len() == 1 && again[0].result.is_ok(), "{again:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_without_functions_does_not_starve_the_others() {
+    let [own, foreign] =
+        ["own", "foreign"].map(|name| Workflow::builder(name).then(name, step).build().expect("valid"));
+    let test = BackendKind::Memory.open().await;
+    let clock = Clock::virtual_time();
+    let client = Client::new(Arc::clone(&test.backend)).clock(clock);
+    let order = Order::new();
+    client.start(&foreign, "a", Order::new()).await.expect("starts");
+    client.start(&own, "b", order.clone()).await.expect("starts");
+    let worker = worker(&test, &own).clock(clock).batch(1).concurrency(1).spawn();
+    let ended = within("the instance completes", client.outcome::<Order>("b")).await;
+    assert_eq!(ended.expect("completes").key, order.key);
+    worker.shutdown();
+    worker.join().await;
+}
+
+#[tokio::test]
+async fn an_id_that_a_backend_cannot_store_is_rejected() {
+    let workflow = Workflow::builder("ids").then("a", step).build().expect("valid");
+    let client = Client::new(BackendKind::Memory.open().await.backend);
+    for id in ["", "a\0b", &"x".repeat(513)] {
+        let error = client.start(&workflow, id, Order::new()).await.expect_err("the id is invalid");
+        assert!(error.to_string().contains("1 to 512 bytes"), "{error}");
+    }
+    client.start(&workflow, &"x".repeat(512), Order::new()).await.expect("starts");
 }

@@ -6,7 +6,6 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_testkit::wait::{until, within};
@@ -89,10 +88,19 @@ async fn process() {
     if role == "worker" {
         let worker = PooledWorker::new("worker", backend, TaskRegistry::new().workflow(&workflow))
             .batch(4)
-            .claim_ttl(Duration::from_millis(500))
+            .claim_ttl(Duration::from_secs(1))
             .heartbeat_interval(Duration::from_millis(100))
             .spawn();
         return worker.join().await;
+    }
+    if role == "resume" {
+        let runner = CheckpointingRunner::new(backend);
+        let result = match runner.resume(&workflow, "p-1").await {
+            Err(RunError::NotFound { .. }) => runner.run(&workflow, "p-1", 0).await,
+            result => result,
+        };
+        assert_eq!(result.expect("completes"), 3);
+        return println!("completed");
     }
     let (at, is_durable) = (variable("ORLOG_TEST_CHANGE").parse().expect("a number"), role == "after");
     let crashing = Crashing::new(&backend, at, is_durable);
@@ -124,27 +132,21 @@ fn start(role: &str, kind: BackendKind, address: &str, directory: &Path, change:
         .expect("the executable of the test starts")
 }
 
-/// Runs a process until it has reached a change and kills it there. Returns whether it reached the change.
-async fn kill_at(
-    kind: BackendKind,
-    address: &str,
-    directory: &Path,
-    change: usize,
-    is_durable: bool,
-) -> bool {
-    let mut process = start(if is_durable { "after" } else { "before" }, kind, address, directory, change);
+/// Starts a process, waits until it has crashed or completed, and kills it. Returns whether it has completed.
+async fn completes(role: &str, kind: BackendKind, address: &str, directory: &Path, change: usize) -> bool {
+    let mut process = start(role, kind, address, directory, change);
     let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-    let reached = async {
+    let completed = async {
         while let Some(line) = lines.next_line().await.expect("text") {
             if line.ends_with("crash") || line.ends_with("completed") {
-                return line.ends_with("crash");
+                return line.ends_with("completed");
             }
         }
         panic!("the process ended without a report");
     };
-    let reached = within("the process reaches the change", reached).await;
+    let completed = within("the process crashes or completes", completed).await;
     process.kill().await.expect("the process runs");
-    reached
+    completed
 }
 
 async fn kill_at_every_change(kind: BackendKind) {
@@ -153,19 +155,15 @@ async fn kill_at_every_change(kind: BackendKind) {
         for is_durable in [false, true] {
             let directory = tempfile::tempdir().expect("a directory");
             let address = kind.new_address(directory.path()).await;
-            if !kill_at(kind, &address, directory.path(), change, is_durable).await {
+            let role = if is_durable { "after" } else { "before" };
+            if completes(role, kind, &address, directory.path(), change).await {
                 assert!(change > 3, "the workflow has more than 3 changes");
                 return;
             }
-            let (description, backend) =
-                (format!("{kind:?}, change {change}, durable: {is_durable}"), kind.connect(&address).await);
-            let (workflow, task) = (workflow(directory.path()), Recorded(directory.path().to_owned()));
-            let runner = CheckpointingRunner::new(Arc::clone(&backend));
-            let result = match within(&description, runner.resume(&workflow, "p-1")).await {
-                Err(RunError::NotFound { .. }) => within(&description, runner.run(&workflow, "p-1", 0)).await,
-                result => result,
-            };
-            assert_eq!(result.expect("completes"), 3, "{description}");
+            // This process forks: a child would keep the lock of a task until it executes its program.
+            let description = format!("{kind:?}, change {change}, durable: {is_durable}");
+            assert!(completes("resume", kind, &address, directory.path(), change).await, "{description}");
+            let task = Recorded(directory.path().to_owned());
             let mut calls = task.calls();
             let count = calls.len();
             calls.dedup();

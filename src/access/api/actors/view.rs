@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use orlog_model::{ActorId, Timestamp};
 use orlog_signature::PublicKey;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::super::keys::ActorKeyBody;
 use super::super::{ChangeView, change_views, invalid_body};
-use crate::access::actor::public_key;
-use crate::access::{Actor, ActorKey};
+use crate::access::key_ring::public_key;
+use crate::access::{Actor, Key};
 use crate::api::problem::Problem;
 
 /// Maximum number of addresses of an actor.
@@ -57,24 +58,6 @@ pub(crate) struct ActorPage {
     pub(super) next_cursor: Option<String>,
 }
 
-/// Public key to add.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct KeyBody {
-    /// Ed25519 public key: `ed25519:` and 32 bytes in base64url.
-    #[serde(deserialize_with = "public_key::deserialize")]
-    #[schema(value_type = String)]
-    public_key: PublicKey,
-    /// Start of its validity, RFC 3339. Default: now.
-    #[serde(default, deserialize_with = "time")]
-    #[schema(value_type = Option<String>)]
-    valid_from: Option<Timestamp>,
-    /// End of its validity, RFC 3339. Default: none.
-    #[serde(default, deserialize_with = "time")]
-    #[schema(value_type = Option<String>)]
-    valid_until: Option<Timestamp>,
-}
-
 /// Actor to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -84,7 +67,7 @@ pub(crate) struct ActorBody {
     pub(super) id: ActorId,
     /// Keys.
     #[serde(default)]
-    pub(super) keys: Vec<KeyBody>,
+    pub(super) keys: Vec<ActorKeyBody>,
     /// Addresses at which it receives messages, for example URLs.
     #[serde(default)]
     pub(super) addresses: BTreeSet<String>,
@@ -96,20 +79,6 @@ pub(crate) struct ActorBody {
 pub(crate) struct AddressesBody {
     /// Addresses at which it receives messages, for example URLs.
     pub(super) addresses: BTreeSet<String>,
-}
-
-/// Key to add, which can replace another one.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AddKeyBody {
-    /// The key.
-    pub(super) key: KeyBody,
-    /// Rotation: id of the key that this one replaces. Its validity ends after `overlap`.
-    #[serde(default)]
-    pub(super) replaces: Option<String>,
-    /// Time for which the replaced key stays valid. Default: 1h.
-    #[serde(default)]
-    pub(super) overlap: Option<String>,
 }
 
 /// Validity of an invitation.
@@ -137,25 +106,7 @@ pub(crate) struct EnrollBody {
     /// Token of the invitation.
     pub(super) token: String,
     /// Key to enroll.
-    pub(super) key: KeyBody,
-}
-
-impl KeyBody {
-    /// Returns the key. `path` is the location of the body in errors.
-    pub(super) fn into_key(self, now: Timestamp, path: &str) -> Result<ActorKey, Problem> {
-        let Self { public_key, valid_from, valid_until } = self;
-        let valid_from = valid_from.unwrap_or(now);
-        if valid_until.is_some_and(|until| until <= valid_from) {
-            return Err(invalid_body(&format!("{path}/valid_until"), "it is not after valid_from"));
-        }
-        Ok(ActorKey {
-            id: public_key.key_id().to_string(),
-            public_key,
-            valid_from,
-            valid_until,
-            revoked_at: None,
-        })
-    }
+    pub(super) key: ActorKeyBody,
 }
 
 pub(super) fn check_addresses(addresses: &BTreeSet<String>) -> Result<(), Problem> {
@@ -174,7 +125,7 @@ pub(super) fn check_addresses(addresses: &BTreeSet<String>) -> Result<(), Proble
 
 impl ActorView {
     pub(super) fn of(id: &ActorId, actor: &Actor, now: Timestamp) -> Self {
-        let key = |key: &ActorKey| KeyView {
+        let key = |key: &Key| KeyView {
             id: key.id.clone(),
             public_key: key.public_key,
             valid_from: key.valid_from.to_string(),
@@ -194,9 +145,4 @@ impl ActorView {
             changes: change_views(&actor.changes),
         }
     }
-}
-
-fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-    let text = Option::<String>::deserialize(deserializer)?;
-    text.map(|text| Timestamp::parse(&text)).transpose().map_err(serde::de::Error::custom)
 }

@@ -186,7 +186,13 @@ pub(super) struct SimPod {
 impl SimPod {
     pub(super) fn start(servers: &Arc<Servers>, name: &str, defect: Defect) -> Self {
         let incarnation = Uuid::from_u128(servers.lock().rng.u128(..));
-        let me = Pod { name: name.to_owned(), incarnation, url: String::new(), draining: false };
+        let me = Pod {
+            name: name.to_owned(),
+            incarnation,
+            url: String::new(),
+            draining: false,
+            node_keys: Vec::new(),
+        };
         let cluster = ClusterConfig { mode: ClusterMode::Leases, lease_ttl: TTL, ..ClusterConfig::default() };
         let config = Config { cluster, shards: SHARDS, ..Config::default() };
         let (lost, losses) = mpsc::unbounded_channel();

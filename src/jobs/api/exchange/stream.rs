@@ -1,7 +1,6 @@
 //! Stream of exchanges over a WebSocket: the worker sends messages without waiting for the responses, and receives jobs
 //! as soon as they are available.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -11,15 +10,13 @@ use axum::response::Response;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
-use orlog_bus::registry::RegistryView;
 use orlog_effect::worker::ClaimRequest;
 use orlog_model::TenantId;
 use serde::Serialize;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{AppliedReports, ExchangeBody, ExchangeResponse, MAX_CREDIT, claim_jobs, missing_effects};
-use crate::api::admission::Admission;
+use crate::api::admission::{AccessWatch, Admission};
 use crate::api::connections::UpgradedConnection;
 use crate::api::context::ApiState;
 use crate::api::errors::invalid_parameter;
@@ -65,12 +62,12 @@ pub(crate) async fn open(
     let long_poll = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
     let limit = usize::try_from(api.app.config.http.max_body_size).unwrap_or(usize::MAX);
     let limit = limit.saturating_add(EXCESS_BYTES);
-    let admission = admission.map(|Extension(admission)| admission);
+    let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
     let (request, unacknowledged) = (None, FuturesOrdered::new());
-    let stream = WorkStream { api, tenant, admission, request, credit: 0, unacknowledged };
+    let stream = WorkStream { api, tenant, request, credit: 0, unacknowledged };
     Ok(upgrade.max_message_size(limit).max_frame_size(limit).on_upgrade(move |socket| async move {
         connection.set_busy();
-        stream.serve(socket, connection).await;
+        stream.serve(socket, connection, access).await;
         drop(long_poll);
     }))
 }
@@ -79,8 +76,6 @@ pub(crate) async fn open(
 struct WorkStream {
     api: ApiState,
     tenant: TenantId,
-    /// Caller and its access; `None` without authentication.
-    admission: Option<Admission>,
     /// The last claim request of the worker.
     request: Option<ClaimRequest>,
     /// Number of jobs that the worker still accepts.
@@ -113,8 +108,8 @@ struct StreamProblem<'a> {
 }
 
 impl WorkStream {
-    async fn serve(mut self, mut socket: WebSocket, connection: UpgradedConnection) {
-        match self.exchange(&mut socket, connection).await {
+    async fn serve(mut self, mut socket: WebSocket, connection: UpgradedConnection, access: AccessWatch) {
+        match self.exchange(&mut socket, connection, access).await {
             StreamEnd::Closed => {}
             StreamEnd::Leave(reason) => close(&mut socket, close_code::AWAY, reason).await,
             StreamEnd::Rejected(problem) => {
@@ -129,16 +124,20 @@ impl WorkStream {
     }
 
     /// Exchanges messages until the stream ends.
-    async fn exchange(&mut self, socket: &mut WebSocket, mut connection: UpgradedConnection) -> StreamEnd {
+    async fn exchange(
+        &mut self,
+        socket: &mut WebSocket,
+        mut connection: UpgradedConnection,
+        mut access: AccessWatch,
+    ) -> StreamEnd {
         let max_silence = self.api.app.config.http.request_timeout;
         let (end, mut received_at, mut is_pinged) = (Instant::now() + MAX_AGE, Instant::now(), false);
-        let mut changes = self.api.app.access.changes();
         while forward::is_local(&self.api, &self.tenant) {
             let silent_until = received_at + if is_pinged { max_silence } else { max_silence / 2 };
             let action = tokio::select! {
                 () = connection.must_close() => return StreamEnd::Leave("the node is stopping"),
                 () = self.api.app.drained() => return StreamEnd::Leave("the node is drained"),
-                () = revoked(&self.api, self.admission.as_ref(), &mut changes) => {
+                () = access.revoked() => {
                     return StreamEnd::Leave("the access to the context was revoked");
                 }
                 () = tokio::time::sleep_until(end) => return StreamEnd::Leave("maximum age of a stream"),
@@ -201,18 +200,6 @@ impl WorkStream {
             self.unacknowledged.push_back(Box::pin(async move { applied.acknowledge(&api).await }));
         }
         Ok(Action::Wait)
-    }
-}
-
-/// Waits until the worker has lost its access to the context.
-async fn revoked(
-    api: &ApiState,
-    admission: Option<&Admission>,
-    changes: &mut watch::Receiver<Arc<RegistryView>>,
-) {
-    match admission {
-        Some(admission) => admission.revoked(&api.app.access, changes).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,11 +1,11 @@
 //! Configuration of a gRPC upstream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orlog_model::EffectName;
+use orlog_model::{EffectName, TenantId};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use super::reflection::Reflection;
 use super::schema::{MethodName, Schema, check_path};
 use super::status::{GrpcProbeRule, GrpcResponseRule};
 use super::{DescriptorSource, Grpc, GrpcOperation, GrpcProbe, MessageTemplate};
-use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
+use crate::config::{Error, UpstreamConfig, UpstreamSite, narrow, upstream_config};
 use crate::egress::Egress;
 use crate::http::{HttpAuthConfig, TlsConfig, parse_headers};
 use crate::operations::Operations;
@@ -72,6 +72,8 @@ pub struct GrpcEffectConfig {
     pub responses: Vec<GrpcResponseRule>,
     /// Call that asks whether an attempt in doubt was executed.
     pub probe: Option<GrpcProbeConfig>,
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    pub contexts: Option<BTreeSet<TenantId>>,
 }
 
 /// Call that asks the upstream whether it executed an attempt.
@@ -117,7 +119,7 @@ impl UpstreamConfig for GrpcConfig {
         let policy = self.policy(Policy::default());
         let mut upstream = self.finish(Upstream::effects(site.name, effects, Arc::new(grpc), policy));
         upstream.origin.get_or_insert_default().push_str(&fingerprint);
-        Ok(upstream)
+        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
     }
 }
 

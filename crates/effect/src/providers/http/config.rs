@@ -1,9 +1,9 @@
 //! Configuration of an HTTP upstream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
-use orlog_model::EffectName;
+use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::probe::HttpProbeConfig;
 use super::request::{RequestConfig, RequestLimits, RequestTemplate};
 use super::rules::HttpResponseRule;
 use super::{Http, HttpOperation};
-use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
+use crate::config::{Error, UpstreamConfig, UpstreamSite, narrow, upstream_config};
 use crate::egress::Egress;
 use crate::http::{HttpAuthConfig, HttpClient, HttpClientOptions, TlsConfig};
 use crate::operations::Operations;
@@ -75,6 +75,8 @@ pub struct HttpEffectConfig {
     pub responses: Vec<HttpResponseRule>,
     /// Request that asks whether an attempt in doubt was executed.
     pub probe: Option<HttpProbeConfig>,
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    pub contexts: Option<BTreeSet<TenantId>>,
 }
 
 impl UpstreamConfig for HttpConfig {
@@ -91,7 +93,8 @@ impl UpstreamConfig for HttpConfig {
         let operations = Operations::new(site.name, "operation", &self.effects, compile)?;
         let options = self.client_options().map_err(|reason| Error::upstream(site.name, reason))?;
         let client = HttpClient::new(site.name, self.base_url.as_deref(), options)?;
-        Ok(self.finish(Http::upstream(client, operations, self.policy(Policy::default()))))
+        let upstream = self.finish(Http::upstream(client, operations, self.policy(Policy::default())));
+        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
     }
 }
 
@@ -139,4 +142,43 @@ pub(crate) fn lists_hosts(egress: Option<&Egress>) -> bool {
 
 fn method() -> String {
     "POST".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upstream(config: &str) -> Result<Upstream, String> {
+        let config: HttpConfig = toml::from_str(config).unwrap();
+        config.upstream(UpstreamSite::new("bank")).map_err(|error| error.to_string())
+    }
+
+    /// Requirements: F2.
+    #[test]
+    fn contexts_of_an_effect_narrow_those_of_the_upstream() {
+        let config = |of_upstream: &str, of_refund: &str| {
+            upstream(&format!(
+                "base_url = 'http://127.0.0.1:1'\n{of_upstream}\n[effects.'bank.charge']\npath = '/c'\n\
+                 [effects.'bank.refund']\npath = '/r'\n{of_refund}\n"
+            ))
+        };
+        let permitted = |upstream: &Upstream, effect: &str| {
+            let contexts = ["acme", "beta", "gamma"].map(|name| TenantId::new(name).unwrap());
+            contexts.map(|context| upstream.permits(&context, effect))
+        };
+        let two = "contexts = ['acme', 'beta']";
+        let narrowed = config(two, "contexts = ['acme']").unwrap();
+        assert_eq!(permitted(&narrowed, "bank.charge"), [true, true, false]);
+        assert_eq!(permitted(&narrowed, "bank.refund"), [true, false, false]);
+        let closed = config("contexts = ['*']", "contexts = []").unwrap();
+        assert_eq!(permitted(&closed, "bank.refund"), [false; 3]);
+        let all = config(two, "contexts = ['*']").unwrap();
+        assert_eq!(permitted(&all, "bank.refund"), [true, true, false], "it extends nothing");
+        let of_tenant = config("tenants = ['acme']", "contexts = ['acme']").unwrap();
+        assert_eq!(permitted(&of_tenant, "bank.refund"), [true, false, false]);
+        assert!(!narrowed.has_same_config(&config(two, "").unwrap()), "a reload applies the change");
+        let error = config(two, "contexts = ['gamma']").err().unwrap();
+        assert!(error.contains("effect bank.refund: contexts lists gamma"), "{error}");
+        assert!(error.contains("add it to contexts of the upstream"), "{error}");
+    }
 }

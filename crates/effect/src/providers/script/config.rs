@@ -1,17 +1,17 @@
 //! Configuration of script upstreams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use orlog_model::EffectName;
+use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::job::is_variable;
 use super::spec::{Isolation, ResourceLimits};
 use super::{Interpreter, ScriptOperation, ScriptOptions, ScriptProvider};
-use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
+use crate::config::{Error, UpstreamConfig, UpstreamSite, narrow, upstream_config};
 use crate::job_logs::JobLogs;
 use crate::operations::Operations;
 use crate::policy::Policy;
@@ -106,6 +106,8 @@ pub struct ScriptEffectConfig {
     pub script: Option<String>,
     /// Environment variables, in addition to those of the payload.
     pub env: BTreeMap<String, String>,
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    pub contexts: Option<BTreeSet<TenantId>>,
 }
 
 impl UpstreamConfig for ScriptConfig {
@@ -129,7 +131,8 @@ impl UpstreamConfig for ScriptConfig {
         let script = ScriptProvider::new(self.script_options(), operations, Arc::clone(&job_logs));
         let policy = self.policy(Policy::script());
         let upstream = Upstream::effects(site.name, effects, Arc::new(script), policy);
-        Ok(Upstream { job_logs: Some(job_logs), ..self.finish(upstream) })
+        let upstream = Upstream { job_logs: Some(job_logs), ..self.finish(upstream) };
+        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
     }
 
     fn runs_programs(&self) -> bool {

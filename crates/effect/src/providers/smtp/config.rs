@@ -1,12 +1,12 @@
 //! Configuration of an SMTP upstream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use orlog_model::EffectName;
+use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use super::attachment::AttachmentStore;
 use super::connection::{Login, SmtpConnectionPool, SmtpEndpoint, TlsMode};
 use super::message::{EmailFields, check_body, mailbox};
 use super::probe::SmtpProbeConfig;
-use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
+use crate::config::{Error, UpstreamConfig, UpstreamSite, narrow, upstream_config};
 use crate::egress::Egress;
 use crate::http::TlsConfig;
 use crate::operations::Operations;
@@ -98,6 +98,8 @@ pub struct EmailEffectConfig {
     pub markdown: Option<String>,
     /// List of attachments: `{ name, type, file | url | base64 }`.
     pub attachments: Option<Value>,
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    pub contexts: Option<BTreeSet<TenantId>>,
 }
 
 impl UpstreamConfig for SmtpConfig {
@@ -130,7 +132,8 @@ impl UpstreamConfig for SmtpConfig {
             templates,
             probe: self.probe.as_ref().map(|probe| probe.compile(site.name)).transpose()?,
         };
-        Ok(self.finish(Upstream::effects(site.name, effects, Arc::new(smtp), policy)))
+        let upstream = self.finish(Upstream::effects(site.name, effects, Arc::new(smtp), policy));
+        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
     }
 }
 

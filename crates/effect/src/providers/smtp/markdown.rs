@@ -2,6 +2,8 @@
 
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 
+use super::plain_text::PlainText;
+
 fn events(markdown: &str) -> Parser<'_> {
     Parser::new_ext(markdown, Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TABLES)
 }
@@ -23,27 +25,26 @@ pub(crate) fn html(markdown: &str) -> String {
     page
 }
 
-fn safe(url: CowStr<'_>) -> CowStr<'_> {
+/// Returns whether a link may lead there: web and mail addresses.
+pub(super) fn is_safe_link(url: &str) -> bool {
     let lower = url.to_ascii_lowercase();
-    if ["http://", "https://", "mailto:"].iter().any(|scheme| lower.starts_with(scheme)) {
-        url
-    } else {
-        "#".into()
-    }
+    ["http://", "https://", "mailto:"].iter().any(|scheme| lower.starts_with(scheme))
+}
+
+fn safe(url: CowStr<'_>) -> CowStr<'_> {
+    if is_safe_link(&url) { url } else { "#".into() }
 }
 
 /// Converts to plain text; a link is followed by its address.
 pub(crate) fn text(markdown: &str) -> String {
     let mut writer = PlainTextWriter::default();
     events(markdown).for_each(|event| writer.take(event));
-    let mut text = writer.text.trim().to_owned();
-    text.push('\n');
-    text
+    writer.text.finish()
 }
 
 #[derive(Default)]
 struct PlainTextWriter {
-    text: String,
+    text: PlainText,
     /// Open lists, with the number of the next item of a numbered list.
     lists: Vec<Option<u64>>,
     /// Open links, and the start of their texts.
@@ -54,10 +55,10 @@ impl PlainTextWriter {
     fn take(&mut self, event: Event<'_>) {
         match event {
             Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {
-                self.text.push_str(&text);
+                self.text.push(&text);
             }
-            Event::SoftBreak | Event::HardBreak => self.text.push('\n'),
-            Event::Rule => self.text.push_str("\n---\n\n"),
+            Event::SoftBreak | Event::HardBreak => self.text.push("\n"),
+            Event::Rule => self.text.push("\n---\n\n"),
             Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
             Event::InlineMath(_)
@@ -70,21 +71,10 @@ impl PlainTextWriter {
     fn start(&mut self, tag: Tag<'_>) {
         match tag {
             Tag::List(first) => {
-                self.line();
+                self.text.line();
                 self.lists.push(first);
             }
-            Tag::Item => {
-                self.line();
-                let indent = "  ".repeat(self.lists.len().saturating_sub(1));
-                self.text.push_str(&indent);
-                match self.lists.last_mut() {
-                    Some(Some(number)) => {
-                        self.text.extend([number.to_string().as_str(), ". "]);
-                        *number += 1;
-                    }
-                    Some(None) | None => self.text.push_str("- "),
-                }
-            }
+            Tag::Item => self.text.item(&mut self.lists),
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
                 self.links.push((dest_url.into_string(), self.text.len()));
             }
@@ -95,42 +85,28 @@ impl PlainTextWriter {
     fn end(&mut self, tag: TagEnd) {
         match tag {
             TagEnd::Link | TagEnd::Image => {
-                let Some((url, from)) = self.links.pop() else { return };
-                if !url.is_empty() && self.text[from..] != url {
-                    self.text.extend([" (", url.as_str(), ")"]);
+                if let Some((url, start)) = self.links.pop() {
+                    self.text.end_link(&url, start);
                 }
             }
             TagEnd::List(_) => {
                 self.lists.pop();
-                self.gap();
+                self.text.gap();
             }
-            TagEnd::Item | TagEnd::TableRow | TagEnd::TableHead => self.line(),
-            TagEnd::TableCell => self.text.push_str("  "),
+            TagEnd::Item | TagEnd::TableRow | TagEnd::TableHead => self.text.line(),
+            TagEnd::TableCell => self.text.push("  "),
             TagEnd::Paragraph
             | TagEnd::Heading(_)
             | TagEnd::CodeBlock
             | TagEnd::BlockQuote(_)
             | TagEnd::Table => {
                 if self.lists.is_empty() {
-                    self.gap();
+                    self.text.gap();
                 } else {
-                    self.line();
+                    self.text.line();
                 }
             }
             _ => {}
-        }
-    }
-
-    fn line(&mut self) {
-        if !self.text.is_empty() && !self.text.ends_with('\n') {
-            self.text.push('\n');
-        }
-    }
-
-    fn gap(&mut self) {
-        self.line();
-        if !self.text.is_empty() && !self.text.ends_with("\n\n") {
-            self.text.push('\n');
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::attachment::{AttachmentRef, EmailAttachment};
-use super::markdown;
+use super::{html, markdown};
 use crate::secret::SecretScrubber;
 use crate::template::{FillError, JsonTemplate, PlaceholderScope, TextTemplate};
 
@@ -41,6 +41,8 @@ pub(crate) struct EmailContent {
     /// Format of `body`.
     format: Option<BodyFormat>,
     body: Option<String>,
+    /// Whether HTML is reduced to harmless elements, because its author is not trusted.
+    sanitize: bool,
     pub(crate) attachments: Vec<AttachmentRef>,
 }
 
@@ -103,7 +105,7 @@ impl EmailFields {
         let texts = [
             ("subject", &self.subject, identity),
             ("text", &self.text, identity),
-            ("html", &self.html, |text| escaped(&text)),
+            ("html", &self.html, |text| html::escaped(&text)),
             ("markdown", &self.markdown, |text| markdown::escaped(&text)),
         ];
         for (name, template, encode) in texts {
@@ -172,7 +174,7 @@ impl EmailContent {
         Ok(EmailMessage { id, envelope, bytes })
     }
 
-    /// Replaces `format` and `body` by `text`, `html` or `markdown`.
+    /// Replaces `format` and `body` by `text`, `html` or `markdown`, and sanitizes the HTML.
     fn resolve_body(&mut self) -> Result<(), String> {
         match (self.format, self.body.take()) {
             (None, None) => {}
@@ -188,7 +190,24 @@ impl EmailContent {
                 }
             }
         }
-        check_body(self.text.is_some(), self.html.is_some(), self.markdown.is_some())
+        check_body(self.text.is_some(), self.html.is_some(), self.markdown.is_some())?;
+        if self.sanitize {
+            self.sanitize();
+        }
+        Ok(())
+    }
+
+    /// Reduces the HTML to harmless elements, and adds plain text if there is none.
+    fn sanitize(&mut self) {
+        if let Some(markdown) = self.markdown.take() {
+            self.text.get_or_insert_with(|| markdown::text(&markdown));
+            self.html = Some(markdown::html(&markdown));
+        }
+        if let Some(html) = &mut self.html {
+            let cleaned = html::clean(html);
+            *html = cleaned.html;
+            self.text.get_or_insert(cleaned.text);
+        }
     }
 
     fn part(&self, boundary: &str) -> Result<Part, String> {
@@ -267,19 +286,4 @@ fn line(field: &str, text: &str) -> Result<String, String> {
         return Err(format!("{field} contains a line break or another control character"));
     }
     Ok(text.to_owned())
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }

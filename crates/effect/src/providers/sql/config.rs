@@ -1,11 +1,11 @@
 //! Configuration of a database upstream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_model::EffectName;
+use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::dialect::{Dialect, PoolLimits};
 use super::operation::{ResultShape, RowExpectation, SqlOperation, StatementStep};
 use super::scan::ParsedStatement;
 use super::{DatabaseUrl, SqlOptions, SqlProvider};
-use crate::config::{Error, UpstreamConfig, UpstreamSite, upstream_config};
+use crate::config::{Error, UpstreamConfig, UpstreamSite, narrow, upstream_config};
 use crate::operations::Operations;
 use crate::policy::Policy;
 use crate::template::JsonTemplate;
@@ -63,6 +63,8 @@ pub struct SqlEffectConfig {
     /// Whether to write an idempotency marker.
     #[serde(default = "yes")]
     pub marker: bool,
+    /// Contexts whose own definitions may request it, of those that the upstream permits; `*` for all. Default: all of these.
+    pub contexts: Option<BTreeSet<TenantId>>,
 }
 
 /// One of several statements.
@@ -92,7 +94,8 @@ impl UpstreamConfig for SqlConfig {
             max_rows: self.max_rows.map_or(MAX_ROWS, NonZeroUsize::get),
         };
         let (effects, sql) = (operations.effects(), SqlProvider::new(options, operations));
-        Ok(self.finish(Upstream::effects(site.name, effects, Arc::new(sql), policy)))
+        let upstream = self.finish(Upstream::effects(site.name, effects, Arc::new(sql), policy));
+        narrow(upstream, self.effects.iter().map(|(effect, config)| (effect, &config.contexts)))
     }
 }
 

@@ -1,14 +1,20 @@
 //! Job on a job board: its work item, its claim, and the task that waits for its result.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orlog_model::{EffectName, Priority, SteadyTime, WorkItem};
+use orlog_model::{EffectName, Priority, SteadyTime, TenantId, WorkItem};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::job_queue::QueueKey;
 use super::selector::RunnerSelector;
-use crate::provider::{AttemptStart, ProviderError, RemoteResult};
+use super::withdrawn::withdrawn;
+use crate::attempt_start::AttemptStart;
+use crate::provider::{ProviderError, RemoteResult};
+
+/// Code of an attempt whose board was closed.
+pub(crate) const BOARD_CLOSED: &str = "board_closed";
 
 pub(super) struct BoardJob {
     pub(super) position: u64,
@@ -19,6 +25,8 @@ pub(super) struct BoardJob {
     /// Last claim, also after its expiry.
     pub(super) claim: Option<Claim>,
     pub(super) claims: u32,
+    /// The saga no longer awaits the job; its worker may still report a result.
+    pub(super) is_withdrawn: bool,
     pub(super) options: PostOptions,
     pub(super) start: AttemptStart,
     pub(super) reply: oneshot::Sender<RemoteResult>,
@@ -52,11 +60,27 @@ impl BoardJob {
     ) -> Self {
         let posted = item.work.effect().expect("only effects are posted");
         let (effect, selector) = (posted.name.clone(), RunnerSelector::of(posted));
-        Self { position, item, effect, selector, claim: None, claims: 0, options, start, reply }
+        Self {
+            position,
+            item,
+            effect,
+            selector,
+            claim: None,
+            claims: 0,
+            is_withdrawn: false,
+            options,
+            start,
+            reply,
+        }
     }
 
     pub(super) fn queue(&self) -> QueueKey {
         (self.item.instance.tenant.clone(), self.effect.clone(), self.options.in_doubt && self.options.probes)
+    }
+
+    /// Returns whether a worker with this name and these labels may claim it.
+    pub(super) fn is_meant_for(&self, worker: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.as_ref().is_none_or(|selector| selector.admits(worker, labels))
     }
 
     /// Returns its place in its queue.
@@ -67,9 +91,21 @@ impl BoardJob {
     /// Ends the attempt without a result. It is in doubt if a worker may have executed the job, or still does.
     pub(super) fn end(self) {
         let in_doubt = self.options.in_doubt || self.claim.is_some();
-        let error = ProviderError::unavailable("board_closed", "its upstream was removed");
+        let error = ProviderError::unavailable(BOARD_CLOSED, "its upstream was removed");
         // An error means that the posting task was cancelled.
         drop(self.reply.send(RemoteResult { in_doubt, ..Err(error).into() }));
+    }
+
+    /// Ends the attempt because the saga no longer awaits the job.
+    pub(super) fn withdraw(self) {
+        let in_doubt = self.options.in_doubt || self.claim.is_some();
+        // An error means that the posting task was cancelled.
+        drop(self.reply.send(withdrawn(in_doubt)));
+    }
+
+    /// Returns whether this is the last claim of the job, in this tenant.
+    pub(super) fn is_claimed(&self, tenant: &TenantId, claim: Uuid) -> bool {
+        self.item.instance.tenant == *tenant && self.claim.as_ref().is_some_and(|active| active.id == claim)
     }
 
     pub(super) fn may_be_repeated(&self) -> bool {

@@ -11,29 +11,38 @@ use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use super::board_job::{BoardJob, Claim, PostOptions};
-use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
-use super::job_queue::{JobQueue, QueueKey, keys};
+use super::claim::{
+    AvailableJob, ClaimLost, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest,
+};
+use super::held_claims::HeldClaims;
+use super::job_queue::JobQueues;
 use super::report::ResultAck;
 use super::result_log::ResultLog;
 use super::withdrawn::{WithdrawnJobs, withdrawn};
-use crate::provider::{AttemptStart, ProviderError, RemoteResult};
+use crate::attempt_start::AttemptStart;
+use crate::provider::{ProviderError, RemoteResult};
 use crate::receipt::{ReceiptWatch, ResultReceipt};
 
 #[derive(Default)]
 pub(super) struct BoardState {
     jobs: BTreeMap<Uuid, BoardJob>,
-    queues: BTreeMap<QueueKey, JobQueue>,
+    queues: JobQueues,
     /// Turns of the priorities of each tenant.
     turns: BTreeMap<TenantId, PriorityTurns>,
     /// Expiry times of the claims.
     expiries: BTreeSet<(SteadyTime, Uuid)>,
+    /// Claims that have not expired, by worker.
+    pub(super) held: HeldClaims,
     next: u64,
     results: ResultLog,
-    withdrawn: WithdrawnJobs,
+    /// Jobs that are withdrawn before they are posted.
+    pub(super) withdrawn: WithdrawnJobs,
+    /// No request reaches the board any more.
+    is_closed: bool,
 }
 
 impl BoardState {
-    /// Adds a job and returns its position; it replaces an earlier one of the same item.
+    /// Adds a job and returns its position; it replaces an earlier one of the same item. A closed board ends it.
     pub(super) fn post(
         &mut self,
         item: Arc<WorkItem>,
@@ -47,10 +56,15 @@ impl BoardState {
         }
         if self.withdrawn.take(id) {
             // An error means that the posting task was cancelled.
-            drop(reply.send(Err(withdrawn()).into()));
+            drop(reply.send(withdrawn(options.in_doubt)));
             return position;
         }
-        self.jobs.insert(id, BoardJob::new(position, item, options, start, reply));
+        let job = BoardJob::new(position, item, options, start, reply);
+        if self.is_closed {
+            job.end();
+            return position;
+        }
+        self.jobs.insert(id, job);
         self.enqueue(id);
         position
     }
@@ -62,17 +76,27 @@ impl BoardState {
         }
     }
 
-    /// Removes a job whose result is no longer needed; its worker loses the claim.
-    pub(super) fn withdraw(&mut self, tenant: &TenantId, job: Uuid) {
-        match self.jobs.get(&job) {
-            Some(found) if found.item.instance.tenant != *tenant => {}
-            Some(_) => {
-                if let Some(removed) = self.remove(job) {
-                    // An error means that the posting task was cancelled.
-                    drop(removed.reply.send(Err(withdrawn()).into()));
-                }
+    /// Withdraws a job that its saga no longer awaits. A job without a claim ends at once. A claimed one, whose worker may be
+    /// executing it, ends with its result, with the next heartbeat or log line, which tells the worker to stop, or with
+    /// the claim. Returns false if the job is not here.
+    pub(super) fn withdraw(&mut self, now: SteadyTime, tenant: &TenantId, job: Uuid) -> bool {
+        let Some(found) = self.jobs.get_mut(&job).filter(|found| found.item.instance.tenant == *tenant)
+        else {
+            return false;
+        };
+        match found.claim.as_ref().map(|claim| claim.until).filter(|until| *until > now) {
+            Some(until) => {
+                found.is_withdrawn = true;
+                found.start.end_at(until);
             }
-            None => self.withdrawn.add(job),
+            None => self.end_withdrawn(job),
+        }
+        true
+    }
+
+    fn end_withdrawn(&mut self, job: Uuid) {
+        if let Some(removed) = self.remove(job) {
+            removed.withdraw();
         }
     }
 
@@ -85,7 +109,7 @@ impl BoardState {
         terms: ClaimOptions,
     ) -> Vec<ClaimedJob> {
         self.expire(clock.steady());
-        let mut claimed = Vec::new();
+        let (mut claimed, limit) = (Vec::new(), limit.min(self.held.free(request)));
         while claimed.len() < limit
             && let Some(id) = self.next(request)
         {
@@ -100,15 +124,17 @@ impl BoardState {
         clock: &dyn Clock,
         request: &JobClaimRequest,
         terms: ClaimOptions,
-    ) -> Result<ClaimedJob, ClaimLost> {
+    ) -> Result<ClaimedJob, ClaimRejection> {
         self.expire(clock.steady());
         let job = self.jobs.get(&request.job).ok_or(ClaimLost)?;
         let key = job.queue();
-        let is_queued = self.queues.get(&key).is_some_and(|queue| queue.jobs.contains_key(&job.place()));
+        let is_queued = self.queues.get(&key).is_some_and(|queue| queue.contains(&job.place()));
+        let is_meant = job.is_meant_for(&request.worker, &request.labels);
         let (tenant, _, requires_probe) = key;
-        if tenant != request.tenant || !is_queued || requires_probe && !request.probes {
-            return Err(ClaimLost);
+        if tenant != request.tenant || !is_queued || !is_meant || requires_probe && !request.probes {
+            return Err(ClaimLost.into());
         }
+        self.held.check(&request.tenant, &request.worker, request.capacity)?;
         Ok(self.hand_over(clock, request.job, &request.worker, terms))
     }
 
@@ -120,11 +146,15 @@ impl BoardState {
         limit: usize,
     ) -> Vec<AvailableJob> {
         self.expire(now);
-        let queues = keys(request).filter_map(|key| self.queues.get(&key));
-        let mut places: Vec<_> = queues.flat_map(|queue| queue.jobs.iter().take(limit)).collect();
-        places.sort();
-        let view = |(_, id): (_, &Uuid)| {
-            let job = self.jobs.get(id)?;
+        let limit = limit.min(self.held.free(request));
+        let queues = self.queues.of(request);
+        let is_meant = |id: &Uuid| {
+            self.jobs.get(id).is_some_and(|job| job.is_meant_for(&request.worker, &request.labels))
+        };
+        let mut places: Vec<_> = queues.flat_map(|queue| queue.places(limit, is_meant)).collect();
+        places.sort_unstable();
+        let view = |(_, id): (_, Uuid)| {
+            let job = self.jobs.get(&id)?;
             let (item, in_doubt) = (Arc::clone(&job.item), job.options.in_doubt);
             Some(AvailableJob { item, claim_count: job.claims, in_doubt })
         };
@@ -146,24 +176,30 @@ impl BoardState {
         job.claims += 1;
         job.claim = Some(Claim { id: claim, worker: worker.to_owned(), until });
         job.start.start();
-        self.expiries.insert((until, id));
-        ClaimedJob {
+        let claimed = ClaimedJob {
             item: Arc::clone(&job.item),
             claim,
             claim_count: job.claims,
             in_doubt: job.options.in_doubt,
             expires_at: clock.wall_at(until),
             heartbeat_interval: terms.heartbeat_interval,
+        };
+        let key = job.queue();
+        self.held.add(&job.item.instance.tenant, worker);
+        if self.next_expiry().is_none_or(|next| until < next) {
+            // A request that waits knows a later expiry only.
+            self.queues.notify(&key);
         }
+        self.expiries.insert((until, id));
+        claimed
     }
 
     /// Returns the next waiting job for a request, and uses the turn of its priority.
     fn next(&mut self, request: &ClaimRequest) -> Option<Uuid> {
-        let queues: Vec<_> = keys(request).filter_map(|key| self.queues.get(&key)).collect();
+        let queues: Vec<_> = self.queues.of(request).collect();
         let mut selective = queues.iter().flat_map(|queue| queue.selective.values());
         let is_meant = |id: &&Uuid| {
-            let selector = self.jobs.get(id).and_then(|job| job.selector.as_ref());
-            selector.is_some_and(|selector| selector.admits(request))
+            self.jobs.get(id).is_some_and(|job| job.is_meant_for(&request.worker, &request.labels))
         };
         if let Some(id) = selective.find(is_meant) {
             return Some(*id);
@@ -177,30 +213,20 @@ impl BoardState {
         oldest[priority as usize].map(|(_, id)| id)
     }
 
-    /// Returns the number of a new claim request that waits.
-    pub(super) fn new_waiter(&mut self) -> u64 {
-        self.next_number()
-    }
-
-    /// Lets a request wait for jobs of its effects.
+    /// Lets a request wait for jobs of its effects, or for the end of a claim if its worker has reached its capacity.
     pub(super) fn wait(&mut self, request: &ClaimRequest, waiter: u64, wake: &Arc<Notify>) {
-        for key in keys(request) {
-            let queue = self.queues.entry(key).or_default();
-            queue.waiters.insert(waiter, Arc::clone(wake));
+        if self.held.free(request) == 0 {
+            // It may have been notified of a job, which another request can claim.
+            self.leave(request, waiter);
+            return self.held.wait(&request.tenant, &request.worker, waiter, wake);
         }
+        self.queues.wait(request, waiter, wake);
     }
 
     /// Ends the wait of a request. The next one is notified, because this one may have been instead.
     pub(super) fn leave(&mut self, request: &ClaimRequest, waiter: u64) {
-        for key in keys(request) {
-            if let Some(queue) = self.queues.get_mut(&key) {
-                queue.waiters.remove(&waiter);
-                if queue.is_unused() {
-                    self.queues.remove(&key);
-                }
-            }
-        }
-        self.notify_next(request);
+        self.held.leave(&request.tenant, &request.worker, waiter);
+        self.queues.leave(request, waiter);
     }
 
     /// Returns the time at which the next claim expires.
@@ -226,6 +252,9 @@ impl BoardState {
         let (before, until) = (active.until, active.until.max(until));
         active.until = until;
         if !self.expiries.remove(&(before, job)) {
+            if let Some(claim) = self.jobs.get(&job).and_then(|job| job.claim.as_ref()) {
+                self.held.add(tenant, &claim.worker);
+            }
             self.unqueue(job);
         }
         self.expiries.insert((until, job));
@@ -239,9 +268,12 @@ impl BoardState {
         job: Uuid,
         claim: Uuid,
     ) -> Result<&mut BoardJob, ClaimLost> {
-        let job = self.jobs.get_mut(&job).filter(|job| job.item.instance.tenant == *tenant);
-        let is_held = |job: &&mut BoardJob| job.claim.as_ref().is_some_and(|active| active.id == claim);
-        job.filter(is_held).filter(|job| !job.reply.is_closed()).ok_or(ClaimLost)
+        let held = self.jobs.get(&job).filter(|found| found.is_claimed(tenant, claim)).ok_or(ClaimLost)?;
+        if held.is_withdrawn {
+            self.end_withdrawn(job);
+            return Err(ClaimLost);
+        }
+        self.jobs.get_mut(&job).filter(|job| !job.reply.is_closed()).ok_or(ClaimLost)
     }
 
     /// Completes a job with the result of a worker.
@@ -277,23 +309,24 @@ impl BoardState {
         jobs
     }
 
-    /// Removes all jobs; their attempts end.
+    /// Removes all jobs; their attempts end, and so do those of later jobs.
     pub(super) fn close(&mut self) {
-        self.expiries.clear();
-        self.queues.retain(|_, queue| {
-            queue.jobs.clear();
-            queue.selective.clear();
-            !queue.is_unused()
-        });
+        self.is_closed = true;
+        while let Some(&(until, id)) = self.expiries.first() {
+            self.end_claim(until, id);
+        }
+        self.queues.remove_jobs();
         std::mem::take(&mut self.jobs).into_values().for_each(BoardJob::end);
     }
 
     /// Returns jobs with an expired claim to their queues, or in doubt if they must not be retried.
     fn expire(&mut self, now: SteadyTime) {
         while let Some(&(until, id)) = self.expiries.first().filter(|(until, _)| *until <= now) {
-            self.expiries.remove(&(until, id));
+            self.end_claim(until, id);
             let Some(job) = self.jobs.get_mut(&id) else { continue };
-            if job.may_be_repeated() {
+            if job.is_withdrawn {
+                self.end_withdrawn(id);
+            } else if job.may_be_repeated() {
                 job.options.in_doubt = true;
                 self.enqueue(id);
             } else if let Some(job) = self.remove(id) {
@@ -305,7 +338,8 @@ impl BoardState {
         }
     }
 
-    fn next_number(&mut self) -> u64 {
+    /// Returns the number of a new job, or of a claim request that waits.
+    pub(super) fn next_number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
@@ -313,7 +347,7 @@ impl BoardState {
     /// Adds a job to its queue, and notifies the first request that waits for it.
     fn enqueue(&mut self, id: Uuid) {
         let Some(job) = self.jobs.get(&id) else { return };
-        let queue = self.queues.entry(job.queue()).or_default();
+        let queue = self.queues.queue(job.queue());
         if job.selector.is_some() {
             queue.selective.insert(job.place(), id);
             return queue.notify_all();
@@ -324,30 +358,24 @@ impl BoardState {
 
     fn unqueue(&mut self, id: Uuid) {
         let Some(job) = self.jobs.get(&id) else { return };
-        let key = job.queue();
-        if let Some(queue) = self.queues.get_mut(&key) {
-            queue.jobs.remove(&job.place());
-            queue.selective.remove(&job.place());
-            if queue.is_unused() {
-                self.queues.remove(&key);
-            }
-        }
+        self.queues.remove(&job.queue(), &job.place());
     }
 
     fn remove(&mut self, id: Uuid) -> Option<BoardJob> {
         let until = self.jobs.get(&id)?.claim.as_ref().map(|claim| claim.until);
-        if !until.is_some_and(|until| self.expiries.remove(&(until, id))) {
+        if !until.is_some_and(|until| self.end_claim(until, id)) {
             self.unqueue(id);
         }
         self.jobs.remove(&id)
     }
 
-    /// Notifies a request in each queue of this one that still has jobs.
-    fn notify_next(&mut self, request: &ClaimRequest) {
-        for key in keys(request) {
-            if let Some(queue) = self.queues.get_mut(&key).filter(|q| !q.jobs.is_empty()) {
-                queue.notify();
-            }
+    /// Ends a claim that has not expired before; returns false if there is none.
+    fn end_claim(&mut self, until: SteadyTime, id: Uuid) -> bool {
+        let is_valid = self.expiries.remove(&(until, id));
+        let job = self.jobs.get(&id).filter(|_| is_valid);
+        if let Some((job, claim)) = job.and_then(|job| Some((job, job.claim.as_ref()?))) {
+            self.held.release(&job.item.instance.tenant, &claim.worker);
         }
+        is_valid
     }
 }

@@ -48,6 +48,8 @@ pub struct ClaimRequest {
     pub probes: bool,
     /// Labels of the worker, for jobs that require some.
     pub labels: BTreeMap<String, String>,
+    /// Maximum number of jobs that the worker holds; `None`: unlimited.
+    pub capacity: Option<usize>,
 }
 
 /// Claim request of a worker for one job.
@@ -57,10 +59,14 @@ pub struct JobClaimRequest {
     pub tenant: TenantId,
     /// Job to claim.
     pub job: Uuid,
-    /// Worker name, for users.
+    /// Worker name, for users, and for jobs that name a runner.
     pub worker: String,
     /// As [`ClaimRequest::probes`].
     pub probes: bool,
+    /// As [`ClaimRequest::labels`].
+    pub labels: BTreeMap<String, String>,
+    /// As [`ClaimRequest::capacity`].
+    pub capacity: Option<usize>,
 }
 
 /// Job that a worker can claim.
@@ -95,3 +101,19 @@ pub struct ClaimedJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("claim lost: the job is completed, abandoned or claimed by another worker")]
 pub struct ClaimLost;
+
+/// Reason why a worker cannot claim a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimRejection {
+    /// The job is not available.
+    #[error(transparent)]
+    Lost(#[from] ClaimLost),
+    /// The worker holds as many jobs as its capacity allows.
+    #[error("the worker holds {held} jobs, and its capacity is {capacity}")]
+    AtCapacity {
+        /// Number of jobs that it holds.
+        held: usize,
+        /// Maximum number of jobs that it holds.
+        capacity: usize,
+    },
+}

@@ -6,6 +6,7 @@
 //! | claimed by the caller | – | extended | accepted |
 //! | claimed by another | – | lost | lost |
 //! | claim expired | claimed again, or in doubt | extended, if no other worker has it | accepted |
+//! | claimed, and withdrawn | – | lost: the job leaves the board in doubt | accepted |
 //! | completed or abandoned | – | lost | a duplicate if the claim is the same, else lost |
 //!
 //! If workers probe, a job that may have been executed is available only to workers that state so. Otherwise, if the
@@ -14,23 +15,25 @@
 //!
 //! Every call locks the board once, also for many jobs, and takes time for the jobs that it concerns only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use orlog_model::{Clock, EffectName, TenantId, Timestamp, WorkItem};
+use orlog_model::{Clock, SteadyTime, TenantId, Timestamp, WorkItem};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use super::board_job::{BoardJob, PostOptions};
 use super::board_state::BoardState;
-use super::claim::{AvailableJob, ClaimLost, ClaimOptions, ClaimRequest, ClaimedJob, JobClaimRequest};
+use super::claim::{AvailableJob, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest};
 use super::report::{JobReport, ReportAck, ReportContent, Reports};
+use crate::attempt_start::AttemptStart;
 use crate::job_logs::{JobLogs, LogLine};
-use crate::provider::{AttemptStart, RemoteResult};
+use crate::provider::RemoteResult;
 
-/// Maximum number of recorded effects that workers requested.
-const MAX_REQUESTED: usize = 10_000;
+/// Maximum number of recorded tenants whose workers requested effects, and of the effects of each: one tenant takes no space of another.
+const MAX_TENANTS: usize = 10_000;
+const MAX_EFFECTS: usize = 1000;
 
 /// Public view of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +44,8 @@ pub struct JobView {
     pub claim: Option<(String, Timestamp)>,
     /// Number of claims so far.
     pub claims: u32,
+    /// Whether its saga no longer awaits it.
+    pub is_withdrawn: bool,
     /// Log lines of its workers.
     pub log: Vec<LogLine>,
 }
@@ -51,7 +56,7 @@ pub struct JobBoard {
     state: Mutex<BoardState>,
     lines: Arc<JobLogs>,
     /// Effects of each tenant that a worker has requested since the start, if they decide about the route of jobs.
-    requested: Option<Mutex<BTreeSet<(TenantId, EffectName)>>>,
+    requested: Option<Mutex<BTreeMap<TenantId, BTreeSet<String>>>>,
 }
 
 impl JobBoard {
@@ -64,14 +69,20 @@ impl JobBoard {
     pub(crate) fn is_requested(&self, tenant: &TenantId, effect: &str) -> bool {
         let Some(requested) = &self.requested else { return true };
         let requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
-        requested.iter().any(|(of, name)| of == tenant && name.as_str() == effect)
+        requested.get(tenant).is_some_and(|effects| effects.contains(effect))
     }
 
     fn note_request(&self, request: &ClaimRequest) {
         let Some(requested) = &self.requested else { return };
         let mut requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
-        for effect in request.effects.iter().take(MAX_REQUESTED.saturating_sub(requested.len())) {
-            requested.insert((request.tenant.clone(), effect.clone()));
+        if requested.len() >= MAX_TENANTS && !requested.contains_key(&request.tenant) {
+            return;
+        }
+        let of_tenant = requested.entry(request.tenant.clone()).or_default();
+        for effect in &request.effects {
+            if of_tenant.len() < MAX_EFFECTS && !of_tenant.contains(effect.as_str()) {
+                of_tenant.insert(effect.to_string());
+            }
         }
     }
 
@@ -118,22 +129,42 @@ impl JobBoard {
         self.when_available(clock, request, wait, available).await
     }
 
+    /// Returns whether the worker of a request can claim a job now.
+    #[must_use]
+    pub fn has_available(&self, now: SteadyTime, request: &ClaimRequest) -> bool {
+        !self.lock().available(now, request, 1).is_empty()
+    }
+
     /// Claims one job.
     ///
     /// # Errors
-    /// If it is not available: another worker has claimed it, or it is completed or abandoned.
+    /// If it is not available, because another worker has claimed it or it is completed or abandoned, or if the worker has
+    /// reached its capacity.
     pub fn claim_job(
         &self,
         clock: &dyn Clock,
         request: &JobClaimRequest,
         terms: ClaimOptions,
-    ) -> Result<ClaimedJob, ClaimLost> {
+    ) -> Result<ClaimedJob, ClaimRejection> {
         self.lock().claim_job(clock, request, terms)
     }
 
-    /// Removes a job whose result is no longer needed: it fails, and its worker loses the claim.
-    pub fn withdraw(&self, tenant: &TenantId, job: Uuid) {
-        self.lock().withdraw(tenant, job);
+    /// Withdraws a job that its saga no longer awaits. It leaves the board at once, or, if a worker has claimed it, with
+    /// its result, the next heartbeat or log line, or the claim. Returns false if it is not on this board.
+    #[must_use]
+    pub fn withdraw(&self, now: SteadyTime, tenant: &TenantId, job: Uuid) -> bool {
+        self.lock().withdraw(now, tenant, job)
+    }
+
+    /// Withdraws a job that may be posted soon.
+    pub fn withdraw_later(&self, job: Uuid) {
+        self.lock().withdrawn.add(job);
+    }
+
+    /// Returns the number of jobs that a worker holds: its valid claims.
+    #[must_use]
+    pub fn held(&self, tenant: &TenantId, worker: &str) -> usize {
+        self.lock().held.count(tenant, worker)
     }
 
     /// Returns the worker that has claimed the job; `None` if there is no claim, or it has expired.
@@ -163,7 +194,7 @@ impl JobBoard {
                     }
                     return claimed;
                 }
-                let waiter = waiter.get_or_insert_with(|| Waiter::new(self, request, state.new_waiter()));
+                let waiter = waiter.get_or_insert_with(|| Waiter::new(self, request, state.next_number()));
                 state.wait(request, waiter.id, &waiter.wake);
                 state.next_expiry()
             };
@@ -216,6 +247,7 @@ impl JobBoard {
                 .filter(|c| c.until > now)
                 .map(|c| (c.worker.clone(), clock.wall_at(c.until))),
             claims: job.claims,
+            is_withdrawn: job.is_withdrawn,
             log: self.lines.job(tenant, job.item.id).unwrap_or_default(),
         };
         state.of_tenant(tenant).into_iter().map(view).collect()
@@ -285,10 +317,8 @@ impl Drop for Waiter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use futures::FutureExt as _;
-    use orlog_model::{InDoubtPolicy, Priority, Work};
+    use orlog_model::{EffectName, InDoubtPolicy, Priority, Work};
     use orlog_testkit::SimClock;
     use orlog_testkit::provider_suite::{START, item};
     use serde_json::{Value, json};
@@ -297,7 +327,7 @@ mod tests {
     use crate::job_logs::MAX_LINES_PER_JOB;
     use crate::provider::{Attempt, Provider as _, ProviderError, Reply, TransientCause};
     use crate::receipt::ReceiptWatch;
-    use crate::worker::{ResultAck, WorkerProvider};
+    use crate::worker::{ClaimLost, ResultAck, WorkerProvider};
 
     const NEW: PostOptions = PostOptions { in_doubt: false, probes: false, forbids_retry: false };
 
@@ -311,7 +341,14 @@ mod tests {
 
     fn request(tenant: &str) -> ClaimRequest {
         let (tenant, worker) = (TenantId::new(tenant).unwrap(), "w".to_owned());
-        ClaimRequest { tenant, effects: vec![name()], worker, probes: false, labels: BTreeMap::new() }
+        ClaimRequest {
+            tenant,
+            effects: vec![name()],
+            worker,
+            probes: false,
+            labels: BTreeMap::new(),
+            capacity: None,
+        }
     }
 
     fn posted(board: &Arc<JobBoard>, number: u128) -> tokio::task::JoinHandle<Result<Reply, ProviderError>> {
@@ -404,6 +441,22 @@ mod tests {
         assert_eq!(job.await.unwrap().unwrap().payload, json!("done"));
     }
 
+    #[tokio::test]
+    async fn request_that_waits_receives_a_job_whose_later_claim_expires() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let waiting = [(); 2].map(|()| {
+            let (board, clock) = (Arc::clone(&board), Arc::clone(&clock));
+            tokio::spawn(async move { claim(&board, &clock).await })
+        });
+        tokio::task::yield_now().await;
+        let _job = posted(&board, 1);
+        let (first, _, mut others) = futures::future::select_all(waiting).await;
+        let expiry = first.unwrap().expires_at;
+        assert_eq!(clock.due_within(Duration::from_hours(1)).await, expiry);
+        clock.advance_to(expiry);
+        assert_eq!(others.remove(0).await.unwrap().claim_count, 2);
+    }
+
     /// Requirements: S3.
     #[tokio::test]
     async fn fetched_job_is_claimed_by_its_id_once() {
@@ -424,16 +477,18 @@ mod tests {
                 job: first.item.id,
                 worker: "w".to_owned(),
                 probes: false,
+                labels: BTreeMap::new(),
+                capacity: None,
             };
             board.claim_job(&*clock, &request, ClaimOptions::default())
         };
-        assert_eq!(claim("other"), Err(ClaimLost));
+        assert_eq!(claim("other"), Err(ClaimLost.into()));
         assert_eq!(board.worker_of(&*clock, first.item.id), None);
         let claimed = claim("acme").unwrap();
         assert_eq!(board.worker_of(&*clock, first.item.id).as_deref(), Some("w"));
-        assert_eq!((claim("acme"), fetch(9).await.len()), (Err(ClaimLost), 2));
+        assert_eq!((claim("acme"), fetch(9).await.len()), (Err(ClaimLost.into()), 2));
         complete(&board, first.item.id, claimed.claim, Reply::default()).unwrap();
-        assert_eq!(claim("acme"), Err(ClaimLost));
+        assert_eq!(claim("acme"), Err(ClaimLost.into()));
     }
 
     /// Requirements: R10.
@@ -559,19 +614,144 @@ mod tests {
         assert!(board.claim(&*clock, &other, 9, options, Duration::ZERO).await.is_empty());
     }
 
+    /// Requirements: F5.
     #[tokio::test]
-    async fn withdrawn_job_fails_before_and_after_its_claim_and_before_it_is_posted() {
+    async fn job_that_names_a_runner_is_fetched_and_claimed_by_this_runner() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
-        let claimed = posted(&board, 1);
-        let of_worker = claim(&board, &clock).await;
-        let waiting = post_all(&board, &clock, [2]).await.remove(0);
-        for number in 1..=3 {
-            board.withdraw(&TenantId::new("beta").unwrap(), item(&name(), number).id);
-            board.withdraw(&acme(), item(&name(), number).id);
+        let mut item = item(&EffectName::new("job.t").unwrap(), 1);
+        if let Work::Effect(effect) = &mut item.work {
+            effect.payload = json!({ "runner": { "labels": { "zone": "eu" } } });
         }
+        let (poster, job) = (Arc::clone(&board), item.id);
+        let _posted = tokio::spawn(async move { poster.post(&item, NEW, &AttemptStart::default()).await });
+        while board.list(&*clock, &acme()).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        for (zone, is_meant) in [("us", false), ("eu", true)] {
+            let labels = BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+            let effects = vec![EffectName::new("job.t").unwrap()];
+            let fetching = ClaimRequest { effects, labels: labels.clone(), ..request("acme") };
+            let found = board.fetch(&*clock, &fetching, 9, Duration::ZERO).await;
+            assert_eq!(found.len(), usize::from(is_meant), "{zone}");
+            let worker = "w".to_owned();
+            let claiming =
+                JobClaimRequest { tenant: acme(), job, worker, probes: false, labels, capacity: None };
+            let claimed = board.claim_job(&*clock, &claiming, ClaimOptions::default());
+            assert_eq!(claimed.is_ok(), is_meant, "{zone}");
+        }
+    }
+
+    #[test]
+    fn requests_of_one_tenant_take_no_space_of_another() {
+        let board = JobBoard::of_runners();
+        let many = (0..20_000).map(|number| EffectName::new(format!("job.t{number}")).unwrap());
+        board.note_request(&ClaimRequest { effects: many.collect(), ..request("acme") });
+        board.note_request(&ClaimRequest { effects: vec![name()], ..request("beta") });
+        assert!(board.is_requested(&TenantId::new("beta").unwrap(), name().as_str()));
+        assert!(!board.is_requested(&acme(), name().as_str()));
+        assert!(board.is_requested(&acme(), "job.t0") && !board.is_requested(&acme(), "job.t19999"));
+    }
+
+    #[tokio::test]
+    async fn worker_never_holds_more_jobs_than_its_capacity() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let _jobs = post_all(&board, &clock, 1..=5).await;
+        let limited = ClaimRequest { capacity: Some(2), ..request("acme") };
+        let other = ClaimRequest { worker: "v".to_owned(), ..request("acme") };
+        let (options, hour) = (ClaimOptions::default(), Duration::from_hours(1));
+        let held = || board.held(&acme(), "w");
+        let claimed = board.claim(&*clock, &limited, 9, options, hour).await;
+        assert_eq!((claimed.len(), held()), (2, 2));
+        // A second connection receives nothing until the worker answers; other workers do.
+        let mut waits = Box::pin(board.claim(&*clock, &limited, 9, options, hour));
+        assert_eq!(waits.as_mut().now_or_never(), None);
+        assert_eq!(board.claim(&*clock, &other, 1, options, hour).await.len(), 1);
+        assert_eq!(waits.as_mut().now_or_never(), None);
+        let job = JobClaimRequest {
+            tenant: acme(),
+            job: item(&name(), 4).id,
+            worker: "w".to_owned(),
+            probes: false,
+            labels: BTreeMap::new(),
+            capacity: Some(2),
+        };
+        let rejected = ClaimRejection::AtCapacity { held: 2, capacity: 2 };
+        assert_eq!(board.claim_job(&*clock, &job, options), Err(rejected));
+        let done = &claimed[0];
+        assert_eq!(complete(&board, done.item.id, done.claim, Reply::default()), Ok(ResultAck::Accepted));
+        assert_eq!(waits.await.len(), 1, "the result makes room for one job");
+        assert_eq!(held(), 2);
+        clock.advance(options.claim_ttl);
+        let renewed = board.claim(&*clock, &limited, 9, options, hour).await;
+        assert_eq!((renewed.len(), held()), (2, 2), "expired claims do not count");
+    }
+
+    #[tokio::test]
+    async fn worker_at_its_capacity_leaves_a_job_to_the_next_request() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let limited = ClaimRequest { capacity: Some(1), ..request("acme") };
+        let other = ClaimRequest { worker: "v".to_owned(), ..request("acme") };
+        let (options, hour) = (ClaimOptions::default(), Duration::from_hours(1));
+        let mut first = Box::pin(board.claim(&*clock, &limited, 1, options, hour));
+        let mut second = Box::pin(board.claim(&*clock, &limited, 1, options, hour));
+        let mut third = Box::pin(board.claim(&*clock, &other, 1, options, hour));
+        for waiting in [&mut first, &mut second, &mut third] {
+            assert_eq!(waiting.as_mut().now_or_never(), None);
+        }
+        let _jobs = post_all(&board, &clock, 1..=2).await;
+        assert_eq!(first.await.len(), 1);
+        assert_eq!(second.as_mut().now_or_never(), None, "it was notified of the second job");
+        assert_eq!(third.await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn withdrawn_job_leaves_the_board_unless_its_worker_may_execute_it() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let jobs = post_all(&board, &clock, 1..=4).await;
+        let mut claimed = Vec::new();
+        for _ in 0..3 {
+            claimed.push(claim(&board, &clock).await);
+        }
+        for number in 1..=4 {
+            let id = item(&name(), number).id;
+            assert!(!board.withdraw(clock.steady(), &TenantId::new("beta").unwrap(), id));
+            assert!(board.withdraw(clock.steady(), &acme(), id));
+        }
+        assert_eq!(board.list(&*clock, &acme()).len(), 3, "workers may execute the claimed ones");
+        assert_eq!(heartbeat(&board, &clock, &claimed[0]), Err(ClaimLost), "the worker stops");
+        let (done, ack) = (&claimed[1], Ok(ResultAck::Accepted));
+        assert_eq!(
+            complete(&board, done.item.id, done.claim, Reply::default()),
+            ack,
+            "the worker has finished"
+        );
+        clock.advance(ClaimOptions::default().claim_ttl);
+        assert_eq!(now_or_none(&board, &clock, "acme"), 0, "no worker receives a withdrawn job");
+        assert_eq!(board.list(&*clock, &acme()), []);
+        let mut ended = Vec::new();
+        for job in jobs {
+            ended.push(job.await.unwrap().map_err(|error| error.failure().code.clone()));
+        }
+        let withdrawn = || Err("withdrawn".to_owned());
+        assert_eq!(ended, [withdrawn(), Ok(Reply::default()), withdrawn(), withdrawn()]);
+    }
+
+    #[tokio::test]
+    async fn withdrawn_job_is_in_doubt_if_a_worker_may_have_executed_it() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let post = |number| {
+            let (board, item) = (Arc::clone(&board), item(&name(), number));
+            tokio::spawn(async move { board.post(&item, NEW, &AttemptStart::default()).await })
+        };
+        let claimed = post(1);
+        let of_worker = claim(&board, &clock).await;
+        assert!(board.withdraw(clock.steady(), &acme(), of_worker.item.id));
         assert_eq!(heartbeat(&board, &clock, &of_worker), Err(ClaimLost));
-        for job in [claimed, waiting, posted(&board, 3)] {
-            assert_eq!(job.await.unwrap().unwrap_err().failure().code, "withdrawn");
+        board.withdraw_later(item(&name(), 2).id);
+        for (job, in_doubt) in [(claimed, true), (post(2), false)] {
+            let ended = job.await.unwrap();
+            assert_eq!(ended.result.unwrap_err().failure().code, "withdrawn");
+            assert_eq!(ended.in_doubt, in_doubt);
         }
     }
 

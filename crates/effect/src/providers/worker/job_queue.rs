@@ -23,8 +23,12 @@ pub(super) struct JobQueue {
     pub(super) waiters: BTreeMap<u64, Arc<Notify>>,
 }
 
+/// Queues of a board; unused ones are removed.
+#[derive(Default)]
+pub(super) struct JobQueues(BTreeMap<QueueKey, JobQueue>);
+
 /// Returns the keys of the queues whose jobs the worker of a request may claim.
-pub(super) fn keys(request: &ClaimRequest) -> impl Iterator<Item = QueueKey> {
+fn keys(request: &ClaimRequest) -> impl Iterator<Item = QueueKey> {
     let kinds: &[bool] = if request.probes { &[false, true] } else { &[false] };
     let of_effect = move |effect| kinds.iter().map(move |probes| key(request, effect, *probes));
     request.effects.iter().flat_map(of_effect)
@@ -32,6 +36,69 @@ pub(super) fn keys(request: &ClaimRequest) -> impl Iterator<Item = QueueKey> {
 
 fn key(request: &ClaimRequest, effect: &EffectName, requires_probe: bool) -> QueueKey {
     (request.tenant.clone(), effect.clone(), requires_probe)
+}
+
+impl JobQueues {
+    /// Returns the queues whose jobs the worker of a request may claim.
+    pub(super) fn of(&self, request: &ClaimRequest) -> impl Iterator<Item = &JobQueue> {
+        keys(request).filter_map(|key| self.0.get(&key))
+    }
+
+    pub(super) fn get(&self, key: &QueueKey) -> Option<&JobQueue> {
+        self.0.get(key)
+    }
+
+    /// Returns a queue; creates it if it is new.
+    pub(super) fn queue(&mut self, key: QueueKey) -> &mut JobQueue {
+        self.0.entry(key).or_default()
+    }
+
+    /// Removes a job from its queue.
+    pub(super) fn remove(&mut self, key: &QueueKey, place: &(Priority, u64)) {
+        if let Some(queue) = self.0.get_mut(key) {
+            queue.jobs.remove(place);
+            queue.selective.remove(place);
+            if queue.is_unused() {
+                self.0.remove(key);
+            }
+        }
+    }
+
+    /// Removes all jobs.
+    pub(super) fn remove_jobs(&mut self) {
+        self.0.retain(|_, queue| {
+            queue.jobs.clear();
+            queue.selective.clear();
+            !queue.is_unused()
+        });
+    }
+
+    /// Notifies the first request that waits for jobs of a queue.
+    pub(super) fn notify(&mut self, key: &QueueKey) {
+        if let Some(queue) = self.0.get_mut(key) {
+            queue.notify();
+        }
+    }
+
+    /// Lets a request wait for jobs.
+    pub(super) fn wait(&mut self, request: &ClaimRequest, waiter: u64, wake: &Arc<Notify>) {
+        for key in keys(request) {
+            self.queue(key).waiters.insert(waiter, Arc::clone(wake));
+        }
+    }
+
+    /// Ends the wait of a request, and notifies the next one of each queue that has jobs.
+    pub(super) fn leave(&mut self, request: &ClaimRequest, waiter: u64) {
+        for key in keys(request) {
+            let Some(queue) = self.0.get_mut(&key) else { continue };
+            queue.waiters.remove(&waiter);
+            if !queue.jobs.is_empty() {
+                queue.notify();
+            } else if queue.is_unused() {
+                self.0.remove(&key);
+            }
+        }
+    }
 }
 
 impl JobQueue {
@@ -55,7 +122,22 @@ impl JobQueue {
         Some((place.1, *id))
     }
 
-    pub(super) fn is_unused(&self) -> bool {
+    /// Returns places and ids of jobs: a limited number of those of all workers, and of those that name a runner and are meant.
+    pub(super) fn places(
+        &self,
+        limit: usize,
+        is_meant: impl Fn(&Uuid) -> bool,
+    ) -> impl Iterator<Item = ((Priority, u64), Uuid)> {
+        let selective = self.selective.iter().filter(move |(_, id)| is_meant(id)).take(limit);
+        self.jobs.iter().take(limit).chain(selective).map(|(place, id)| (*place, *id))
+    }
+
+    /// Returns whether a job waits at this place.
+    pub(super) fn contains(&self, place: &(Priority, u64)) -> bool {
+        self.jobs.contains_key(place) || self.selective.contains_key(place)
+    }
+
+    fn is_unused(&self) -> bool {
         self.jobs.is_empty() && self.selective.is_empty() && self.waiters.is_empty()
     }
 }

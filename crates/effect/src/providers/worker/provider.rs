@@ -7,9 +7,9 @@ use orlog_model::{EffectName, InDoubtPolicy, WorkItem};
 
 use super::board_job::PostOptions;
 use super::job_board::JobBoard;
+use crate::attempt_start::AttemptStart;
 use crate::provider::{
-    Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,
-    effect_of,
+    Attempt, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply, effect_of,
 };
 
 /// Provider of the effects of a worker upstream.

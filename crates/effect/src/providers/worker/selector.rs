@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use orlog_model::Effect;
 use serde::Deserialize;
 
-use super::claim::ClaimRequest;
-
 /// Selection of runners: the field `runner` of the payload of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -23,9 +21,9 @@ impl RunnerSelector {
         (selector != Self::default()).then_some(selector)
     }
 
-    /// Returns whether the worker of a request has the name and all labels.
-    pub(super) fn admits(&self, request: &ClaimRequest) -> bool {
-        self.name.as_ref().is_none_or(|name| *name == request.worker)
-            && self.labels.iter().all(|(name, value)| request.labels.get(name) == Some(value))
+    /// Returns whether a worker has the name and all labels.
+    pub(super) fn admits(&self, worker: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.name.as_ref().is_none_or(|name| name == worker)
+            && self.labels.iter().all(|(name, value)| labels.get(name) == Some(value))
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use orlog_model::Failure;
 use uuid::Uuid;
 
-use crate::provider::ProviderError;
+use crate::provider::{ProviderError, RemoteResult};
 
 /// Maximum number of withdrawn jobs that were not on the board yet; the oldest are dropped.
 const MAX_WITHDRAWN: usize = 1024;
@@ -28,7 +29,14 @@ impl WithdrawnJobs {
     }
 }
 
-/// Returns the result of a withdrawn job.
-pub(super) fn withdrawn() -> ProviderError {
-    ProviderError::permanent("withdrawn", "the flow was cancelled")
+/// Returns the failure of a job that was not executed because its saga no longer awaits it.
+pub(crate) fn withdrawn_failure() -> Failure {
+    let message = "the saga no longer awaits the job".to_owned();
+    Failure { code: "withdrawn".to_owned(), message }
+}
+
+/// Returns the result of the attempt of a withdrawn job. It is in doubt if a worker may have executed the job.
+pub(super) fn withdrawn(in_doubt: bool) -> RemoteResult {
+    let Failure { code, message } = withdrawn_failure();
+    RemoteResult { in_doubt, ..Err(ProviderError::unavailable(code, message)).into() }
 }

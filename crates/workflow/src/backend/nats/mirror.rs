@@ -1,16 +1,22 @@
 //! Mirror of the stream in memory: rows with the sequences of their messages, and signals.
+//!
+//! Only the reader adds signals, in the order of the stream: an instance receives them in this order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
+
 use super::super::table::{Row, Table};
 use super::super::{Fetched, Hub, InstanceId, Signal, StoredInstance};
 
-/// Mirror of the stream. A process also applies its own changes, when the server has stored them.
+/// Mirror of the stream. A process also applies its own rows, when the server has stored them.
 #[derive(Debug, Clone)]
 pub(super) struct Mirror {
     prefix: String,
     state: Arc<Mutex<State>>,
+    /// Sequence up to which the reader has read the stream.
+    read: watch::Sender<u64>,
     hub: Hub,
 }
 
@@ -31,7 +37,22 @@ pub(super) struct Mirrored {
 
 impl Mirror {
     pub(super) fn new(stream: &str, hub: Hub) -> Self {
-        Self { prefix: format!("{stream}."), state: Arc::default(), hub }
+        Self { prefix: format!("{stream}."), state: Arc::default(), read: watch::Sender::new(0), hub }
+    }
+
+    /// States up to which sequence the reader has read the stream.
+    pub(super) fn set_read(&self, sequence: u64) {
+        self.read.send_if_modified(|read| {
+            let is_later = *read < sequence;
+            *read = (*read).max(sequence);
+            is_later
+        });
+    }
+
+    /// Waits until the reader has read the stream up to a sequence.
+    pub(super) async fn read_until(&self, sequence: u64) {
+        // The sender lives as long as the mirror.
+        drop(self.read.subscribe().wait_for(|read| *read >= sequence).await);
     }
 
     pub(super) fn row_subject(&self, id: &str) -> String {

@@ -209,7 +209,13 @@ impl SimNode {
         let watcher = tokio::spawn(Arc::clone(&connection).watch());
         let (orders, ordered) = watch::channel(ControllerCommand::Run);
         let status = watch::Sender::new(HandoverStatus::default());
-        let me = Pod { name: name.to_owned(), incarnation, url: String::new(), draining: false };
+        let me = Pod {
+            name: name.to_owned(),
+            incarnation,
+            url: String::new(),
+            draining: false,
+            node_keys: Vec::new(),
+        };
         let shard_host: Arc<dyn ShardHost> = Arc::<Host>::clone(&host);
         let controller = ShardController::new(&shard_host, connection, me, ordered, status);
         let controller = tokio::spawn(controller.run());
@@ -289,6 +295,7 @@ async fn start_runtime(world: &World, host: &Arc<Host>, clock: &Arc<PodClock>, s
         bus: Arc::clone(&bus),
         kinds: vec![SubjectKind::Aggregate, SubjectKind::WorkflowEvent, SubjectKind::Workflow],
         sharing,
+        authority: None,
     };
     let dependencies = RuntimeDependencies {
         bus,

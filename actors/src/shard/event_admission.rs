@@ -1,0 +1,90 @@
+//! Admission of events: the authority of a stream decides whether an event is applied, and rejections are bounded.
+//!
+//! A rejected event becomes a dead letter. Anyone who may publish can send any number of them, so a tenant has a limited number
+//! of these dead letters in each interval; the others are counted and logged at a bounded rate.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use orlog_bus::Delivery;
+use orlog_model::{Event, TenantId, Timestamp};
+
+use crate::shard::event_source::EventSource;
+use crate::telemetry::metrics::Metrics;
+
+/// Maximum number of dead letters of a tenant in an interval.
+const MAX_DEAD_LETTERS: u32 = 100;
+/// Interval of the limit.
+const INTERVAL: Duration = Duration::from_mins(1);
+/// A rejection is logged if its number is a power of two or a multiple of this.
+const LOG_INTERVAL: u64 = 1024;
+
+/// Admission of the events of one subscription.
+#[derive(Default)]
+pub(crate) struct EventAdmission(Mutex<Rejections>);
+
+#[derive(Default)]
+struct Rejections {
+    interval_start: Timestamp,
+    in_interval: HashMap<TenantId, u32>,
+    total: u64,
+}
+
+impl EventAdmission {
+    /// Checks an event. A rejection is repeated with the current records, once in a batch that was read before.
+    pub(crate) async fn check(
+        source: &EventSource,
+        delivery: &Delivery,
+        event: &mut Event,
+        is_refreshed: &mut bool,
+    ) -> Result<(), String> {
+        let Some(authority) = &source.authority else { return Ok(()) };
+        let checked = source.check(delivery, event);
+        if checked.is_ok() || *is_refreshed {
+            return checked;
+        }
+        authority.refresh().await;
+        *is_refreshed = true;
+        source.check(delivery, event)
+    }
+
+    /// Counts a rejection. Returns whether it becomes a dead letter.
+    pub(crate) fn reject(&self, tenant: &TenantId, reason: &str, now: Timestamp, metrics: &Metrics) -> bool {
+        metrics.events_rejected.inc();
+        let mut rejections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rejections.total += 1;
+        let number = rejections.total;
+        if number.is_power_of_two() || number.is_multiple_of(LOG_INTERVAL) {
+            tracing::warn!(%tenant, number, reason, "event rejected");
+        }
+        let age = now.as_millis().saturating_sub(rejections.interval_start.as_millis());
+        if !(0..i64::try_from(INTERVAL.as_millis()).unwrap_or(i64::MAX)).contains(&age) {
+            rejections.interval_start = now;
+            rejections.in_interval.clear();
+        }
+        let count = rejections.in_interval.entry(tenant.clone()).or_default();
+        *count += 1;
+        *count <= MAX_DEAD_LETTERS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dead_letters_of_a_tenant_are_limited_in_each_interval() {
+        let (admission, metrics) = (EventAdmission::default(), Metrics::default());
+        let stored = |tenant: &str, at: i64, count: usize| {
+            let tenant = TenantId::new(tenant).unwrap();
+            let at = Timestamp::from_millis(at);
+            (0..count).filter(|_| admission.reject(&tenant, "unsigned", at, &metrics)).count()
+        };
+        assert_eq!((stored("acme", 100_000, 300), stored("acme", 159_999, 10)), (100, 0));
+        assert_eq!(stored("beta", 159_999, 10), 10, "another tenant has its own limit");
+        assert_eq!(stored("acme", 160_000, 300), 100);
+        assert_eq!(stored("acme", 0, 300), 100, "a clock that was set back does not extend an interval");
+        assert_eq!(metrics.events_rejected.get(), 920);
+    }
+}

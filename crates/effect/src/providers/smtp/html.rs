@@ -1,0 +1,345 @@
+//! HTML of other people: reduced to harmless elements, and as plain text.
+//!
+//! The result is written from the tokens of the input: only listed elements, no attribute except the address of a link, and escaped
+//! text. Nothing of the input is copied, so that the result has no scripts, styles, forms, images, frames or comments.
+
+use std::cell::RefCell;
+
+use html5ever::tendril::StrTendril;
+use html5ever::tokenizer::states::RawKind::{Rawtext, Rcdata, ScriptData};
+use html5ever::tokenizer::{
+    BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
+};
+
+use super::markdown::is_safe_link;
+use super::plain_text::PlainText;
+
+/// Elements that the result contains.
+const ELEMENTS: [&str; 31] = [
+    "a",
+    "b",
+    "blockquote",
+    "br",
+    "code",
+    "del",
+    "div",
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "i",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "s",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+    "tr",
+    "ul",
+];
+/// Elements without content.
+const VOID: [&str; 2] = ["br", "hr"];
+/// Elements whose content is removed, too. Of other elements, only the tags are removed.
+const REMOVED: [&str; 13] = [
+    "applet", "audio", "canvas", "math", "noscript", "object", "select", "svg", "template", "title", "video",
+    "script", "style",
+];
+
+/// Harmless HTML, and the same content as plain text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CleanHtml {
+    pub(crate) html: String,
+    pub(crate) text: String,
+}
+
+/// Reduces HTML to harmless elements, and converts it to plain text. A link in the text is followed by its address.
+pub(crate) fn clean(html: &str) -> CleanHtml {
+    let tokenizer = Tokenizer::new(Sink::default(), TokenizerOpts::default());
+    let input = BufferQueue::default();
+    input.push_back(StrTendril::from(html));
+    // The sink asks for no script, at which the tokenizer would stop.
+    let _finished = tokenizer.feed(&input);
+    tokenizer.end();
+    tokenizer.sink.0.into_inner().finish()
+}
+
+#[derive(Default)]
+struct Sink(RefCell<Writer>);
+
+impl TokenSink for Sink {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
+        let mut writer = self.0.borrow_mut();
+        match token {
+            Token::TagToken(tag) if writer.removed.is_some() => writer.leave(&tag),
+            Token::TagToken(tag) if tag.kind == TagKind::StartTag => {
+                writer.start(&tag);
+                return raw(&tag);
+            }
+            Token::TagToken(tag) => writer.end(&tag.name),
+            Token::CharacterTokens(text) => writer.text(&text),
+            Token::CommentToken(_)
+            | Token::DoctypeToken(_)
+            | Token::NullCharacterToken
+            | Token::EOFToken
+            | Token::ParseError(_) => {}
+        }
+        TokenSinkResult::Continue
+    }
+}
+
+/// Returns how the content of an element is read: as text, up to its end tag.
+fn raw(tag: &Tag) -> TokenSinkResult<()> {
+    match &*tag.name {
+        "script" => TokenSinkResult::RawData(ScriptData),
+        "style" | "xmp" | "iframe" | "noembed" | "noframes" => TokenSinkResult::RawData(Rawtext),
+        "textarea" | "title" => TokenSinkResult::RawData(Rcdata),
+        "plaintext" => TokenSinkResult::Plaintext,
+        _ => TokenSinkResult::Continue,
+    }
+}
+
+/// Element that is removed with its content, and the number of open elements of this name.
+struct Removed {
+    name: String,
+    depth: usize,
+}
+
+#[derive(Default)]
+struct Writer {
+    html: String,
+    plain: PlainText,
+    /// Open elements of the result.
+    open: Vec<String>,
+    /// Open lists, with the number of the next item of a numbered list.
+    lists: Vec<Option<u64>>,
+    /// Addresses of the open links, and the starts of their texts.
+    links: Vec<(String, usize)>,
+    removed: Option<Removed>,
+}
+
+impl Writer {
+    fn start(&mut self, tag: &Tag) {
+        let name = &*tag.name;
+        if REMOVED.contains(&name) {
+            if !tag.self_closing {
+                self.removed = Some(Removed { name: name.to_owned(), depth: 1 });
+            }
+            return;
+        }
+        if !ELEMENTS.contains(&name) {
+            return;
+        }
+        self.html.extend(["<", name]);
+        if name == "a" {
+            let href = tag.attrs.iter().find(|attribute| &*attribute.name.local == "href");
+            let url = href.map(|href| href.value.trim().to_owned()).filter(|url| is_safe_link(url));
+            if let Some(url) = &url {
+                self.html.extend([" href=\"", &escaped(url), "\" rel=\"noopener noreferrer nofollow\""]);
+            }
+            self.links.push((url.unwrap_or_default(), self.plain.len()));
+        }
+        self.html.push('>');
+        self.start_plain(name);
+        if !VOID.contains(&name) {
+            self.open.push(name.to_owned());
+        }
+    }
+
+    fn start_plain(&mut self, name: &str) {
+        match name {
+            "br" => self.plain.push("\n"),
+            "hr" => {
+                self.plain.gap();
+                self.plain.push("---");
+                self.plain.gap();
+            }
+            "ul" | "ol" => {
+                self.plain.line();
+                self.lists.push((name == "ol").then_some(1));
+            }
+            "li" => self.plain.item(&mut self.lists),
+            "tr" | "div" => self.plain.line(),
+            "td" | "th" => self.plain.cell(),
+            "p" | "blockquote" | "pre" | "table" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6"
+                if self.lists.is_empty() =>
+            {
+                self.plain.gap();
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes an element, and those that are open in it.
+    fn end(&mut self, name: &str) {
+        if !self.open.iter().any(|open| open == name) {
+            return;
+        }
+        while let Some(last) = self.open.pop() {
+            self.html.extend(["</", &last, ">"]);
+            self.end_plain(&last);
+            if last == name {
+                break;
+            }
+        }
+    }
+
+    fn end_plain(&mut self, name: &str) {
+        match name {
+            "a" => {
+                if let Some((url, start)) = self.links.pop() {
+                    self.plain.end_link(&url, start);
+                }
+            }
+            "ul" | "ol" => {
+                self.lists.pop();
+                self.plain.gap();
+            }
+            "li" | "tr" | "div" => self.plain.line(),
+            "p" | "blockquote" | "pre" | "table" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
+                if self.lists.is_empty() {
+                    self.plain.gap();
+                } else {
+                    self.plain.line();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the removal of an element at its end tag.
+    fn leave(&mut self, tag: &Tag) {
+        let Some(removed) = &mut self.removed else { return };
+        if *removed.name != *tag.name {
+            return;
+        }
+        match tag.kind {
+            TagKind::StartTag if tag.self_closing => {}
+            TagKind::StartTag => removed.depth += 1,
+            TagKind::EndTag => removed.depth -= 1,
+        }
+        if removed.depth == 0 {
+            self.removed = None;
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        if self.removed.is_some() {
+            return;
+        }
+        self.html.push_str(&escaped(text));
+        if self.open.iter().any(|open| open == "pre") {
+            self.plain.push(text);
+        } else {
+            self.plain.words(text);
+        }
+    }
+
+    fn finish(mut self) -> CleanHtml {
+        while let Some(last) = self.open.pop() {
+            self.html.extend(["</", &last, ">"]);
+            self.end_plain(&last);
+        }
+        CleanHtml { html: self.html, text: self.plain.finish() }
+    }
+}
+
+/// Escapes a text in HTML.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn harmless_elements_remain_without_their_attributes() {
+        let cleaned = clean(
+            "<!doctype html><html><head><title>x</title></head><body class=a><h1 onclick=x>Hi &amp; <i>you</i></h1>\
+             <p style='color:red'>Go <a href=\"https://y.io?a=1&amp;b=2\" target=_top>here</a>.<br>Now</p></body></html>",
+        );
+        assert_eq!(
+            cleaned.html,
+            "<h1>Hi &amp; <i>you</i></h1><p>Go <a href=\"https://y.io?a=1&amp;b=2\" rel=\"noopener noreferrer \
+             nofollow\">here</a>.<br>Now</p>"
+        );
+        assert_eq!(cleaned.text, "Hi & you\n\nGo here (https://y.io?a=1&b=2).\nNow\n");
+    }
+
+    #[test]
+    fn active_content_is_removed() {
+        for (html, expected) in [
+            ("a<script>alert('<b>')</script>b", "ab"),
+            ("a<style>p{}</style>b<svg><script>x</script><a href=x>y</a></svg>c", "abc"),
+            ("<math><mtext></math>a<object><object></object>x</object>b", "ab"),
+            (
+                "<img src=x onerror=alert(1)>a<iframe src=x></iframe><form action=x><input name=p>b</form>",
+                "ab",
+            ),
+            ("<a href=' javascript:alert(1)'>a</a>", "<a>a</a>"),
+            ("<a href='java\tscript:alert(1)'>a</a><a href='//evil.io'>b</a>", "<a>a</a><a>b</a>"),
+            ("<p title='--><script>x</script>'>a<!-- <script>x</script> -->b", "<p>ab</p>"),
+            ("a<noscript><p title=\"</noscript><script>x</script>\">b</noscript>c", "ac"),
+            ("<script>never closed <p>a</p>", ""),
+            ("<textarea><b>a</b></textarea><xmp><b></xmp>", "&lt;b&gt;a&lt;/b&gt;&lt;b&gt;"),
+            ("<svg/><b>a", "<b>a</b>"),
+            ("</p></script>&lt;script&gt;", "&lt;script&gt;"),
+            ("<SCRIPT\n>x</SCRIPT\t>a<ScRiPt/src=x>y", "a"),
+        ] {
+            assert_eq!(clean(html).html, expected, "{html}");
+        }
+    }
+
+    #[test]
+    fn plain_text_has_lists_tables_and_code() {
+        let text = clean(
+            "<p>Dear\n  Ada,</p><ul><li>one</li><li><p>two</p><ol><li>deep</ol></ul>\
+             <table><tr><td>a<td>b</tr></table><pre>x\n  y</pre><a href='https://y.io'>https://y.io</a>",
+        );
+        assert_eq!(text.text, "Dear Ada,\n\n- one\n- two\n  1. deep\n\na  b\n\nx\n  y\n\nhttps://y.io\n");
+    }
+
+    #[test]
+    fn elements_are_balanced() {
+        assert_eq!(clean("<b><i>x</b>y</i><p>z").html, "<b><i>x</i></b>y<p>z</p>");
+    }
+
+    proptest! {
+        /// The result is a fixed point: cleaning it again changes nothing, so that it contains only what the rules permit.
+        #[test]
+        fn cleaned_html_stays_equal(html in "(<|>|/|a|b|p|li|svg|script|style|textarea| |=|\"|'|&|;|!--|href|x|\n|\\PC){0,60}") {
+            let cleaned = clean(&html).html;
+            prop_assert_eq!(clean(&cleaned).html, cleaned.clone());
+            let lower = cleaned.to_ascii_lowercase();
+            for forbidden in ["<script", "<style", "<svg", "<textarea", "<!--"] {
+                prop_assert!(!lower.contains(forbidden), "{}", cleaned);
+            }
+        }
+    }
+}

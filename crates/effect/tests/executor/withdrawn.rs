@@ -1,0 +1,113 @@
+//! Withdrawn jobs: they end at once, and only jobs that a worker may have executed are in doubt.
+
+use std::sync::atomic::AtomicBool;
+
+use orlog_effect::worker::{ClaimedJob, JobReport, ReportContent, Reports};
+use orlog_testkit::wait::within;
+use tokio::task::JoinHandle;
+
+use super::worker::{Stage, acme};
+use super::*;
+
+/// Dispatcher of a saga that can abandon its job.
+#[derive(Clone, Default)]
+struct Saga(Arc<AtomicBool>);
+
+impl Dispatcher for Saga {
+    fn wait_started(&self) {}
+
+    fn wait_ended(&self) {}
+
+    fn stop_token(&self) -> Option<&StopToken> {
+        None
+    }
+
+    fn is_abandoned(&self, _: &WorkItem) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Saga {
+    /// Abandons the job, and withdraws it from the board as the committer does.
+    fn abandon(&self, stage: &Stage) {
+        self.0.store(true, Ordering::SeqCst);
+        assert!(stage.board.withdraw(stage.clock.steady(), &acme(), item(&name(), 1).id));
+    }
+
+    fn execute(&self, stage: &Stage, progress: ExecutionProgress) -> JoinHandle<ExecutionResult> {
+        let (saga, executor) = (self.clone(), Arc::clone(&stage.executor));
+        tokio::spawn(async move {
+            let done = executor.continue_from(&mut item(&name(), 1), progress, &saga).await;
+            done.expect("the executor is not retired")
+        })
+    }
+}
+
+async fn until_posted(stage: &Stage) {
+    while stage.board.list(&*stage.clock, &acme()).is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Returns the failure of a job that ends although the clock stands still, so without a delay.
+async fn failure_at_once(done: JoinHandle<ExecutionResult>) -> (&'static str, String) {
+    failure(&within("the end of the job", done).await.expect("it ends"))
+}
+
+fn heartbeat(stage: &Stage, claimed: &ClaimedJob) -> bool {
+    let report = JobReport { job: claimed.item.id, claim: claimed.claim, content: ReportContent::Heartbeat };
+    let mut reports = Reports::new([report]);
+    stage.board.report(&*stage.clock, &acme(), Duration::from_mins(5), &mut reports);
+    reports.into_acks().iter().all(Result::is_ok)
+}
+
+/// Requirements: R10.
+#[tokio::test]
+async fn withdrawn_job_without_a_worker_fails_at_once() {
+    for policy in [InDoubtPolicy::Retry, InDoubtPolicy::Fail] {
+        let (stage, saga) = (Stage::new(Policy { in_doubt: policy, ..Policy::worker() }), Saga::default());
+        let done = saga.execute(&stage, ExecutionProgress::default());
+        within("the job on the board", until_posted(&stage)).await;
+        saga.abandon(&stage);
+        let (kind, text) = failure_at_once(done).await;
+        assert!(kind == "failed" && text.contains("no longer awaits the job"), "{kind}: {text}");
+    }
+}
+
+/// Requirements: R10.
+#[tokio::test]
+async fn withdrawn_job_of_a_worker_ends_in_doubt_with_its_next_heartbeat() {
+    let (stage, saga) = (Stage::new(Policy::worker()), Saga::default());
+    let done = saga.execute(&stage, ExecutionProgress::default());
+    let claimed = stage.claim(false).await;
+    saga.abandon(&stage);
+    assert!(!heartbeat(&stage, &claimed), "the worker must stop");
+    assert_eq!(failure_at_once(done).await.0, "timed out");
+}
+
+/// The worker states that it executed nothing, so nothing is in doubt.
+///
+/// Requirements: R10.
+#[tokio::test]
+async fn withdrawn_job_that_its_worker_returns_fails_at_once() {
+    let (stage, saga) = (Stage::new(Policy::worker()), Saga::default());
+    let done = saga.execute(&stage, ExecutionProgress::default());
+    let claimed = stage.claim(false).await;
+    saga.abandon(&stage);
+    stage.report(&claimed, Err(ProviderError::unavailable("busy", "the disk is full")));
+    let (kind, text) = failure_at_once(done).await;
+    assert!(kind == "failed" && text.contains("the disk is full"), "{kind}: {text}");
+}
+
+/// Claims are not durable: a worker may have claimed the job before the restart.
+///
+/// Requirements: R10.
+#[tokio::test]
+async fn abandoned_job_is_in_doubt_after_a_restart_and_not_offered() {
+    let (stage, saga) = (Stage::new(Policy::worker()), Saga::default());
+    saga.0.store(true, Ordering::SeqCst);
+    let restarted = ExecutionProgress { in_doubt: true, ..ExecutionProgress::default() };
+    let done = saga.execute(&stage, restarted);
+    assert_eq!(failure_at_once(done).await.0, "timed out");
+    assert_eq!(stage.board.list(&*stage.clock, &acme()), []);
+}

@@ -1,0 +1,116 @@
+//! Lines of a flow: a page of them, from the store of this pod.
+
+use std::time::Duration;
+
+use orlog_model::InstanceKey;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use crate::api::context::ApiState;
+use crate::api::problem::Problem;
+use crate::flows::api::missing;
+use crate::sagas::api::flow::step_of;
+use crate::sagas::api::state::hidden_values;
+
+/// Interval in which an ended flow is read again while lines of it wait to be stored.
+const UNSAVED_CHECK: Duration = Duration::from_millis(200);
+
+/// Lines of a flow.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct LinePage {
+    /// Lines, oldest first.
+    pub(super) items: Vec<LineView>,
+    /// Number of the last line that was read; `after` of the next page.
+    pub(super) last: u64,
+    /// Number of the oldest stored line; earlier ones are deleted.
+    pub(super) first: u64,
+    /// Whether the flow has ended and there are no more lines.
+    pub(super) ended: bool,
+    /// Whether lines wait to be stored.
+    #[serde(skip)]
+    pub(super) has_unsaved: bool,
+}
+
+/// Line of a job.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub(super) struct LineView {
+    /// Number in the flow, from 1.
+    pub(super) number: u64,
+    /// Job, or its element: `cut[2]`.
+    pub(super) job: String,
+    /// Time of receipt.
+    #[schema(format = "date-time")]
+    pub(super) at: String,
+    /// Text.
+    pub(super) text: String,
+}
+
+/// Lines to read.
+pub(super) struct LineRequest {
+    pub(super) key: InstanceKey,
+    pub(super) job: Option<String>,
+    pub(super) after: u64,
+    pub(super) limit: usize,
+}
+
+/// Returns the next lines, and advances the request; waits for them until a time, or until the flow has ended.
+pub(super) async fn next(
+    api: &ApiState,
+    request: &mut LineRequest,
+    until: Instant,
+) -> Result<LinePage, Problem> {
+    loop {
+        let mut commits = api.app.runtime.reader(&request.key).map(|reader| reader.watch());
+        if let Some(commits) = &mut commits {
+            drop(commits.borrow_and_update());
+        }
+        let page = read(api, request).await?;
+        let has_advanced = page.last > request.after;
+        request.after = page.last;
+        if !page.items.is_empty() || page.ended || Instant::now() >= until {
+            return Ok(page);
+        }
+        if has_advanced {
+            // The lines belong to other jobs.
+            continue;
+        }
+        let next_check = if page.has_unsaved { until.min(Instant::now() + UNSAVED_CHECK) } else { until };
+        let changed = async {
+            match &mut commits {
+                Some(commits) => drop(commits.changed().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = changed => {}
+            () = tokio::time::sleep_until(next_check) => {}
+            () = api.app.drained() => return Ok(page),
+        }
+    }
+}
+
+async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem> {
+    let LineRequest { key, job, after, limit } = request;
+    let (key, job, after, limit) = (key.clone(), job.clone(), *after, *limit);
+    api.read(move |app| {
+        let reader = app.reader(&key).ok_or_else(|| missing(&key))?;
+        let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
+        // In this order: the lines of a flow that has ended are received, those that do not wait are stored.
+        let has_unsaved = app.services.lines.unsaved.has(&key);
+        let (first, _) = reader.job_log_range(&key)?;
+        let found = reader.job_log(&key, after, limit)?;
+        let hidden = hidden_values(app, &instance);
+        let last = found.last().map_or(after, |line| line.number);
+        let ended = found.is_empty() && instance.status.is_final() && !has_unsaved;
+        let is_of = |tag: &str| job.as_ref().is_none_or(|job| tag == job || step_of(tag) == job);
+        let items = found.into_iter().filter(|line| is_of(line.job.as_str())).map(|line| LineView {
+            number: line.number,
+            job: line.job.to_string(),
+            at: line.line.at.to_string(),
+            text: hidden.remove_from(&line.line.text),
+        });
+        Ok(LinePage { items: items.collect(), last, first, ended, has_unsaved })
+    })
+    .await
+}
