@@ -271,4 +271,21 @@ mod tests {
     fn command_line_definition_is_valid() {
         <super::Cli as clap::CommandFactory>::command().debug_assert();
     }
+
+    /// One of 64 ids of keys starts with a hyphen.
+    #[test]
+    fn id_of_a_key_can_start_with_a_hyphen() {
+        for id in ["-lIuK", "-hour", "--2Vx"] {
+            for line in [
+                format!("orlog peer add --from http://localhost --fingerprint {id}"),
+                format!("orlog peer key add shop ed25519:x --replaces {id}"),
+                format!("orlog peer key revoke shop {id} --output json"),
+                format!("orlog actor key add ann default --replaces {id}"),
+                format!("orlog actor key revoke ann {id}"),
+            ] {
+                let parsed = <super::Cli as clap::Parser>::try_parse_from(line.split(' '));
+                assert!(parsed.is_ok(), "{line}: {}", parsed.err().unwrap());
+            }
+        }
+    }
 }

@@ -69,7 +69,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["address", "public_keys"])]
     from: Option<String>,
     /// Expected id of the key in the document; adds the peer without a question
-    #[arg(long, value_name = "ID", requires = "from")]
+    #[arg(long, value_name = "ID", requires = "from", allow_hyphen_values = true)]
     fingerprint: Option<String>,
     /// Address of its API, or nats: and its subject
     #[arg(long, value_name = "ADDRESS", required_unless_present = "from")]
@@ -88,7 +88,7 @@ pub(crate) struct AddKeyArgs {
     /// Ed25519 public key: ed25519: and base64url
     public_key: String,
     /// Id of the key that this one replaces
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     replaces: Option<String>,
     /// Time for which the replaced key stays valid [default: 1h]
     #[arg(long, value_name = "DURATION", requires = "replaces")]
@@ -100,7 +100,7 @@ pub(crate) struct RevokeArgs {
     #[command(flatten)]
     which: PeerArgs,
     /// Id of the key
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", allow_hyphen_values = true)]
     key_id: String,
 }
 

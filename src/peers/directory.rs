@@ -77,7 +77,8 @@ impl Peers {
 /// Keys of the actors and peers of the registry, and of this node: its pods send each other requests in its name.
 impl SignerKeys for Peers {
     fn find(&self, key_id: &str) -> Option<SignerKey> {
-        let own = self.identity.as_ref().ok().and_then(|identity| {
+        let identity = self.identity.as_ref().ok();
+        let own = identity.and_then(|identity| {
             let key = identity.public_keys().into_iter().find(|key| key.key_id().to_string() == key_id)?;
             Some(SignerKey {
                 signer: Signer::Peer(identity.name.clone()),
@@ -87,6 +88,9 @@ impl SignerKeys for Peers {
                 revoked_at: None,
             })
         });
-        own.or_else(|| self.access.find(key_id))
+        // A restored registry may contain a peer with the name of this node, which has the rights of this node.
+        let is_foreign =
+            |found: &SignerKey| identity.is_none_or(|own| found.signer != Signer::Peer(own.name.clone()));
+        own.or_else(|| self.access.find(key_id).filter(is_foreign))
     }
 }

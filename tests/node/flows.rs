@@ -272,11 +272,11 @@ fn lines(page: &Value) -> Vec<(u64, String, String)> {
 async fn lines_of_jobs_are_followed_and_stay_after_a_restart_within_their_bound() {
     let node = with_workers().config(|config| config.jobs.lines = 4).start().await;
     submit(&node, "f-1", "", &media()).await.ok();
-    let claim = json!({ "effects": ["job.python", "job.ffmpeg"], "worker": "w", "max": 2 });
-    let claimed = node.post("/v1/work/claim", &claim).await.ok();
-    let jobs = claimed["jobs"].as_array().unwrap();
-    let job = |id: &str| jobs.iter().find(|job| job["payload"]["job"] == id).expect("the job is claimed");
-    let (probe, cut) = (job("probe"), job("cut"));
+    let claim = async |kind: &str| {
+        let body = json!({ "effects": [kind], "worker": "w" });
+        node.post("/v1/work/claim", &body).await.ok()["jobs"][0].clone()
+    };
+    let (probe, cut) = (&claim("job.python").await, &claim("job.ffmpeg").await);
     let follow = node.send(
         Request::builder()
             .uri("/v1/flows/f-1/lines")
@@ -385,6 +385,7 @@ async fn runner_holds_at_most_as_many_jobs_as_its_capacity() {
     node.post("/v1/runners", &runner).await.ok();
     let job = |number: u32| json!({ "id": format!("j{number}"), "type": "sal", "script": "x" });
     submit(&node, "f-1", "", &json!({ "jobs": (0..4).map(job).collect::<Vec<_>>() })).await.ok();
+    node.until("", "/v1/work", |page| page["items"].as_array().unwrap().len() == 4).await;
     let claim =
         |wait: u32| json!({ "effects": ["job.sal"], "worker": "r-1", "max": 9, "wait_seconds": wait });
     let claimed = node.post("/v1/work/claim", &claim(20)).await.ok();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use orlog_model::{Clock, SteadyTime, WorkItem};
 
 use crate::attempt_start::AttemptStart;
+use crate::dispatcher::{Dispatcher, stopped};
 use crate::policy::Policy;
 use crate::provider::{Attempt, ProviderError, RemoteResult};
 use crate::upstream::Upstream;
@@ -35,19 +36,21 @@ impl AttemptWindow {
 }
 
 /// Makes one attempt within its window; `None`: it did not end in time. The timeout of work in another process counts
-/// from the start of the work: until then, only the deadline ends the attempt, and nothing was executed.
+/// from the start of the work: until then, only the deadline ends the attempt, and nothing was executed. Such work is
+/// recalled when the dispatcher stops: the next owner of the shard offers it again.
 pub(crate) async fn execute(
     upstream: &Upstream,
     clock: &dyn Clock,
     item: &WorkItem,
-    attempt: Attempt,
-    window: AttemptWindow,
+    (attempt, window): (Attempt, AttemptWindow),
+    dispatcher: Option<&dyn Dispatcher>,
 ) -> Option<RemoteResult> {
     let Some(remote) = upstream.provider.remote() else {
         let mut work = upstream.provider.execute(item, attempt);
         return before(clock, window.until, work.as_mut()).await.map(Into::into);
     };
-    let start = AttemptStart::default();
+    let mut stop = dispatcher.and_then(Dispatcher::stop_token);
+    let start = AttemptStart::until(stop);
     let mut work = remote.execute_remotely(item, attempt, &start);
     let mut until = window.deadline;
     loop {
@@ -62,6 +65,10 @@ pub(crate) async fn execute(
                 Some(end) => Some(until.map_or(end, |until| until.min(end))),
                 None => AttemptWindow::new(&upstream.policy, clock, window.deadline).until,
             },
+            () = stopped(stop) => {
+                remote.recall(item);
+                stop = None;
+            }
         }
     }
 }

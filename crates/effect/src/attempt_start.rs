@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orlog_model::SteadyTime;
 use tokio::sync::Notify;
 
+use crate::dispatcher::StopToken;
+
 /// Start of the work of an attempt in another process, which may wait for it.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptStart(Arc<StartSignal>);
@@ -15,9 +17,20 @@ struct StartSignal {
     wake: Notify,
     has_started: AtomicBool,
     end: Mutex<Option<SteadyTime>>,
+    stop: Option<StopToken>,
 }
 
 impl AttemptStart {
+    /// Creates the start of work that must not start after a signal.
+    pub(crate) fn until(stop: Option<&StopToken>) -> Self {
+        Self(Arc::new(StartSignal { stop: stop.cloned(), ..StartSignal::default() }))
+    }
+
+    /// Returns whether the work may start.
+    pub(crate) fn is_allowed(&self) -> bool {
+        !self.0.stop.as_ref().is_some_and(StopToken::is_stopped)
+    }
+
     /// Reports that the work starts now, maybe again.
     pub fn start(&self) {
         self.0.has_started.store(true, Ordering::Release);

@@ -94,6 +94,14 @@ pub trait Dispatcher: Send + Sync {
     }
 }
 
+/// Waits for a signal; without one, for ever.
+pub(crate) async fn stopped(token: Option<&StopToken>) {
+    match token {
+        Some(token) => token.stopped().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Returns whether no further attempt may start.
 pub(crate) fn is_stopped(dispatcher: Option<&dyn Dispatcher>) -> bool {
     dispatcher.and_then(Dispatcher::stop_token).is_some_and(StopToken::is_stopped)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use orlog_model::{AttemptOutcome, Clock, SteadyTime, WorkItem, WorkOutcome};
 
 use crate::attempt::{self, AttemptWindow, before};
-use crate::dispatcher::{Dispatcher, StopToken, is_stopped};
+use crate::dispatcher::{Dispatcher, StopToken, is_stopped, stopped};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep, attempt_outcome,
     attempts_exhausted, call_health, final_result, no_response, not_started, success,
@@ -212,17 +212,11 @@ impl EffectExecutor {
         work: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
         let Some(dispatcher) = dispatcher else { return Some(work.await) };
-        let stop = async {
-            match dispatcher.stop_token() {
-                Some(token) => token.stopped().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             out = work => Some(out),
             () = self.retired.stopped() => None,
-            () = stop => None,
+            () = stopped(dispatcher.stop_token()) => None,
         }
     }
 
@@ -253,15 +247,18 @@ impl EffectExecutor {
         if is_stopped(dispatcher) {
             return NextStep::Stop;
         }
-        let is_dispatched = dispatcher.is_some();
         (execution.attempts, execution.probes) = (execution.attempts + 1, 0);
-        let result = self.attempt(item, execution).await;
+        let result = self.attempt(item, execution, dispatcher).await;
         admitted.report(
             call_health(&result),
             result.as_ref().err().map(|error| error.failure().message.as_str()),
         );
         let is_closed = result.as_ref().is_err_and(|error| error.failure().code == BOARD_CLOSED);
-        if is_closed && is_dispatched && !execution.in_doubt && self.is_retired() {
+        if is_closed && is_stopped(dispatcher) {
+            // The next owner of the shard makes the attempt.
+            return NextStep::Stop;
+        }
+        if is_closed && dispatcher.is_some() && !execution.in_doubt && self.is_retired() {
             // No worker had the job: its next upstream makes the attempt.
             execution.undo_attempt();
             return NextStep::Stop;
@@ -283,6 +280,7 @@ impl EffectExecutor {
         &self,
         item: &mut WorkItem,
         execution: &mut EffectExecution,
+        dispatcher: Option<&dyn Dispatcher>,
     ) -> Result<Reply, ProviderError> {
         let window =
             AttemptWindow::new(&self.upstream.policy, self.clock.as_ref(), execution.limits.deadline);
@@ -290,7 +288,8 @@ impl EffectExecutor {
         let (number, in_doubt) = (execution.attempts, execution.in_doubt);
         let attempt = Attempt { number, timeout: window.timeout, at: self.clock.now(), in_doubt };
         let parent = self.observer.attempt_started(item).and_then(|span| item.trace.replace(span));
-        let remote = attempt::execute(&self.upstream, self.clock.as_ref(), item, attempt, window).await;
+        let timed = (attempt, window);
+        let remote = attempt::execute(&self.upstream, self.clock.as_ref(), item, timed, dispatcher).await;
         let (result, remote_span) = execution.receive(remote);
         let outcome = result.as_ref().map_or(AttemptOutcome::TimedOut, attempt_outcome);
         let result = result.unwrap_or_else(|| Err(no_response(&self.upstream.name, attempt.timeout)));

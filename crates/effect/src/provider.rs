@@ -79,6 +79,9 @@ pub trait RemoteProvider: Send + Sync {
     /// executed. When the future is dropped, the work cannot start any more.
     async fn execute_remotely(&self, item: &WorkItem, attempt: Attempt, start: &AttemptStart)
     -> RemoteResult;
+
+    /// Ends the current attempt of an item if its work has not started: another process continues with the item.
+    fn recall(&self, _item: &WorkItem) {}
 }
 
 /// Result of an attempt in another process.

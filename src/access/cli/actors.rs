@@ -88,7 +88,7 @@ pub(crate) struct AddKeyArgs {
     #[command(flatten)]
     key: NewKeyArgs,
     /// Id of the key that this one replaces
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     replaces: Option<String>,
     /// Time for which the replaced key stays valid [default: 1h]
     #[arg(long, value_name = "DURATION", requires = "replaces")]
@@ -100,7 +100,7 @@ pub(crate) struct RevokeArgs {
     #[command(flatten)]
     which: ActorArgs,
     /// Id of the key
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", allow_hyphen_values = true)]
     key_id: String,
 }
 

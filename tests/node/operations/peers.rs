@@ -177,6 +177,17 @@ async fn peer_has_no_rights_and_only_peers_reach_their_routes() {
     a.post("/v1/peers/b/keys/none/revoke", &json!({})).await.rejected(404, "OR0121");
 }
 
+/// A restored registry may name a peer as this node is called now.
+#[tokio::test(flavor = "multi_thread")]
+async fn peer_with_the_name_of_the_node_is_not_the_node() {
+    let (peer, a) = (Signer::new(), Served::start("a").await);
+    let keys = json!([{ "public_key": peer.key.public_key().to_string() }]);
+    a.post("/v1/peers", &json!({ "name": "b", "address": "https://b.example", "keys": keys })).await.ok();
+    let b = Served::of(NodeBuilder::on(a.stop().await), "b").await;
+    let signed = peer.sign(Draft::new(Method::POST, "", "/v1/peer/check", ""));
+    b.node.send(signed.request()).await.rejected(401, "OR0076");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn name_and_key_belong_to_one_peer() {
     let (robo, configured) = (Signer::new(), Signer::new());

@@ -1,4 +1,5 @@
-//! Withdrawn jobs: they end at once, and only jobs that a worker may have executed are in doubt.
+//! Jobs that their saga abandons, or whose shard ends: those without a worker end at once, and only jobs that a worker may
+//! have executed are in doubt.
 
 use std::sync::atomic::AtomicBool;
 
@@ -9,9 +10,12 @@ use tokio::task::JoinHandle;
 use super::worker::{Stage, acme};
 use super::*;
 
-/// Dispatcher of a saga that can abandon its job.
+/// Dispatcher of a saga that can abandon its job, and whose shard can end.
 #[derive(Clone, Default)]
-struct Saga(Arc<AtomicBool>);
+struct Saga {
+    abandoned: Arc<AtomicBool>,
+    ended: StopToken,
+}
 
 impl Dispatcher for Saga {
     fn wait_started(&self) {}
@@ -19,27 +23,33 @@ impl Dispatcher for Saga {
     fn wait_ended(&self) {}
 
     fn stop_token(&self) -> Option<&StopToken> {
-        None
+        Some(&self.ended)
     }
 
     fn is_abandoned(&self, _: &WorkItem) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.abandoned.load(Ordering::SeqCst)
     }
 }
 
 impl Saga {
     /// Abandons the job, and withdraws it from the board as the committer does.
     fn abandon(&self, stage: &Stage) {
-        self.0.store(true, Ordering::SeqCst);
+        self.abandoned.store(true, Ordering::SeqCst);
         assert!(stage.board.withdraw(stage.clock.steady(), &acme(), item(&name(), 1).id));
     }
 
     fn execute(&self, stage: &Stage, progress: ExecutionProgress) -> JoinHandle<ExecutionResult> {
+        let done = self.continue_from(stage, progress);
+        tokio::spawn(async move { done.await.expect("no panic").expect("the executor is not retired") })
+    }
+
+    fn continue_from(
+        &self,
+        stage: &Stage,
+        progress: ExecutionProgress,
+    ) -> JoinHandle<Result<ExecutionResult, ExecutionProgress>> {
         let (saga, executor) = (self.clone(), Arc::clone(&stage.executor));
-        tokio::spawn(async move {
-            let done = executor.continue_from(&mut item(&name(), 1), progress, &saga).await;
-            done.expect("the executor is not retired")
-        })
+        tokio::spawn(async move { executor.continue_from(&mut item(&name(), 1), progress, &saga).await })
     }
 }
 
@@ -105,9 +115,57 @@ async fn withdrawn_job_that_its_worker_returns_fails_at_once() {
 #[tokio::test]
 async fn abandoned_job_is_in_doubt_after_a_restart_and_not_offered() {
     let (stage, saga) = (Stage::new(Policy::worker()), Saga::default());
-    saga.0.store(true, Ordering::SeqCst);
+    saga.abandoned.store(true, Ordering::SeqCst);
     let restarted = ExecutionProgress { in_doubt: true, ..ExecutionProgress::default() };
     let done = saga.execute(&stage, restarted);
     assert_eq!(failure_at_once(done).await.0, "timed out");
     assert_eq!(stage.board.list(&*stage.clock, &acme()), []);
+}
+
+/// The next owner of the shard offers the job: it has no result here, also if no further attempt is allowed.
+///
+/// Requirements: R10.
+#[tokio::test]
+async fn end_of_the_shard_recalls_a_job_without_a_worker() {
+    for in_doubt in [false, true] {
+        let (stage, saga) =
+            (Stage::new(Policy { max_attempts: Some(1), ..Policy::worker() }), Saga::default());
+        let progress = ExecutionProgress { in_doubt, ..ExecutionProgress::default() };
+        let job = saga.continue_from(&stage, progress);
+        within("the job on the board", until_posted(&stage)).await;
+        saga.ended.stop();
+        let done = within("the end of the execution", job).await.expect("no panic");
+        assert!(done.is_err(), "in doubt: {in_doubt}: {done:?}");
+        assert_eq!(stage.board.list(&*stage.clock, &acme()), []);
+    }
+}
+
+/// Requirements: R10.
+#[tokio::test]
+async fn end_of_the_shard_leaves_a_job_to_its_worker() {
+    let (stage, saga) = (Stage::new(Policy::worker()), Saga::default());
+    let job = saga.continue_from(&stage, ExecutionProgress::default());
+    let claimed = stage.claim(false).await;
+    saga.ended.stop();
+    tokio::task::yield_now().await;
+    assert!(heartbeat(&stage, &claimed));
+    stage.report(&claimed, Ok(Reply::default()));
+    let done = within("the result", job).await.expect("no panic").expect("a result");
+    assert_eq!(done.outcome, WorkOutcome::succeeded(None, Value::Null));
+}
+
+/// A process that was suspended offers no job that belongs to another process now.
+///
+/// Requirements: R10.
+#[tokio::test]
+async fn job_is_not_offered_after_the_end_of_the_lease() {
+    let lease = LeaseEnd::default();
+    let (stage, saga) =
+        (Stage::new(Policy::worker()), Saga { ended: StopToken::until(lease.clone()), ..Saga::default() });
+    let job = saga.continue_from(&stage, ExecutionProgress::default());
+    within("the job on the board", until_posted(&stage)).await;
+    lease.begin(Instant::now());
+    assert!(stage.claim_within(Duration::ZERO, false).await.is_empty());
+    let done = within("the end of the execution", job).await.expect("no panic");
+    assert!(done.is_err(), "{done:?}");
 }

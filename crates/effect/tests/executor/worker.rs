@@ -45,7 +45,7 @@ impl Stage {
     }
 
     /// Claims the available jobs; waits for one up to `wait`.
-    async fn claim_within(&self, wait: Duration, probes: bool) -> Vec<ClaimedJob> {
+    pub(super) async fn claim_within(&self, wait: Duration, probes: bool) -> Vec<ClaimedJob> {
         let request = ClaimRequest {
             tenant: acme(),
             effects: vec![name()],

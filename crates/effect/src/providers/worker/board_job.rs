@@ -91,7 +91,8 @@ impl BoardJob {
     /// Ends the attempt without a result. It is in doubt if a worker may have executed the job, or still does.
     pub(super) fn end(self) {
         let in_doubt = self.options.in_doubt || self.claim.is_some();
-        let error = ProviderError::unavailable(BOARD_CLOSED, "its upstream was removed");
+        let error =
+            ProviderError::unavailable(BOARD_CLOSED, "its upstream was removed, or its shard has moved");
         // An error means that the posting task was cancelled.
         drop(self.reply.send(RemoteResult { in_doubt, ..Err(error).into() }));
     }

@@ -94,6 +94,15 @@ impl BoardState {
         true
     }
 
+    /// Ends a job that no worker has ever claimed.
+    pub(super) fn recall(&mut self, job: Uuid) {
+        if self.jobs.get(&job).is_some_and(|found| found.claim.is_none())
+            && let Some(removed) = self.remove(job)
+        {
+            removed.end();
+        }
+    }
+
     fn end_withdrawn(&mut self, job: Uuid) {
         if let Some(removed) = self.remove(job) {
             removed.withdraw();
@@ -113,7 +122,7 @@ impl BoardState {
         while claimed.len() < limit
             && let Some(id) = self.next(request)
         {
-            claimed.push(self.hand_over(clock, id, &request.worker, terms));
+            claimed.extend(self.hand_over(clock, id, &request.worker, terms));
         }
         claimed
     }
@@ -135,7 +144,7 @@ impl BoardState {
             return Err(ClaimLost.into());
         }
         self.held.check(&request.tenant, &request.worker, request.capacity)?;
-        Ok(self.hand_over(clock, request.job, &request.worker, terms))
+        Ok(self.hand_over(clock, request.job, &request.worker, terms).ok_or(ClaimLost)?)
     }
 
     /// Returns jobs that the worker of a request can claim: of the higher priority first, then the oldest.
@@ -167,11 +176,21 @@ impl BoardState {
         Some(&claim.worker)
     }
 
-    /// Removes a job from its queue and gives it to a worker.
-    fn hand_over(&mut self, clock: &dyn Clock, id: Uuid, worker: &str, terms: ClaimOptions) -> ClaimedJob {
+    /// Removes a job from its queue and gives it to a worker; `None` if the job belongs to another process now.
+    fn hand_over(
+        &mut self,
+        clock: &dyn Clock,
+        id: Uuid,
+        worker: &str,
+        terms: ClaimOptions,
+    ) -> Option<ClaimedJob> {
         self.unqueue(id);
         let until = clock.steady().saturating_add(terms.claim_ttl);
         let job = self.jobs.get_mut(&id).expect("a queue contains jobs of the board");
+        if !job.start.is_allowed() {
+            self.remove(id)?.end();
+            return None;
+        }
         let claim = Uuid::new_v4();
         job.claims += 1;
         job.claim = Some(Claim { id: claim, worker: worker.to_owned(), until });
@@ -191,7 +210,7 @@ impl BoardState {
             self.queues.notify(&key);
         }
         self.expiries.insert((until, id));
-        claimed
+        Some(claimed)
     }
 
     /// Returns the next waiting job for a request, and uses the turn of its priority.

@@ -156,6 +156,11 @@ impl JobBoard {
         self.lock().withdraw(now, tenant, job)
     }
 
+    /// Removes a job that no worker has ever claimed; its posting task continues elsewhere.
+    pub(super) fn recall(&self, job: Uuid) {
+        self.lock().recall(job);
+    }
+
     /// Withdraws a job that may be posted soon.
     pub fn withdraw_later(&self, job: Uuid) {
         self.lock().withdrawn.add(job);

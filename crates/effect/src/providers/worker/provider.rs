@@ -65,4 +65,8 @@ impl RemoteProvider for WorkerProvider {
             Err(error) => Err(error).into(),
         }
     }
+
+    fn recall(&self, item: &WorkItem) {
+        self.board.recall(item.id);
+    }
 }
