@@ -22,6 +22,7 @@ pub(crate) mod stores;
 pub(crate) mod transport;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Context;
 use orlog_actors::{AttemptMetrics, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool};
@@ -66,6 +67,9 @@ pub use overrides::AppOverrides;
 pub use slot_owner::SlotOwner;
 pub use stores::ReadOnlyStores;
 pub use transport::{BusInfo, connect, streams};
+
+/// Time to store the lines of jobs at the stop. A store without free space, or without its log, does not respond.
+const LINES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running node: its parts, and the services that use them.
 pub struct App {
@@ -340,7 +344,9 @@ impl App {
     /// Fails if the store cannot be flushed. Committed data is safe in its journal.
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.background.stop().await;
-        self.services.lines.save().await;
+        if tokio::time::timeout(LINES_TIMEOUT, self.services.lines.save()).await.is_err() {
+            tracing::warn!("lines of jobs are lost: their shards cannot store them");
+        }
         if let Some(workers) = &self.workers {
             workers.stop().await;
         }

@@ -26,8 +26,8 @@ const MAX_FOUND: usize = 512;
 const GROUP_ROWS: u64 = 4096;
 /// Rows per scan batch.
 const SCAN_BATCH: usize = 2048;
-/// Minimum pause between two batches. The pause is at least as long as the last scan, so scans use at
-/// most half of the time.
+/// Minimum pause between two batches. The pause is at least as long as the last batch took, so a pass leaves half of the time
+/// to the commits of sagas.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Interval of the trims.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
@@ -78,6 +78,7 @@ impl Retention {
         }
         let interval = self.config.retention.interval;
         background.repeat(self, STARTUP_DELAY.min(interval), |retention| async move {
+            let started = Instant::now();
             match retention.purge().await {
                 Ok(purged) if purged != PurgeResult::default() => {
                     tracing::info!(?purged, "retention purge completed");
@@ -87,7 +88,7 @@ impl Retention {
                     tracing::warn!(%error, "retention purge incomplete; continuing in the next pass");
                 }
             }
-            retention.config.retention.interval
+            retention.config.retention.interval.saturating_sub(started.elapsed())
         });
         background.repeat(self, TRIM_INTERVAL, |retention| async move {
             if let Err(error) = retention.trim_feeds().await {
@@ -205,13 +206,13 @@ fn take_group(waiting: &mut VecDeque<(InstanceKey, u64, u64)>) -> Vec<(InstanceK
 struct TableSweep<'a> {
     retention: &'a Retention,
     next: Option<SweepCursor>,
-    /// Duration of the last scan.
-    scan_time: Duration,
+    /// Start of the last batch.
+    started: Option<Instant>,
 }
 
 impl<'a> TableSweep<'a> {
     fn start(retention: &'a Retention) -> Self {
-        Self { retention, next: Some(SweepCursor::default()), scan_time: Duration::ZERO }
+        Self { retention, next: Some(SweepCursor::default()), started: None }
     }
 
     /// Returns the next batch after a pause; `None` at the end of the table and when the node drains.
@@ -223,15 +224,16 @@ impl<'a> TableSweep<'a> {
         + 'static,
     ) -> Result<Option<SweepPage<T>>, DeployError> {
         let Some(from) = self.next.take() else { return Ok(None) };
-        tokio::time::sleep(self.scan_time.max(PAUSE)).await;
+        let taken = self.started.map_or(Duration::ZERO, |started| started.elapsed());
+        tokio::time::sleep(taken.max(PAUSE)).await;
         let Retention { config, runtime, clock, .. } = self.retention;
         if !runtime.health().accepting {
             return Ok(None);
         }
         let context = SweepContext { config: Arc::clone(config), now: clock.now() };
-        let (reader, started) = (reader.clone(), Instant::now());
+        self.started = Some(Instant::now());
+        let reader = reader.clone();
         let scanned = tokio::task::spawn_blocking(move || scan(&context, &reader, &from)).await;
-        self.scan_time = started.elapsed();
         let mut stretch = scanned.map_err(|_| DeployError::ShuttingDown)??;
         self.next = stretch.next.take();
         Ok(Some(stretch))

@@ -89,10 +89,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
         SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => {
             send(&api, &pod, request).await.unwrap_or_else(IntoResponse::into_response)
         }
-        SlotOwner::Pod(_) | SlotOwner::None => {
-            let detail = "the shard is moving between pods; try again";
-            Problem::new(Code::Unavailable, detail).into_response()
-        }
+        SlotOwner::Pod(_) | SlotOwner::None => Problem::moving().into_response(),
     }
 }
 
@@ -182,10 +179,7 @@ pub(crate) async fn to_owner(
             let request = (Method::POST, target.as_str(), headers.clone());
             send_body(api, &pod, request, body.bytes()).await.map(Some)
         }
-        SlotOwner::Pod(_) | SlotOwner::None => {
-            let detail = "the shard is moving between pods; try again";
-            Err(Problem::new(Code::Unavailable, detail))
-        }
+        SlotOwner::Pod(_) | SlotOwner::None => Err(Problem::moving()),
     }
 }
 

@@ -294,6 +294,11 @@ impl Problem {
         Self::new(Code::Forbidden, detail)
     }
 
+    /// Returns the problem of a request about a shard that moves to another pod.
+    pub(crate) fn moving() -> Self {
+        Self::new(Code::Unavailable, "the shard is moving between pods; try again")
+    }
+
     /// Returns the code, for example `OR0001`.
     pub(crate) fn code(&self) -> &'static str {
         self.code

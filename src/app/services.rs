@@ -179,7 +179,8 @@ impl Services {
 }
 
 fn line_writer(parts: &Parts, unsaved: Arc<UnsavedLines>) -> LineWriter {
-    LineWriter { unsaved, runtime: Arc::clone(&parts.runtime), max_lines: parts.config.jobs.lines }
+    let (runtime, max_lines) = (Arc::clone(&parts.runtime), parts.config.jobs.lines);
+    LineWriter { unsaved, runtime, max_lines, turn: tokio::sync::Mutex::default() }
 }
 
 fn deployed_schedules(parts: &Parts) -> DeployedSchedules {

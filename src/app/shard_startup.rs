@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use orlog_actors::{ControlError, ProgramRegistry, ReleasedShard, Runtime, ShardDependencies};
 use orlog_effect::{Catalog, LeaseEnd};
-use orlog_model::{Change, Clock, TenantId};
+use orlog_model::{Change, Clock, Deployment, TenantId};
 use orlog_store::{Reader, Writer};
 use tokio::sync::watch;
 
@@ -52,9 +52,9 @@ impl ShardHost for ShardStarter {
         let activating = tokio::time::timeout(ACTIVATION_TIMEOUT, self.locks.activating.lock()).await;
         let mut alone = activating.context("a deployment has not activated its definitions in time")?;
         *alone += 1;
-        self.follow(&reader).await;
+        let is_followed = self.follow(&reader).await;
         self.follow_contexts(&reader).await?;
-        self.adopt(&mut writer, &reader)?;
+        self.adopt(&mut writer, &reader, is_followed)?;
         let slots = component_config::ranges(self.config.shards).nth(usize::from(shard));
         let slots = slots.expect("the shard number is below the shard count");
         self.runtime.acquire_shard(ShardDependencies { index: shard, slots, writer, reader }).await?;
@@ -81,23 +81,25 @@ impl ShardHost for ShardStarter {
 
 impl ShardStarter {
     /// Activates the definitions of a store if they were deployed later from the same directory, which
-    /// happens when another pod was deployed to while this one was down.
-    async fn follow(&self, reader: &Reader) {
-        let Ok(Some(stored)) = reader.deployment() else { return };
+    /// happens when another pod was deployed to while this one was down. Returns false if they are invalid on this node.
+    async fn follow(&self, reader: &Reader) -> bool {
+        let Ok(Some(stored)) = reader.deployment() else { return true };
         let ours = self.definitions.deployment();
         let (number, digest) = ours.as_ref().map_or((0, None), |ours| (ours.number, ours.definitions_digest));
         if stored.number <= number || (ours.is_some() && stored.definitions_digest != digest) {
-            return;
+            return true;
         }
         match initial::from_record(&self.definitions, &self.catalog, Some(reader), Some(stored.clone())) {
             Ok(chosen) => {
                 tracing::info!(number = stored.number, by = stored.deployed_by, "newer deployment activated");
                 self.definitions.activate(None, chosen.definitions, chosen.deployment);
-                self.store_in_others(&[Change::Deploy(Box::new(stored))]).await;
+                self.store_in_others(&self.changes_of(stored)).await;
+                true
             }
             Err(error) => {
                 let number = stored.number;
                 tracing::error!(number, %error, "newer deployment is invalid on this node; keeping the active definitions");
+                false
             }
         }
     }
@@ -111,16 +113,21 @@ impl ShardStarter {
                 number = newer.number,
                 "newer deployment activated"
             );
-            let mut changes = Vec::new();
-            for definition in self.definitions.of(context).definitions.iter() {
-                let program = definition.program.definition_ref().clone();
-                let source = definition.source.as_ref().map(|source| source.to_vec());
-                changes.extend(source.map(|source| Change::PutDefinition { program, source }));
-            }
-            changes.push(Change::Deploy(Box::new(newer)));
-            self.store_in_others(&changes).await;
+            self.store_in_others(&self.changes_of(newer)).await;
         }
         Ok(())
+    }
+
+    /// Returns the changes that store an active deployment: the sources of its definitions, then its record.
+    fn changes_of(&self, deployment: Deployment) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for definition in self.definitions.of(deployment.context.as_ref()).definitions.iter() {
+            let program = definition.program.definition_ref().clone();
+            let source = definition.source.as_ref().map(|source| source.to_vec());
+            changes.extend(source.map(|source| Change::PutDefinition { program, source }));
+        }
+        changes.push(Change::Deploy(Box::new(deployment)));
+        changes
     }
 
     /// Stores changes in the running shards.
@@ -140,8 +147,9 @@ impl ShardStarter {
         }
     }
 
-    /// Activates the local definitions in a store, and loads the definitions of its pinned instances.
-    fn adopt(&self, writer: &mut Writer, reader: &Reader) -> anyhow::Result<()> {
+    /// Activates the local definitions in a store, and loads the definitions of its pinned instances. The record of a newer
+    /// deployment that is invalid here stays: pods that can activate it would follow a later record.
+    fn adopt(&self, writer: &mut Writer, reader: &Reader, is_followed: bool) -> anyhow::Result<()> {
         let now = self.clock.now();
         let definitions = self.definitions.active().to_vec();
         let stored = reader.deployment()?;
@@ -152,7 +160,7 @@ impl ShardStarter {
         let checked = ValidatedDefinitions { context: None, definitions, schedules, digest };
         let is_stored = |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some());
         let record = DefinitionSet::record(stored.as_ref(), &checked, (now, TAKEOVER_USER), is_stored);
-        let changed = !change::is_noop(stored.as_ref(), &record);
+        let changed = is_followed && !change::is_noop(stored.as_ref(), &record);
         let chosen = initial::InitialDefinitions {
             definitions: checked.definitions,
             deployment: changed.then_some(record),

@@ -1,7 +1,7 @@
 //! Lines of a trail after a position, and the durable position of the copy elsewhere.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use super::chain::LineHash;
@@ -81,6 +81,8 @@ impl TailBatch {
 pub(super) fn load_position(dir: &Path) -> io::Result<TailPosition> {
     let text = match fs::read_to_string(dir.join(POSITION)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(TailPosition::default()),
+        // The rename can survive a power failure that the content did not.
+        Ok(text) if text.is_empty() => return Ok(TailPosition::default()),
         text => text?,
     };
     let parsed = text.trim().split_once(' ').and_then(|(file, offset)| {
@@ -92,6 +94,8 @@ pub(super) fn load_position(dir: &Path) -> io::Result<TailPosition> {
 /// Stores the position. If a crash loses it, lines are published again, with the same ids.
 pub(super) fn store_position(dir: &Path, position: TailPosition) -> io::Result<()> {
     let next = dir.join(format!("{POSITION}.new"));
-    fs::write(&next, format!("{} {}\n", position.file, position.offset))?;
+    let mut file = File::create(&next)?;
+    file.write_all(format!("{} {}\n", position.file, position.offset).as_bytes())?;
+    file.sync_all()?;
     fs::rename(next, dir.join(POSITION))
 }

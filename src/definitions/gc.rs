@@ -82,6 +82,8 @@ impl Collector {
     ) -> Result<CollectResult, DeployError> {
         // Prevents a deployment or a migration in between.
         let _alone = self.locks.deploying.lock().await;
+        // A takeover after this moment may activate a definition that is retired now.
+        let takeovers = *self.locks.activating.lock().await;
         let mut retired = self.retired()?;
         if context.is_some() {
             let own = self.definitions.of(context).deployment;
@@ -91,7 +93,7 @@ impl Collector {
             return Ok(CollectResult::default());
         }
         self.runtime.commit_barrier().await?;
-        let (runtime, takeovers) = (Arc::clone(&self.runtime), *self.locks.activating.lock().await);
+        let runtime = Arc::clone(&self.runtime);
         let counted = tokio::task::spawn_blocking(move || pins(runtime.readers(), None)).await;
         let pins = counted.map_err(|_| DeployError::ShuttingDown)??;
         let adopting = self.locks.activating.lock().await;

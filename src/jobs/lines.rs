@@ -1,7 +1,7 @@
 //! Lines of the jobs of flows: stores them with their flow, shortly after their receipt.
 //!
 //! Lines wait in memory for about [`COALESCE`], so that a job that writes many lines causes few commits. While the shard of a flow is not
-//! available they wait longer; above [`MAX_UNSAVED`] the oldest of the flow with the most lines are dropped, so that it takes no space of the
+//! available they wait longer; above [`MAX_UNSAVED`] or [`MAX_UNSAVED_BYTES`] the oldest of the flow with the most lines are dropped, so that it takes no space of the
 //! others. Lines that wait are lost if the process is killed.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,6 +24,8 @@ const COALESCE: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of lines that wait.
 const MAX_UNSAVED: usize = 100_000;
+/// Maximum size of the texts of the lines that wait, in bytes.
+const MAX_UNSAVED_BYTES: usize = 64 << 20;
 /// Maximum number of concurrent appends, each to another flow.
 const MAX_APPENDS: usize = 64;
 
@@ -37,8 +39,9 @@ pub(crate) struct UnsavedLines {
 #[derive(Default)]
 struct Unsaved {
     flows: BTreeMap<InstanceKey, UnsavedFlow>,
-    /// Number of lines that wait.
+    /// Number of lines that wait, and size of their texts.
     lines: usize,
+    bytes: usize,
     /// Number of dropped lines since the last report.
     dropped: usize,
 }
@@ -49,6 +52,7 @@ struct UnsavedFlow {
     /// Oldest first.
     chunks: VecDeque<JobLogChunk>,
     lines: usize,
+    bytes: usize,
 }
 
 impl UnsavedLines {
@@ -81,12 +85,13 @@ impl Unsaved {
                 }
             }
         }
-        flow.lines += lines.len();
-        self.lines += lines.len();
-        while self.lines > MAX_UNSAVED
-            && let Some(largest) =
-                self.flows.iter().max_by_key(|(_, flow)| flow.lines).map(|(key, _)| key.clone())
+        let bytes = size(lines);
+        (flow.lines, flow.bytes) = (flow.lines + lines.len(), flow.bytes + bytes);
+        (self.lines, self.bytes) = (self.lines + lines.len(), self.bytes + bytes);
+        while (self.lines > MAX_UNSAVED || self.bytes > MAX_UNSAVED_BYTES)
+            && let Some((largest, _)) = self.flows.iter().max_by_key(|(_, flow)| flow.lines + flow.bytes)
         {
+            let largest = largest.clone();
             self.dropped += self.remove(&largest, usize::MAX);
         }
     }
@@ -96,12 +101,13 @@ impl Unsaved {
         let Some(flow) = self.flows.get_mut(key) else { return 0 };
         let Some(first) = flow.chunks.front_mut() else { return 0 };
         let count = count.min(first.lines.len());
+        let bytes = size(&first.lines[..count]);
         first.lines.drain(..count);
         if first.lines.is_empty() {
             flow.chunks.pop_front();
         }
-        flow.lines -= count;
-        self.lines -= count;
+        (flow.lines, flow.bytes) = (flow.lines - count, flow.bytes - bytes);
+        (self.lines, self.bytes) = (self.lines - count, self.bytes - bytes);
         if flow.chunks.is_empty() {
             self.flows.remove(key);
         }
@@ -116,6 +122,10 @@ impl Unsaved {
             self.remove(key, settled.lines.len());
         }
     }
+}
+
+fn size(lines: &[LogLine]) -> usize {
+    lines.iter().map(|line| line.text.len()).sum()
 }
 
 impl EffectObserver for UnsavedLines {
@@ -150,6 +160,8 @@ pub(crate) struct LineWriter {
     pub(crate) runtime: Arc<Runtime>,
     /// Number of lines that a flow keeps.
     pub(crate) max_lines: u64,
+    /// Held while lines are stored: the appends to one flow follow each other.
+    pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
 impl LineWriter {
@@ -158,7 +170,9 @@ impl LineWriter {
         background.repeat(self, Duration::ZERO, |writer| async move {
             writer.unsaved.changed.notified().await;
             tokio::time::sleep(COALESCE).await;
-            if writer.save().await {
+            // In a task of its own: the end of this one would drop an append in progress, which would then be repeated.
+            let saving = Arc::clone(&writer);
+            if tokio::spawn(async move { saving.save().await }).await.unwrap_or_default() {
                 return Duration::ZERO;
             }
             writer.unsaved.changed.notify_one();
@@ -168,6 +182,7 @@ impl LineWriter {
 
     /// Stores the lines that wait. Returns false if a shard is not available.
     pub(crate) async fn save(&self) -> bool {
+        let _turn = self.turn.lock().await;
         let (flows, dropped) = {
             let mut state = self.unsaved.lock();
             (state.flows.keys().cloned().collect::<Vec<_>>(), std::mem::take(&mut state.dropped))
@@ -176,7 +191,7 @@ impl LineWriter {
             tracing::warn!(dropped, "lines of jobs dropped: their shards are not available");
         }
         let saved = futures::stream::iter(flows).map(|flow| self.save_flow(flow));
-        saved.buffer_unordered(MAX_APPENDS).all(|saved| async move { saved }).await
+        saved.buffer_unordered(MAX_APPENDS).fold(true, async |all, saved| all && saved).await
     }
 
     /// Stores the lines of one flow; the appends follow each other.
@@ -228,6 +243,22 @@ mod tests {
             (unsaved.dropped, unsaved.lines),
             (JobLogChunk::MAX_LINES, MAX_UNSAVED + 10 - JobLogChunk::MAX_LINES)
         );
+    }
+
+    #[test]
+    fn long_lines_are_limited_by_their_size() {
+        let mut unsaved = Unsaved::default();
+        let line = LogLine { at: Timestamp::from_millis(1), text: "x".repeat(MAX_UNSAVED_BYTES / 4) };
+        unsaved.add(&job("a"), &lines(0..10));
+        for _ in 0..6 {
+            unsaved.add(&job("z"), std::slice::from_ref(&line));
+        }
+        assert_eq!(first(&unsaved, "a").lines, lines(0..10));
+        assert!(unsaved.dropped > 0 && unsaved.bytes <= MAX_UNSAVED_BYTES);
+        for flow in ["a", "z"] {
+            unsaved.remove(&job(flow).instance, usize::MAX);
+        }
+        assert_eq!((unsaved.lines, unsaved.bytes, unsaved.flows.len()), (0, 0, 0));
     }
 
     #[test]

@@ -229,6 +229,9 @@ impl State {
             );
         }
         (self.quarantine, self.loaded, self.can_spill) = (Some(reason), false, false);
+        // Buffered inputs stay stored.
+        self.unbuffers = false;
+        self.keep_open(false);
         // Inputs of streams become dead letters; spilled inputs stay stored until the quarantine ends.
         self.mailbox.set_spilled(false);
     }

@@ -243,7 +243,7 @@ impl CommitterThread {
                     std::thread::park_timeout(STORE_RETRY_DELAY);
                 }
                 StoreError::TooLarge { .. } if changes.len() > 1 => {
-                    let (first, rest) = changes.split_at(changes.len() / 2);
+                    let (first, rest) = changes.split_at(division(changes));
                     return Ok(self.commit(first)? && self.commit(rest)?);
                 }
                 StoreError::Unavailable { .. } => {
@@ -350,4 +350,40 @@ fn count(length: usize) -> f64 {
 pub trait CommitObserver: Send + Sync + 'static {
     /// Called when the commit is durable.
     fn on_commit(&self, commit: &Commit);
+}
+
+/// Returns where a group that is too large is divided, near its middle. An extra change stays in the group of the change after
+/// it: without that change, its input or message would be lost.
+fn division(changes: &[Change]) -> usize {
+    let is_extra = |change: &Change| matches!(change, Change::Settle(_) | Change::DropDeadLetter { .. });
+    let half = changes.len() / 2;
+    let mut places = (half..changes.len()).chain((1..half).rev());
+    places.find(|at| !is_extra(&changes[at - 1])).unwrap_or(half)
+}
+
+#[cfg(test)]
+mod tests {
+    use orlog_model::{TenantId, Timestamp};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn extra_change_is_not_divided_from_the_change_after_it() {
+        let extra = || Change::DropDeadLetter { tenant: TenantId::new("acme").unwrap(), id: Uuid::nil() };
+        let other = || Change::PurgeDedupe { before: Timestamp::from_millis(0) };
+        let divided = |kinds: &str| {
+            let changes: Vec<_> =
+                kinds.chars().map(|kind| if kind == 'e' { extra() } else { other() }).collect();
+            division(&changes)
+        };
+        for (kinds, expected) in
+            [("cc", 1), ("cccc", 2), ("cecc", 3), ("ccec", 2), ("eccc", 2), ("ccecec", 4)]
+        {
+            assert_eq!(divided(kinds), expected, "{kinds}");
+        }
+        // There is no other place.
+        assert_eq!(divided("ec"), 1);
+        assert_eq!(divided("eeee"), 2);
+    }
 }

@@ -23,7 +23,7 @@ use orlog_bus::workflow::{self, WorkflowMessage};
 use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, codec, subject};
 use orlog_model::{
     CheckpointKey, Clock, ControlAction, DeadLetter, DeadLetterReason, Event, EventType, Input, InstanceKey,
-    SagaName, WorkflowAction,
+    SagaName, Timestamp, WorkflowAction,
 };
 use orlog_program::ProgramError;
 use orlog_store::Reader;
@@ -201,7 +201,7 @@ impl IngestLoop<'_> {
         if subscription.sends_on(&event.tenant) {
             self.follow(&mut event, delivery, keys.len(), started);
             let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, errors.len() + 1);
-            self.dead_letter_event(&event, &errors, &ack)?;
+            self.dead_letter_event((&event, delivery.published_at), &errors, &ack)?;
             let messages =
                 keys.iter().map(|key| Arc::new(self.signal(&event, key, delivery.sequence))).collect();
             let (sequence, done) = (delivery.sequence, Completion::Ack(ack));
@@ -218,7 +218,7 @@ impl IngestLoop<'_> {
         }
         self.follow(&mut event, delivery, keys.len(), started);
         let ack = SharedAck::new(Arc::clone(&self.progress), delivery.sequence, keys.len() + errors.len());
-        self.dead_letter_event(&event, &errors, &ack)?;
+        self.dead_letter_event((&event, delivery.published_at), &errors, &ack)?;
         let count = keys.len();
         for (key, event) in keys.into_iter().zip(repeat_n(event, count)) {
             self.count_own_input(&key, event.source.strip_prefix("orlog:"));
@@ -374,7 +374,7 @@ impl IngestLoop<'_> {
 
     fn dead_letter_event(
         &self,
-        event: &Event,
+        event: (&Event, Timestamp),
         errors: &[(SagaName, ProgramError)],
         ack: &Arc<SharedAck>,
     ) -> Result<(), ShardUnavailable> {

@@ -1,7 +1,7 @@
 //! Dead letters of messages that an ingester cannot deliver.
 
 use orlog_bus::{Delivery, subject};
-use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, Input, SagaName};
+use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason, Event, Input, SagaName, Timestamp};
 use orlog_program::ProgramError;
 
 /// Returns the dead letter of a message as it was received.
@@ -19,9 +19,15 @@ pub(crate) fn of_message(
     orlog_engine::dead_letter_message(tenant, original, reason, error, node, delivery.published_at)
 }
 
-/// Returns the dead letter of an event without the identifier of its instance.
-pub(crate) fn of_event(event: &Event, saga: &SagaName, error: &ProgramError, node: &str) -> DeadLetter {
+/// Returns the dead letter of an event without the identifier of its instance. Each publication has its own, because a redrive
+/// removes the earlier one, maybe after the event has failed again.
+pub(crate) fn of_event(
+    (event, published_at): (&Event, Timestamp),
+    saga: &SagaName,
+    error: &ProgramError,
+    node: &str,
+) -> DeadLetter {
     let original = DeadLetterOriginal::Input(Box::new(Input::Event(event.clone())));
     let (reason, text) = (DeadLetterReason::SchemaMismatch, format!("saga {saga}: {error}"));
-    orlog_engine::dead_letter_message(event.tenant.clone(), original, reason, text, node, event.time)
+    orlog_engine::dead_letter_message(event.tenant.clone(), original, reason, text, node, published_at)
 }

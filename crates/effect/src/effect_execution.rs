@@ -131,6 +131,7 @@ impl EffectExecution {
         if let Some(log) = &mut self.attempt_log {
             log.records.pop();
         }
+        drop(self.attempt_log.take_if(|log| log.records.is_empty()));
     }
 
     /// Returns whether all attempts are used up.

@@ -170,6 +170,8 @@ pub struct SecretScrubber(Vec<Secret>);
 impl SecretScrubber {
     /// Shorter texts are not treated as secrets: their removal would only make texts unreadable.
     const SHORTEST: usize = 4;
+    /// Shorter lines of a secret are not removed on their own.
+    const SHORTEST_LINE: usize = 12;
 
     /// Creates a scrubber of a database URL and its password.
     #[must_use]
@@ -202,6 +204,10 @@ impl SecretScrubber {
         if escaped != text {
             self.0.push(Secret::new(escaped));
         }
+        // Logs are scrubbed line by line.
+        let lines =
+            text.lines().map(str::trim).filter(|line| line.len() >= Self::SHORTEST_LINE && *line != text);
+        self.0.extend(lines.map(Secret::new));
     }
 
     /// Returns a text without the secrets.
@@ -227,7 +233,14 @@ impl SecretScrubber {
     }
 
     pub(crate) fn scrub_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
-        self.0.iter().fold(bytes, |bytes, secret| replaced(bytes, secret.expose().as_bytes()))
+        let bytes = self.0.iter().fold(bytes, |bytes, secret| replaced(bytes, secret.expose().as_bytes()));
+        if self.is_empty() || !bytes.contains(&b'\\') {
+            return bytes;
+        }
+        // JSON can escape any character: its texts are compared without escapes.
+        let Ok(value) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
+        let clean = self.scrub_json(value.clone());
+        if clean == value { bytes } else { clean.to_string().into_bytes() }
     }
 }
 
@@ -298,5 +311,18 @@ mod tests {
             "[secret] and [secret] and abc"
         );
         assert_eq!(scrub.scrub_bytes(b"\xffpa\"ss\xfe".to_vec()), b"\xff[secret]\xfe");
+        scrub.add(&Secret::new("ab/cd&é"));
+        let escaped = br#"{"error":"ab\/cd\u0026\u00e9","line":"a\nb"}"#;
+        assert_eq!(scrub.scrub_bytes(escaped.to_vec()), br#"{"error":"[secret]","line":"a\nb"}"#);
+        let other = br#"{"error":  "a\/b"}"#.to_vec();
+        assert_eq!(scrub.scrub_bytes(other.clone()), other, "a response without secrets is unchanged");
+    }
+
+    #[test]
+    fn lines_of_a_secret_are_scrubbed() {
+        let mut scrub = SecretScrubber::default();
+        scrub.add(&Secret::new("-----BEGIN KEY-----\r\nMC4CAQAwBQYDK2Vw\r\nab\r\n-----END KEY-----"));
+        assert_eq!(scrub.scrub_text("+ echo MC4CAQAwBQYDK2Vw".to_owned()), "+ echo [secret]");
+        assert_eq!(scrub.scrub_text("ab".to_owned()), "ab");
     }
 }

@@ -35,7 +35,7 @@ pub fn dead_letter_input(
             key.tenant.as_str().as_bytes(),
             key.saga.as_str().as_bytes(),
             key.correlation.as_str().as_bytes(),
-            input.id().as_str().as_bytes(),
+            input.identity().as_uuid().as_bytes(),
         ],
     );
     commit.dead_letter = Some(Box::new(DeadLetter {
@@ -64,10 +64,13 @@ pub fn dead_letter_message(
 ) -> DeadLetter {
     let id = match &original {
         DeadLetterOriginal::Input(input) => {
-            derive_id(at, &[tenant.as_str().as_bytes(), input.id().as_str().as_bytes()])
+            derive_id(at, &[tenant.as_str().as_bytes(), input.identity().as_uuid().as_bytes()])
         }
-        DeadLetterOriginal::Message { subject, payload, .. } => {
-            derive_id(at, &[tenant.as_str().as_bytes(), subject.as_bytes(), payload])
+        // The id and the type of an event are headers.
+        DeadLetterOriginal::Message { subject, headers, payload } => {
+            let mut parts: Vec<&[u8]> = vec![tenant.as_str().as_bytes(), subject.as_bytes(), payload];
+            parts.extend(headers.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+            derive_id(at, &parts)
         }
     };
     DeadLetter {
@@ -80,5 +83,26 @@ pub fn dead_letter_message(
         attempts: 1,
         node: node.to_owned(),
         at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_with_different_headers_are_different_dead_letters() {
+        let id = |event: &str| {
+            let original = DeadLetterOriginal::Message {
+                subject: "orlog.acme.events.order.o-1".to_owned(),
+                headers: vec![("ce-id".into(), event.into())],
+                payload: b"{}".to_vec(),
+            };
+            let (tenant, at) = (TenantId::new("acme").unwrap(), Timestamp::from_millis(1));
+            let reason = DeadLetterReason::Unauthenticated;
+            dead_letter_message(tenant, original, reason, String::new(), "node", at).id
+        };
+        assert_eq!(id("1"), id("1"), "a message that is delivered again is one dead letter");
+        assert_ne!(id("1"), id("2"));
     }
 }

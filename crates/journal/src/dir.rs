@@ -130,7 +130,8 @@ impl JournalDir {
         Ok(seed)
     }
 
-    fn sync(&self) -> Result<()> {
+    /// Syncs the names in the directory.
+    pub(crate) fn sync(&self) -> Result<()> {
         self.disk.sync_dir(&self.handle).map_err(Error::poison(&self.path))
     }
 }

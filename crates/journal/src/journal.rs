@@ -77,6 +77,8 @@ impl Journal {
         journal_dir.remove_stale_files()?;
         if let Some(last) = segments.last() {
             recovery::repair_tail(last, report.torn_bytes > 0, disk.as_ref())?;
+            // An earlier process may have ended between the rename of a segment and the sync of its name.
+            journal_dir.sync()?;
         } else {
             segments.push(journal_dir.create(first, 0)?);
             (report.first_sequence, report.last_sequence) = (first, first - 1);

@@ -17,8 +17,10 @@ const PORTS: Range<u16> = 16_384..32_768;
 #[must_use]
 pub fn free_port() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Processes start at different ports.
-    let next = NEXT.get_or_init(|| AtomicU16::new(u16::try_from(std::process::id() % 16_384).unwrap_or(0)));
+    // Processes start at ports that are far apart, also with consecutive ids.
+    let next = NEXT.get_or_init(|| {
+        AtomicU16::new(u16::try_from(std::process::id().wrapping_mul(10_125) % 16_384).unwrap_or(0))
+    });
     let mut candidates = (0..PORTS.len())
         .map(|_| PORTS.start + next.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start));
     candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use crate::backend::{After, Backend, InstanceId, NEVER_MS, Save, StoredInstance, Watcher};
+use crate::backend::{
+    After, Backend, BackendError, InstanceId, NEVER_MS, Save, Signal, StoredInstance, Watcher,
+};
 use crate::driver::{Checkpoint, Input};
 use crate::outcome::RunError;
 use crate::state::{Phase, State};
@@ -73,15 +75,26 @@ impl Snapshots {
     }
 }
 
+impl Snapshots {
+    /// Checks whether another process has taken the instance over: its end is a notification without a signal.
+    async fn check_claim(&self) -> Result<(), BackendError> {
+        let stored = self.backend.load(&self.id).await?;
+        if stored.is_some_and(|stored| stored.epoch == self.epoch) {
+            return Ok(());
+        }
+        Err(BackendError::Fenced { id: Arc::clone(&self.id) })
+    }
+}
+
 impl Checkpoint for Snapshots {
     async fn save(&mut self, state: &State, is_idle: bool, now_ms: u64) -> Result<(), RunError> {
         let then = match state.phase {
             Phase::Completed | Phase::Failed | Phase::Cancelled => After::End { at_ms: now_ms },
-            Phase::Stuck => After::Release { wake_ms: NEVER_MS },
+            Phase::Stuck if is_idle => After::Release { wake_ms: NEVER_MS },
             Phase::Running | Phase::Draining | Phase::Compensating if is_idle => {
                 After::Release { wake_ms: state.next_due_ms().unwrap_or(NEVER_MS) }
             }
-            Phase::Running | Phase::Draining | Phase::Compensating => After::Keep,
+            Phase::Running | Phase::Draining | Phase::Compensating | Phase::Stuck => After::Keep,
         };
         let encoded = state.encode().map_err(|reason| RunError::Value { reason })?;
         let save = Save {
@@ -96,26 +109,22 @@ impl Checkpoint for Snapshots {
     }
 
     async fn inputs(&mut self, after: u64) -> Result<Vec<Input>, RunError> {
-        loop {
-            if self.has_signals {
-                let signals = self.backend.signals(&self.id, after).await?;
-                self.has_signals = false;
-                if !signals.is_empty() {
-                    let input = |signal: crate::backend::Signal| Input {
-                        name: signal.name,
-                        payload: signal.payload,
-                        number: signal.number,
-                    };
-                    return Ok(signals.into_iter().map(input).collect());
-                }
-            }
+        if !self.has_signals {
             self.watcher.changed().await;
             self.has_signals = true;
         }
+        let signals = self.backend.signals(&self.id, after).await?;
+        if signals.is_empty() {
+            self.check_claim().await?;
+        }
+        self.has_signals = false;
+        let input =
+            |signal: Signal| Input { name: signal.name, payload: signal.payload, number: signal.number };
+        Ok(signals.into_iter().map(input).collect())
     }
 
     fn has_inputs(&self) -> bool {
-        self.has_signals
+        self.has_signals || self.watcher.has_changed()
     }
 
     fn releases_idle(&self) -> bool {

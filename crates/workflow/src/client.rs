@@ -8,7 +8,7 @@ use crate::backend::{Backend, InstanceId};
 use crate::clock::Clock;
 use crate::driver::{CANCEL, RETRY, SKIP};
 use crate::outcome::{RunError, output, typed_output};
-use crate::state::State;
+use crate::state::{Phase, State};
 use crate::submit::Submitter;
 use crate::value::{Data, Value, encode};
 use crate::workflow::Workflow;
@@ -59,8 +59,10 @@ impl Client {
         loop {
             let stored = backend.load(&id).await?.ok_or_else(|| not_found(&id))?;
             let state = State::decode(&stored.state).map_err(|reason| RunError::Value { reason })?;
-            // An operator may have decided about a stuck instance: the signal is not applied yet.
-            if state.phase.is_ended() && stored.last_signal == state.last_signal {
+            // An operator may have decided about a stuck instance, which has not read the signal yet. Nothing else reads signals
+            // after its end.
+            let is_decided = state.phase == Phase::Stuck && stored.last_signal != state.last_signal;
+            if state.phase.is_ended() && !is_decided {
                 return typed_output(output(&state));
             }
             watcher.changed().await;

@@ -49,7 +49,7 @@ pub(crate) trait Checkpoint: Send {
         now_ms: u64,
     ) -> impl Future<Output = Result<(), RunError>> + Send;
 
-    /// Returns the next inputs after a number. Cancellation loses none.
+    /// Returns the next inputs after a number, maybe none. Cancellation loses none.
     fn inputs(&mut self, after: u64) -> impl Future<Output = Result<Vec<Input>, RunError>> + Send;
 
     /// Returns whether inputs are waiting.
@@ -150,9 +150,10 @@ impl<C: Checkpoint> Driver<C> {
     /// Lets other Tokio tasks run and applies inputs: a loop of tasks that are ready at once neither waits nor returns.
     async fn receive_waiting(&mut self, running: &mut Running) -> Result<(), RunError> {
         tokio::task::yield_now().await;
-        let inputs = self.checkpoint.inputs(self.state.last_signal).now_or_never();
-        for input in inputs.transpose()?.unwrap_or_default() {
-            self.input(input, running);
+        if self.checkpoint.has_inputs() {
+            for input in self.checkpoint.inputs(self.state.last_signal).await? {
+                self.input(input, running);
+            }
         }
         Ok(())
     }

@@ -275,7 +275,13 @@ impl ShardController {
         self.moving.remove(&shard);
         self.retry.remove(&shard);
         match moved {
-            MoveResult::Acquired(shard, lease) => drop(self.owned.insert(shard, lease)),
+            MoveResult::Acquired(shard, lease) => {
+                self.owned.insert(shard, lease);
+                // The lease of the pod ended during the start, and with it the log of the shard: it starts again.
+                if self.stops.get(&shard).is_some_and(|stop| *stop.borrow()) {
+                    self.stop(shard, Duration::ZERO, Some(lease));
+                }
+            }
             MoveResult::NotAcquired(shard, log_epoch) => {
                 self.retry.insert(shard, Instant::now() + RETRY);
                 self.log_epochs.extend(log_epoch.map(|epoch| (shard, epoch)));

@@ -216,8 +216,7 @@ pub(super) async fn stored<S: Send + 'static>(
 ) -> Result<Option<S>, Problem> {
     let key = key.clone();
     api.read(move |app| {
-        let moved = || Problem::new(Code::Unavailable, "the shard is moving between pods; try again");
-        let instance = app.reader(&key).ok_or_else(moved)?.instance(&key)?;
+        let instance = app.reader(&key).ok_or_else(Problem::moving)?.instance(&key)?;
         let state = instance.map(|instance| decode(&instance.state)).transpose();
         state.map_err(|error| Problem::new(Code::StoreError, format!("{}: {error}", key.correlation)))
     })

@@ -71,7 +71,8 @@ where
     F: Fn(&ReadScope, &InstanceKey, &Instance) -> Result<Option<V>, Problem> + Send + 'static,
 {
     let view = api.read(move |app| {
-        let reader = app.reader(&key).ok_or_else(|| missing(&key))?;
+        // The shard was here when the request arrived.
+        let reader = app.reader(&key).ok_or_else(Problem::moving)?;
         let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
         view(app, &key, &instance)?.ok_or_else(|| missing(&key))
     });

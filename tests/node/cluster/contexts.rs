@@ -255,3 +255,31 @@ async fn different_shared_definitions_of_pods_cause_a_warning_and_the_next_deplo
     })
     .await;
 }
+
+/// Requirements: R14.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pod_that_cannot_activate_a_deployment_does_not_undo_it() {
+    let nats = NatsServer::start();
+    within("two pods", async {
+        let mut fixture = Fixture::start(&nats).await;
+        for pod in ["a", "b"] {
+            fixture.pods.kill(pod);
+        }
+        let common = fixture.pods.more.clone();
+        fixture.pods.more.push_str("[upstreams.media]\nkind = \"worker\"\neffects = [\"media.cut\"]\n");
+        fixture.pods.start("a").await;
+        fixture.pods.wait_for_owners(&["a"]).await;
+        let text = "saga: order\nversion: 30\ncorrelate: orderId\nstart: OrderPlaced\nsteps:\n  - { id: cut, do: { effect: media.cut } }\n";
+        let body = json!({ "files": [{ "name": "order.saga.yaml", "text": text }] });
+        fixture.send(("a", "root"), "POST", "/admin/deploy", &[], Some(&body)).await.ok();
+        // The other pod has no such upstream.
+        fixture.pods.more = common;
+        fixture.pods.start("b").await;
+        fixture.pods.until_spread().await;
+        assert_eq!(fixture.active_shared("b").await, [json!(1)]);
+        fixture.pods.kill("b");
+        fixture.pods.wait_for_owners(&["a"]).await;
+        assert_eq!(fixture.active_shared("a").await, [json!(30)]);
+    })
+    .await;
+}

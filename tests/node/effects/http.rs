@@ -336,6 +336,32 @@ async fn redirects_require_opt_in_and_drop_credentials() {
     assert_eq!(failure(&perform(&at("redirects = 1"), Value::Null).await).0, "http_302");
 }
 
+#[tokio::test]
+async fn request_that_is_answered_with_303_was_executed() {
+    let shop = HttpUpstream::open().await;
+    let (_dir, secret) = file("token");
+    let upstream = upstream(&format!(
+        "base_url = {:?}\nauth = {{ bearer = {secret:?} }}\nredirects = 1\n[effects.\"pay.charge\"]\npath = \"/c\"",
+        shop.url
+    ));
+    let elsewhere = [("location", "/result")];
+    for status in [401, 404, 503] {
+        shop.script(303, &elsewhere, "");
+        shop.script(status, &[], "");
+        let result = perform(&upstream, Value::Null).await;
+        let is_in_doubt =
+            matches!(&result, Err(ProviderError::Transient { trouble: TransientCause::ResponseLost, .. }));
+        assert!(is_in_doubt && failure(&result).0 == format!("http_{status}"), "{status}: {result:?}");
+    }
+    shop.script(303, &[("location", "http://127.0.0.1:9/")], "");
+    let denied = perform(&upstream, Value::Null).await;
+    assert!(matches!(denied, Err(ProviderError::Transient { trouble: TransientCause::ResponseLost, .. })));
+    shop.script(303, &elsewhere, "");
+    perform(&upstream, Value::Null).await.unwrap();
+    let methods: Vec<_> = shop.received().iter().map(|it| it.method.to_string()).collect();
+    assert_eq!(methods, ["POST", "GET", "POST", "GET", "POST", "GET", "POST", "POST", "GET"]);
+}
+
 #[test]
 fn configuration_errors_name_the_key() {
     for (more, expected) in [

@@ -185,7 +185,7 @@ async fn peer_with_the_name_of_the_node_is_not_the_node() {
     a.post("/v1/peers", &json!({ "name": "b", "address": "https://b.example", "keys": keys })).await.ok();
     let b = Served::of(NodeBuilder::on(a.stop().await), "b").await;
     let signed = peer.sign(Draft::new(Method::POST, "", "/v1/peer/check", ""));
-    b.node.send(signed.request()).await.rejected(401, "OR0076");
+    b.node.send(signed.request()).await.rejected(401, "OR0073");
 }
 
 #[tokio::test(flavor = "multi_thread")]

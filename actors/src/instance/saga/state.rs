@@ -175,9 +175,9 @@ impl State {
         if self.instance.is_none() || !input.has_dedupe_key() {
             return Ok(false);
         }
-        if self.mailbox.is_durable() {
-            self.recent.clear();
-        }
+        // Commits become durable in their order, each with at most one key: the store has the earlier ones.
+        let durable = self.recent.len().saturating_sub(self.mailbox.pending());
+        self.recent.drain(..durable);
         let id = input.identity();
         if self.recent.contains(&id) {
             return Ok(true);

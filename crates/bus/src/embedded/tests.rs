@@ -440,6 +440,27 @@ async fn interval_mode_syncs_within_the_interval() {
     eventually("it is synced", || bus.log.synced_to() == bus.log.end().record).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interval_mode_syncs_also_while_publishers_never_pause() {
+    // One segment: a new one would be synced too.
+    let durability = Durability::Interval(Duration::from_millis(5));
+    let options = Options { durability, segment_bytes: 64 << 20, ..Options::default() };
+    let dir = TempDir::new().unwrap();
+    let bus = Arc::new(open(dir.path(), &options));
+    let mut publishers = tokio::task::JoinSet::new();
+    for publisher in 0..32_u64 {
+        let bus = Arc::clone(&bus);
+        publishers.spawn(async move {
+            for number in 0.. {
+                let number = publisher << 32 | number;
+                publish(&bus, number..=number).await;
+            }
+        });
+    }
+    eventually("it is synced", || bus.log.synced_to() > 0).await;
+    publishers.shutdown().await;
+}
+
 #[tokio::test]
 async fn closing_wakes_consumers_and_rejects_publishers() {
     let dir = TempDir::new().unwrap();

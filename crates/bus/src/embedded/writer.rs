@@ -142,6 +142,11 @@ impl Writer {
     /// Returns the next request and performs due syncs meanwhile. `None`: all senders are dropped.
     fn next_job(&mut self) -> Option<WriterRequest> {
         while let Some(due) = self.sync_due {
+            // Under load a request always waits, and the channel returns it also after the deadline.
+            if due <= Instant::now() {
+                self.sync_now();
+                break;
+            }
             match self.jobs.recv_deadline(due) {
                 Ok(job) => return Some(job),
                 Err(RecvTimeoutError::Disconnected) => return None,

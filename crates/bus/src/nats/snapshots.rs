@@ -156,6 +156,12 @@ impl Snapshots {
         for ack in in_flight {
             ack.await.map_err(unavailable)?;
         }
+        // A later owner of the shard may have deleted the first chunks as remains of a crash.
+        let stored: usize = self.subjects("C", id).await?.iter().map(|(_, count)| count).sum();
+        if stored != pieces {
+            let text = format!("snapshot {} has {stored} chunks of {pieces}", snapshot.name);
+            return Err(ShardLogError::Damaged(text));
+        }
         let digest = format!("SHA-256={}", URL_SAFE.encode(hash.finalize()));
         self.describe(self.described(snapshot, id, (size, pieces), digest)).await
     }

@@ -7,7 +7,7 @@ use reqwest::{Client, Method, Response, StatusCode, Url};
 
 use super::auth::{self, HttpAuth, HttpAuthConfig};
 use super::headers::{IDEMPOTENCY_KEY, context_headers};
-use super::response::{HttpResponse, MAX_BODY, RequestSummary, ResponseBody};
+use super::response::{self, HttpResponse, MAX_BODY, RequestSummary, ResponseBody};
 use super::tls::{ClientPair, Clients, TlsConfig};
 use crate::config::Error;
 use crate::egress::{self, Egress};
@@ -215,15 +215,38 @@ impl HttpClient {
         self.follow(item, call, summary, &pair).await
     }
 
-    /// Sends the request and follows redirects up to the limit. Configured credentials, headers and
-    /// signatures are sent only to the original origin. If a payload determines it and the request has
-    /// credentials, the configuration lists its host (`HttpConfig`), which the egress rules check.
+    /// Sends the request and follows redirects up to the limit. A request that writes was executed if its answer is 303: it is in doubt
+    /// if its result cannot be read then.
     async fn follow(
+        &self,
+        item: &WorkItem,
+        call: Call,
+        summary: RequestSummary<'_>,
+        pair: &ClientPair,
+    ) -> Result<HttpResponse, ProviderError> {
+        let mut was_executed = false;
+        match self.send_and_follow(item, call, summary, pair, &mut was_executed).await {
+            Ok(response) if was_executed && !response.status.is_success() => {
+                let code = format!("http_{}", response.status.as_u16());
+                Err(ProviderError::response_lost(code, response::message(summary, &response)))
+            }
+            Err(error) if was_executed => {
+                let failure = error.failure().clone();
+                Err(ProviderError::response_lost(failure.code, failure.message))
+            }
+            result => result,
+        }
+    }
+
+    /// Configured credentials, headers and signatures are sent only to the original origin. If a payload determines it and the
+    /// request has credentials, the configuration lists its host (`HttpConfig`), which the egress rules check.
+    async fn send_and_follow(
         &self,
         item: &WorkItem,
         mut call: Call,
         summary: RequestSummary<'_>,
         pair: &ClientPair,
+        was_executed: &mut bool,
     ) -> Result<HttpResponse, ProviderError> {
         let mut remaining = self.options.redirects;
         if remaining == 0 {
@@ -253,6 +276,7 @@ impl HttpClient {
             remaining -= 1;
             let is_guarded = call.to.is_guarded || url.origin() != origin;
             if method != call.method {
+                *was_executed = true;
                 call.body = None;
             }
             (call.to, call.method) = (Destination { url, is_guarded }, method);

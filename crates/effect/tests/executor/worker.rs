@@ -262,6 +262,7 @@ async fn job_that_waits_while_its_upstream_is_removed_uses_up_no_attempt() {
     catalog.replace_with(&catalog.rebuild(Vec::new()).expect("valid"));
     let progress = waiting.await.expect("it ends").expect_err("the next upstream continues");
     assert_eq!((progress.attempts, progress.in_doubt), (0, false));
+    assert!(progress.attempt_log.is_none(), "a success at the next attempt is not recorded");
     // A job that is posted after the removal waits for no worker.
     let late = within("the job ends", stage.execute(item(&name(), 2))).await.expect("it ends");
     assert_eq!(failure(&late).0, "failed");

@@ -155,6 +155,7 @@ fn put(
         // The cursor may be ahead of a clock that was set forward. The ids of the runs prevent a second start.
         (state.deleted, state.paused, state.counts) = (false, false, Counts::default());
         state.cursor = context.now;
+        state.recreations += 1;
     } else if let Ok(compiled) = compiled(&state.spec) {
         state.finish(&Schedule { name, compiled: &compiled }, &next, &mut requests, context.now);
     } else {

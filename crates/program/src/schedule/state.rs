@@ -62,6 +62,9 @@ pub struct ScheduleState {
     pub recent: VecDeque<EndedRun>,
     /// Counters since the schedule was created.
     pub counts: Counts,
+    /// Number of times that the schedule was created again.
+    #[serde(default)]
+    pub(super) recreations: u64,
 }
 
 /// Due time, or the time at which a user triggered a run.
@@ -136,6 +139,7 @@ impl ScheduleState {
             queued: None,
             recent: VecDeque::new(),
             counts: Counts::default(),
+            recreations: 0,
         }
     }
 
@@ -161,8 +165,10 @@ impl ScheduleState {
 
     /// Starts the queued run if no other is in progress, decides the due times up to `now`, and sets the time of the timer.
     pub(super) fn advance(&mut self, own: &Schedule<'_>, requests: &mut Requests, now: Timestamp) {
+        // A specification with another overlap policy may have queued it.
+        let has_room = self.spec.overlap == Overlap::Allow && self.running.len() < MAX_RUNNING;
         if !self.paused
-            && self.running.is_empty()
+            && (self.running.is_empty() || has_room)
             && let Some(queued) = self.queued.take()
         {
             self.start(own, requests, queued, now);
@@ -219,7 +225,11 @@ impl ScheduleState {
         let mut open = own.compiled.times.after(self.cursor).take_while(|due| *due <= now);
         if let Some(due) = open.next() {
             let before = due.saturating_sub(Duration::from_millis(1));
-            if next.times.next_after(before) == Some(due) {
+            // Its other due times up to now, if there are any, lie before the change.
+            let until_now = |times: &Compiled| {
+                times.times.after(before).take_while(|due| *due <= now).collect::<Vec<_>>()
+            };
+            if until_now(own.compiled) == until_now(next) {
                 self.cursor = before;
                 return;
             }
@@ -278,12 +288,19 @@ impl ScheduleState {
         let run =
             Run { due, saga: own.compiled.saga.clone(), correlation, started_at: now, cancelling: false };
         self.counts.started += 1;
+        if self.running.iter().any(|open| open.correlation == run.correlation) {
+            let message = format!("{} is in progress", run.correlation);
+            let failure = Failure { code: "already_exists".to_owned(), message };
+            requests.notes.push(format!("not started: {failure}"));
+            return self.end(run, Some(failure), now);
+        }
         match own.compiled.data(own.name, due.at, &run.correlation) {
             Ok(data) => {
                 requests.notes.push(format!("started {}", run.correlation));
                 requests.work.push(Work::StartChild(StartChild {
                     tag: tag(&run.correlation),
-                    round: 0,
+                    // A run of the deleted schedule rejects the command, and does not ignore it as a duplicate.
+                    round: self.recreations,
                     saga: run.saga.clone(),
                     correlation: run.correlation.clone(),
                     event: own.compiled.event.clone(),

@@ -25,6 +25,8 @@ struct Harness {
     status: Status,
     timer: Option<Timestamp>,
     running: BTreeSet<CorrelationId>,
+    /// Runs with the rounds of their commands. A repeated command has no effect.
+    commands: BTreeSet<(CorrelationId, u64)>,
     started: Vec<(CorrelationId, Value)>,
     cancelled: Vec<CorrelationId>,
 }
@@ -45,6 +47,7 @@ impl Harness {
             status: Status::Running,
             timer: None,
             running: BTreeSet::new(),
+            commands: BTreeSet::new(),
             started: Vec::new(),
             cancelled: Vec::new(),
         };
@@ -102,6 +105,8 @@ impl Harness {
             match work {
                 Work::StartChild(start) => {
                     assert!(self.running.insert(start.correlation.clone()), "{} runs", start.correlation);
+                    let command = (start.correlation.clone(), start.round);
+                    assert!(self.commands.insert(command), "{}: repeated command", start.correlation);
                     self.started.push((start.correlation, start.data));
                 }
                 Work::CancelChild(cancel) => self.cancelled.push(cancel.correlation),
@@ -364,6 +369,44 @@ fn schedule_that_is_created_again_continues_after_a_clock_jump() {
     assert!(s.signal(DELETE, Value::Null) && s.put(&every_hour("skip")));
     s.run_until("2027-01-01T02:00:00Z");
     assert_eq!(s.started(), ["02:00:00Z"]);
+}
+
+/// The run of the first command may still exist: it must answer the second one.
+#[test]
+fn due_time_that_is_started_again_after_a_clock_correction_has_another_command() {
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("skip"));
+    s.run_until("2027-01-01T01:00:00Z");
+    s.end_all();
+    s.now = Timestamp::parse("2027-01-01T00:30:00Z").unwrap();
+    assert!(s.signal(DELETE, Value::Null) && s.put(&every_hour("skip")));
+    s.run_until("2027-01-01T01:00:00Z");
+    assert_eq!(s.started(), ["01:00:00Z", "01:00:00Z"]);
+    // A run that is in progress is not entered twice.
+    s.now = Timestamp::parse("2027-01-01T00:30:00Z").unwrap();
+    assert!(s.signal(DELETE, Value::Null) && s.put(&every_hour("allow")));
+    s.run_until("2027-01-01T01:00:00Z");
+    assert_eq!((s.started().len(), s.state().counts.failed, s.state().running.len()), (2, 1, 1));
+}
+
+#[test]
+fn queued_run_starts_when_runs_may_overlap() {
+    let mut s = Harness::new("2027-01-01T00:30:00Z", &every_hour("queue"));
+    s.run_until("2027-01-01T02:00:00Z");
+    assert_eq!(s.started(), ["01:00:00Z"]);
+    assert!(s.put(&every_hour("allow")));
+    assert_eq!(s.started(), ["01:00:00Z", "02:00:00Z"]);
+}
+
+#[test]
+fn changed_times_start_nothing_that_was_due_before_the_change() {
+    let spec = json!({ "saga": "bill", "every": "1h", "jitter": "50m", "overlap": "allow" });
+    let mut s = Harness::new("2027-01-01T00:00:00Z", &spec);
+    // The start of 01:00 is delayed.
+    let fires = s.timer.unwrap();
+    s.now = fires.saturating_sub(std::time::Duration::from_secs(1));
+    assert!(s.now > Timestamp::parse("2027-01-01T01:02:00Z").unwrap());
+    assert!(s.put(&json!({ "saga": "bill", "every": "1m", "overlap": "allow" })));
+    assert_eq!(s.started(), ["01:00:00Z"]);
 }
 
 #[test]

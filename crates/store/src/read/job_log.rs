@@ -66,20 +66,25 @@ impl Reader {
         let range = KeyRange::of_prefix(self.keys().instance(key)).after(&self.keys().history(key, earlier));
         let (mut lines, mut from) = (Vec::new(), range);
         while lines.len() < limit {
+            let (mut count, counts) = (lines.len(), (CHUNKS_PER_SCAN, CHUNKS_PER_SCAN));
             let chunks =
-                self.scan_rows(Table::JobLog, &from, limit.clamp(1, CHUNKS_PER_SCAN), |key, value| {
-                    Ok((
-                        key.to_vec(),
-                        keys::read_numbered(key)?.1,
-                        decode::<JobLogChunk>(Table::JobLog, value)?,
-                    ))
+                self.scan_page(Table::JobLog, std::slice::from_ref(&from), counts, |key, value| {
+                    // A chunk has up to 1000 lines: those after the last line of the page are not decoded.
+                    if count >= limit {
+                        return Ok(None);
+                    }
+                    let first = keys::read_numbered(key)?.1;
+                    let JobLogChunk { job, lines } = decode::<JobLogChunk>(Table::JobLog, value)?;
+                    let numbered = (first..).zip(lines).filter(|(number, _)| *number > after);
+                    let numbered =
+                        numbered.map(|(number, line)| NumberedLine { number, job: job.clone(), line });
+                    let of_chunk: Vec<_> = numbered.collect();
+                    count += of_chunk.len();
+                    Ok(Some((key.to_vec(), of_chunk)))
                 })?;
-            let Some((last, ..)) = chunks.last() else { break };
+            let Some((last, _)) = chunks.items.last() else { break };
             from = from.after(last);
-            for (_, first, JobLogChunk { job, lines: of_job }) in chunks {
-                let numbered = (first..).zip(of_job).filter(|(number, _)| *number > after);
-                lines.extend(numbered.map(|(number, line)| NumberedLine { number, job: job.clone(), line }));
-            }
+            lines.extend(chunks.items.into_iter().flat_map(|(_, of_chunk)| of_chunk));
         }
         Ok(lines)
     }

@@ -66,6 +66,22 @@ mod tests {
     }
 
     #[test]
+    fn page_has_at_most_one_chunk_more_than_its_limit() {
+        let (mut writer, reader) = open_in_memory(small());
+        writer.commit(&[apply(transition(&key("acme", "o-1"), 1))], at(5)).unwrap();
+        for _ in 0..100 {
+            writer.commit(&[append("o-1", "a", &["x"; 10], 10_000)], at(5)).unwrap();
+        }
+        let read = |after, limit| reader.job_log(&key("acme", "o-1"), after, limit).unwrap();
+        for (after, limit, expected) in [(0, 12, 20), (15, 12, 15), (995, 100, 5), (0, 1, 10), (0, 990, 990)]
+        {
+            let lines = read(after, limit);
+            assert_eq!((lines.len(), lines[0].number), (expected, after + 1), "after {after}, limit {limit}");
+        }
+        assert_eq!(read(1000, 10), []);
+    }
+
+    #[test]
     fn lines_are_numbered_and_the_oldest_chunks_are_deleted() {
         let (mut writer, reader) = open_in_memory(small());
         writer.commit(&[apply(transition(&key("acme", "o-1"), 1))], at(5)).unwrap();

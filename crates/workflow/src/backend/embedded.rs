@@ -139,8 +139,9 @@ impl From<orlog_journal::Error> for ReplayError {
 impl Changes {
     fn replay(&mut self, record: &[u8]) -> Result<(), String> {
         let record: Record<Row> = rmp_serde::from_slice(record).map_err(|error| error.to_string())?;
-        record.rows.into_iter().for_each(|row| self.table.put(row));
+        // An id that was removed can be that of a new instance of the same record; an instance that was removed last has no row.
         record.removed.iter().for_each(|id| self.table.remove(id));
+        record.rows.into_iter().for_each(|row| self.table.put(row));
         self.table.graphs.extend(record.graphs);
         Ok(())
     }
@@ -406,6 +407,19 @@ mod tests {
         let state = Bytes::from(vec![state; 1000]);
         let save = Save { id: id.into(), epoch: 1, hash: "h1".into(), state, last_signal: 0, then };
         backend.save(save).await.expect("the holder saves");
+    }
+
+    #[test]
+    fn an_instance_that_replaces_a_purged_one_of_the_same_record_is_replayed() {
+        let mut changes = Changes::default();
+        let hub = Hub::default();
+        assert!(changes.table.create(instance("a"), &hub));
+        changes.rows.insert("a".into());
+        changes.removed.push("a".into());
+        let record = changes.take_record().expect("encodes").expect("changes");
+        let mut replayed = Changes::default();
+        replayed.replay(&record).expect("a record");
+        assert!(replayed.table.row("a").is_some());
     }
 
     #[tokio::test]

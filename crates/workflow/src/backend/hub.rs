@@ -106,6 +106,11 @@ impl Watcher {
             notified.await;
         }
     }
+
+    /// Returns whether [`Watcher::changed`] would return at once.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changes.count.load(Ordering::Acquire) != self.seen
+    }
 }
 
 impl Drop for Watcher {

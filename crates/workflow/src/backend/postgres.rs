@@ -51,14 +51,13 @@ impl PostgresBackend {
         let connect = |error: sqlx::Error| unavailable("connect to PostgreSQL", &error);
         let pool = PgPoolOptions::new().max_connections(8).connect(url).await.map_err(connect)?;
         create_tables(&pool).await.map_err(|error| unavailable("create its tables", &error))?;
-        let mut listener = PgListener::connect_with(&pool).await.map_err(connect)?;
-        listener.listen(CHANNEL).await.map_err(connect)?;
+        let listener = listener(&pool).await.map_err(connect)?;
         let hub = Hub::default();
         let mut tasks = JoinSet::new();
         let commits = Queues::start(&pool, &mut tasks);
         let (reads, receiver) = mpsc::channel(QUEUE);
         tasks.spawn(read_all(pool.clone(), receiver));
-        tasks.spawn(listen(listener, hub.clone()));
+        tasks.spawn(listen(pool.clone(), listener, hub.clone()));
         Ok(Self { pool, commits, reads, hub, _tasks: tasks })
     }
 
@@ -95,19 +94,36 @@ async fn create_tables(pool: &PgPool) -> Result<(), sqlx::Error> {
 }
 
 /// Forwards notifications to the hub. After a lost connection, all consumers look again.
-async fn listen(mut listener: PgListener, hub: Hub) {
+async fn listen(pool: PgPool, mut current: PgListener, hub: Hub) {
     loop {
-        match listener.try_recv().await {
+        match current.try_recv().await {
             Ok(Some(notification)) if notification.payload().is_empty() => hub.notify_available(),
             Ok(Some(notification)) => hub.notify(notification.payload()),
             Ok(None) => hub.notify_all(),
             Err(error) => {
                 warn!(%error, "notifications of PostgreSQL unavailable");
-                tokio::time::sleep(RECONNECT_DELAY).await;
+                current = reconnect(&pool).await;
                 hub.notify_all();
             }
         }
     }
+}
+
+/// Connects again. The listener receives each notification from now on, so consumers that look afterwards miss none.
+async fn reconnect(pool: &PgPool) -> PgListener {
+    loop {
+        tokio::time::sleep(RECONNECT_DELAY).await;
+        match listener(pool).await {
+            Ok(listener) => return listener,
+            Err(error) => warn!(%error, "notifications of PostgreSQL unavailable"),
+        }
+    }
+}
+
+async fn listener(pool: &PgPool) -> Result<PgListener, sqlx::Error> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    listener.listen(CHANNEL).await?;
+    Ok(listener)
 }
 
 #[async_trait]

@@ -75,13 +75,11 @@ impl Machine<'_> {
             return Ok(());
         };
         match kind {
-            StepKind::Task(policy) => {
-                let deadline_ms = policy.timeout_ms.map(|timeout| now.saturating_add(timeout));
-                self.work(
-                    branch,
-                    Work::Task { attempt: 1, is_started: false, deadline_ms, not_before_ms: None },
-                );
-            }
+            // The start of the task sets the deadline: the instance may wait for a worker before.
+            StepKind::Task(_) => self.work(
+                branch,
+                Work::Task { attempt: 1, is_started: false, deadline_ms: None, not_before_ms: None },
+            ),
             StepKind::Delay { ms } => {
                 self.work(branch, Work::Delay { until_ms: now.saturating_add(*ms) });
                 self.waits(branch);

@@ -32,8 +32,10 @@ impl Claims {
         Self { backend, clock, ttl, interval, held: Arc::default() }
     }
 
+    /// Adds a claim. A former claim of the instance has expired, so its execution stops.
     pub(super) fn add(&self, id: InstanceId, epoch: u64, valid_until_ms: u64, instance: AbortHandle) {
-        self.lock().insert(id, Held { epoch, valid_until_ms, instance });
+        let former = self.lock().insert(id, Held { epoch, valid_until_ms, instance });
+        former.inspect(|former| former.instance.abort());
     }
 
     /// Forgets a claim that ended. A later claim of the same instance remains.

@@ -91,7 +91,7 @@ impl PooledWorker {
         self
     }
 
-    /// Sets the interval of heartbeats, which extend the claims. Default: 2 min.
+    /// Sets the interval of heartbeats, which extend the claims: at most half of the time of [`Self::claim_ttl`]. Default: 2 min.
     #[must_use]
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
         self.heartbeat_interval = interval;
@@ -123,8 +123,8 @@ impl PooledWorker {
     #[must_use]
     pub fn spawn(self) -> WorkerHandle {
         let stop = watch::Sender::new(false);
-        let claims =
-            Claims::new(Arc::clone(&self.backend), self.clock, self.claim_ttl, self.heartbeat_interval);
+        let interval = self.heartbeat_interval.min(self.claim_ttl / 2);
+        let claims = Claims::new(Arc::clone(&self.backend), self.clock, self.claim_ttl, interval);
         let task = tokio::spawn(
             Running { stop: stop.subscribe(), worker: self, claims, instances: JoinSet::new() }.run(),
         );
@@ -203,7 +203,8 @@ impl Running {
                 }
             }
             tokio::select! {
-                changed = self.stop.changed() => if changed.is_err() { break },
+                // Without a handle, nothing stops the worker.
+                Ok(()) = self.stop.changed() => {}
                 _ = available.changed(), if has_capacity => {}
                 _ = self.instances.join_next(), if !self.instances.is_empty() => {}
                 () = self.worker.clock.wait_until(until_ms), if until_ms != NEVER_MS => {}
@@ -326,8 +327,7 @@ impl Instance {
         let retry_ms = self.clock.now_ms().saturating_add(millis(ERROR_DELAY));
         tokio::select! {
             () = self.clock.wait_until(retry_ms) => {}
-            // The result does not matter: the worker stops or is gone.
-            _ = self.stop.wait_for(|stop| *stop) => {}
+            Ok(_) = self.stop.wait_for(|stop| *stop) => {}
         }
         let (state, then) = (stored.state, After::Release { wake_ms: self.clock.now_ms() });
         // No signal is consumed.

@@ -28,6 +28,7 @@ macro_rules! suite {
                 an_ended_instance_is_not_available_and_is_purged,
                 unended_instances_are_listed_in_pages,
                 a_takeover_fences_off_a_valid_claim,
+                a_group_of_requests_distinguishes_the_holders,
                 graphs_are_stored_by_hash,
                 the_hub_reports_changes,
                 instances_survive_reopening,
@@ -260,6 +261,24 @@ async fn a_takeover_fences_off_a_valid_claim(test: TestBackend) {
     assert!(backend.save(save(&first, "s2", After::Keep)).await.is_err());
     backend.save(save(&second, "s3", After::Keep)).await.expect("holds the claim");
     assert!(backend.take_over("b", "r2").await.expect("responds").is_none());
+}
+
+/// The requests of one moment form a group.
+async fn a_group_of_requests_distinguishes_the_holders(test: TestBackend) {
+    let backend = &*test.backend;
+    backend.create(NewInstance { holder: Some("r1".into()), ..instance("a") }).await.expect("stores");
+    let former = backend.load("a").await.expect("reads").expect("exists");
+    let current = backend.take_over("a", "r2").await.expect("responds").expect("not ended");
+    let extend = async |epoch| backend.extend(&[("a".into(), epoch)], 50).await.expect("responds");
+    let (of_former, of_current) = tokio::join!(extend(former.epoch), extend(current.epoch));
+    assert_eq!((of_former, of_current), (vec!["a".into()], Vec::new()));
+    let (of_former, of_current) = tokio::join!(
+        backend.save(save(&former, "end", After::End { at_ms: 10 })),
+        backend.save(save(&current, "s1", After::Keep)),
+    );
+    assert!(matches!(of_former, Err(BackendError::Fenced { .. })), "{of_former:?}");
+    of_current.expect("holds the claim");
+    assert_eq!(&*backend.load("a").await.expect("reads").expect("exists").state, b"s1");
 }
 
 async fn graphs_are_stored_by_hash(test: TestBackend) {

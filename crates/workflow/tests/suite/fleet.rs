@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlog_testkit::wait::{until, within};
+use orlog_workflow::backend::{After, BackendError, Save};
 use orlog_workflow::{
     CheckpointingRunner, Client, Clock, Context, Graph, PooledWorker, RunError, Task, TaskError,
     TaskRegistry, WorkerHandle, Workflow,
@@ -325,4 +326,67 @@ async fn an_id_that_a_backend_cannot_store_is_rejected() {
         assert!(error.to_string().contains("1 to 512 bytes"), "{error}");
     }
     client.start(&workflow, &"x".repeat(512), Order::new()).await.expect("starts");
+}
+
+#[tokio::test]
+async fn an_ended_instance_with_an_unread_signal_has_an_outcome() {
+    let workflow = Workflow::builder("ready").then("a", step).build().expect("valid");
+    for kind in BackendKind::ALL {
+        let test = kind.open().await;
+        let client = Client::new(Arc::clone(&test.backend));
+        let order = Order::new();
+        client.start(&workflow, "i-1", order.clone()).await.expect("starts");
+        client.signal("i-1", "unknown", &1).await.expect("stores");
+        let worker = worker(&test, &workflow).spawn();
+        let ended = within("the outcome", client.outcome::<Order>("i-1")).await;
+        assert_eq!(ended.expect("completes").key, order.key);
+        worker.shutdown();
+        worker.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_whose_handle_is_dropped_continues() {
+    let workflow = Workflow::builder("handle").then("a", step).build().expect("valid");
+    let test = BackendKind::Memory.open().await;
+    let client = Client::new(Arc::clone(&test.backend));
+    drop(worker(&test, &workflow).spawn());
+    // It waits when the instances arrive.
+    for id in ["i-1", "i-2"] {
+        client.start(&workflow, id, Order::new()).await.expect("starts");
+        within("the instance completes", client.outcome::<Order>(id)).await.expect("completes");
+    }
+}
+
+/// Requirements: S4.
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_a_worker_is_no_part_of_a_timeout() {
+    let minute = Duration::from_mins(1);
+    let workflow = Workflow::builder("deadline").then("a", step).timeout(minute).build().expect("valid");
+    let (test, clock, order) = (BackendKind::Memory.open().await, Clock::virtual_time(), Order::new());
+    let client = Client::new(Arc::clone(&test.backend)).clock(clock);
+    client.start(&workflow, "i-1", order.clone()).await.expect("starts");
+    tokio::time::advance(2 * minute).await;
+    let worker = worker(&test, &workflow).clock(clock).spawn();
+    within("the instance completes", client.outcome::<Order>("i-1")).await.expect("completes");
+    assert_eq!(calls(&order.key), ["a"]);
+    worker.shutdown();
+    worker.join().await;
+}
+
+#[tokio::test]
+async fn a_waiting_run_notices_that_another_process_ended_its_instance() {
+    let workflow = Workflow::builder("wait").then("a", step).signal::<u32>("go").build().expect("valid");
+    for kind in BackendKind::ALL {
+        let (test, order) = (kind.open().await, Order::new());
+        let runner = CheckpointingRunner::new(Arc::clone(&test.backend));
+        let handle = runner.start(&workflow, "i-1", order.clone()).await.expect("starts");
+        until("it waits", || async { (!calls(&order.key).is_empty()).then_some(()) }).await;
+        let taken = test.other.take_over("i-1", "other").await.expect("responds").expect("not ended");
+        let (id, hash, then) = (taken.id, taken.hash, After::End { at_ms: 1 });
+        let end = Save { id, epoch: taken.epoch, hash, state: taken.state, last_signal: 0, then };
+        test.other.save(end).await.expect("holds the claim");
+        let fenced = within("the end of the run", handle.outcome()).await;
+        assert!(matches!(fenced, Err(RunError::Backend(BackendError::Fenced { .. }))), "{fenced:?}");
+    }
 }

@@ -220,8 +220,8 @@ async fn a_deadline_that_expired_before_the_task_started_fails_without_the_task(
     let (order, clock) = (Order::new(), Clock::virtual_time());
     let key = order.key.clone();
     let test = BackendKind::Memory.open().await;
-    // Change 0 stores the graph, change 1 the instance with the deadline.
-    let crashing = Crashing::new(&test.backend, 1, true);
+    // Change 0 stores the graph, change 1 the instance, change 2 the deadline.
+    let crashing = Crashing::new(&test.backend, 2, true);
     let runner = CheckpointingRunner::new(crashing.clone()).clock(clock);
     tokio::select! {
         result = runner.run(&workflow, "o-1", order) => panic!("no crash: {result:?}"),

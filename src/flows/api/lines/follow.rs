@@ -17,7 +17,7 @@ use super::page::{LinePage, LineRequest, LineView, next};
 use crate::api::admission::AccessWatch;
 use crate::api::context::ApiState;
 use crate::api::forward;
-use crate::api::problem::{Code, Problem};
+use crate::api::problem::Problem;
 use crate::api::quotas::LongPollPermit;
 use crate::app::SlotOwner;
 use crate::url_path;
@@ -107,10 +107,12 @@ impl Follower {
             SlotOwner::Local => {
                 let read = next(&self.api, &mut self.request, until).await;
                 // A store that this pod has just released does not have the flow.
-                read.map_err(|problem| if self.is_here() { problem } else { moving() }.into_response())
+                read.map_err(|problem| {
+                    if self.is_here() { problem } else { Problem::moving() }.into_response()
+                })
             }
             SlotOwner::Pod(pod) => self.read_from(&pod, until).await,
-            SlotOwner::None => Err(moving().into_response()),
+            SlotOwner::None => Err(Problem::moving().into_response()),
         }
     }
 
@@ -136,7 +138,7 @@ impl Follower {
         }
         let bytes = to_bytes(response.into_body(), usize::MAX).await;
         let page = bytes.ok().and_then(|bytes| serde_json::from_slice::<LinePage>(&bytes).ok());
-        let page = page.ok_or_else(|| moving().into_response())?;
+        let page = page.ok_or_else(|| Problem::moving().into_response())?;
         self.request.after = page.last;
         Ok(page)
     }
@@ -145,8 +147,4 @@ impl Follower {
 /// Returns whether a request can succeed soon.
 fn is_transient(status: StatusCode) -> bool {
     matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
-}
-
-fn moving() -> Problem {
-    Problem::new(Code::Unavailable, "the shard is moving between pods; try again")
 }

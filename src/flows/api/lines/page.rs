@@ -94,7 +94,8 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
     let LineRequest { key, job, after, limit } = request;
     let (key, job, after, limit) = (key.clone(), job.clone(), *after, *limit);
     api.read(move |app| {
-        let reader = app.reader(&key).ok_or_else(|| missing(&key))?;
+        // The shard was here when the request arrived.
+        let reader = app.reader(&key).ok_or_else(Problem::moving)?;
         let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
         // In this order: the lines of a flow that has ended are received, those that do not wait are stored.
         let has_unsaved = app.services.lines.unsaved.has(&key);

@@ -178,8 +178,17 @@ async fn dial(uri: Uri, guarded: bool) -> Result<TokioIo<TcpStream>, Box<dyn Std
     tokio::time::timeout(CONNECT_TIMEOUT, connected).await?
 }
 
+/// Messages of a status that stands for the HTTP status of a proxy, which may have forwarded the call.
+const STATUS_OF_PROXY: [&str; 2] = [
+    "grpc-status header missing, mapped from HTTP status code 502",
+    "grpc-status header missing, mapped from HTTP status code 504",
+];
+
 /// Maps a status. A local status has a source, a status of the upstream has none.
 fn fault(status: Status) -> GrpcError {
+    if STATUS_OF_PROXY.contains(&status.message()) {
+        return GrpcError::ConnectionLost(status.message().to_owned());
+    }
     let Some(source) = status.source() else { return GrpcError::Status(Box::new(status)) };
     if let Some(denied) = egress::egress_error(source) {
         return GrpcError::Forbidden(denied.clone());

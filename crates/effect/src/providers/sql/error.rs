@@ -82,6 +82,8 @@ fn classify(dialect: Dialect, error: &dyn DatabaseError) -> Class {
 
 fn by_state(state: &str) -> Option<TransientCause> {
     match (state, state.get(..2).unwrap_or_default()) {
+        // Statement completion unknown: after a commit, it may have been executed.
+        ("40003", _) => Some(TransientCause::Unavailable),
         ("55P03", _) | (_, "40") => Some(TransientCause::Throttled),
         (_, "08" | "28" | "3D" | "53" | "57" | "58" | "XX" | "") => Some(TransientCause::Unavailable),
         _ => None,

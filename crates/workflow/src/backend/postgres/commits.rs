@@ -4,7 +4,7 @@
 //! among queues, each with one commit in flight: requests that arrive meanwhile form the next one. An instance belongs to one queue,
 //! so the commits of a process never wait for each other. Claims of other processes skip locked rows.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use sqlx::{PgPool, Row as _};
@@ -64,12 +64,13 @@ struct Group {
     extends: Vec<(InstanceId, u64, u64, Answer<bool>)>,
 }
 
-/// Ids that a commit has changed.
+/// Ids of the instances that a commit has changed.
 #[derive(Default)]
 struct Changed {
     created: HashSet<String>,
-    saved: HashSet<String>,
-    extended: HashSet<String>,
+    /// With the epoch: a group can have requests of the holder and of a former holder of an instance.
+    saved: HashMap<String, i64>,
+    extended: HashMap<String, i64>,
 }
 
 async fn commit_all(mut session: Session, mut requests: mpsc::Receiver<Request>) {
@@ -140,11 +141,11 @@ impl Group {
             .await?;
         for row in rows {
             match row.try_get(0)? {
-                statements::CREATED => changed.created.insert(row.try_get(1)?),
-                statements::SAVED => changed.saved.insert(row.try_get(1)?),
+                statements::CREATED => drop(changed.created.insert(row.try_get(1)?)),
+                statements::SAVED => drop(changed.saved.insert(row.try_get(1)?, row.try_get(2)?)),
                 // A notification.
-                _ => continue,
-            };
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -161,7 +162,7 @@ impl Group {
             .fetch_all(connection)
             .await?;
         for row in rows {
-            changed.extended.insert(row.try_get(0)?);
+            changed.extended.insert(row.try_get(0)?, row.try_get(1)?);
         }
         Ok(())
     }
@@ -174,13 +175,13 @@ impl Group {
                     answer.send(Ok(changed.created.remove(&*new.id))).ok();
                 }
                 for (save, answer) in self.saves {
-                    let is_saved = changed.saved.remove(&*save.id);
+                    let is_saved = changed.saved.get(&*save.id) == Some(&big(save.epoch));
                     answer
                         .send(if is_saved { Ok(()) } else { Err(BackendError::Fenced { id: save.id }) })
                         .ok();
                 }
-                for (id, _, _, answer) in self.extends {
-                    answer.send(Ok(changed.extended.contains(&*id))).ok();
+                for (id, epoch, _, answer) in self.extends {
+                    answer.send(Ok(changed.extended.get(&*id) == Some(&big(epoch)))).ok();
                 }
             }
             Err(error) => {

@@ -56,13 +56,13 @@ pub(super) const WRITE: &str = "WITH created AS (
         FROM unnest($7::text[], $8::bigint[], $9::text[], $10::bytea[], $11::bigint[], $12::int[], $13::bigint[])
             AS u (id, epoch, hash, state, last_signal, \"then\", time)
         WHERE i.id = u.id AND i.epoch = u.epoch AND i.holder IS NOT NULL AND i.ended IS NULL
-        RETURNING i.id, u.last_signal, u.then),
+        RETURNING i.id, i.epoch, u.last_signal, u.then),
     consumed AS (
         DELETE FROM orlog_workflow_signals s USING saved
         WHERE saved.last_signal > 0 AND s.id = saved.id AND s.number <= saved.last_signal)
-    SELECT 0, id FROM created
-    UNION ALL SELECT 1, id FROM saved
-    UNION ALL SELECT 2, pg_notify('orlog_workflow', id)::text FROM (
+    SELECT 0, id, 0::bigint FROM created
+    UNION ALL SELECT 1, id, epoch FROM saved
+    UNION ALL SELECT 2, pg_notify('orlog_workflow', id)::text, 0::bigint FROM (
         SELECT id FROM saved WHERE saved.then <> 0
         UNION ALL SELECT '' WHERE EXISTS (SELECT FROM created WHERE holder IS NULL)
             OR EXISTS (SELECT FROM saved WHERE saved.then = 1)) n";
@@ -70,7 +70,7 @@ pub(super) const WRITE: &str = "WITH created AS (
 pub(super) const EXTEND: &str = "UPDATE orlog_workflow_instances i SET available = u.until
     FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS u (id, epoch, until)
     WHERE i.id = u.id AND i.epoch = u.epoch AND i.holder IS NOT NULL AND i.ended IS NULL
-    RETURNING i.id";
+    RETURNING i.id, i.epoch";
 
 pub(super) const NOTIFY: &str = "SELECT pg_notify('orlog_workflow', id) FROM unnest($1::text[]) AS u (id)";
 
