@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use orlog_bus::Message;
 use orlog_bus::effect_queue::{self, EffectCommand, EffectResult, Job, ReadConsistency, ResultPublish};
 use orlog_effect::limits::breaker::BreakerState;
 use orlog_effect::{EffectExecutor, ExecutionProgress, ExecutionResult};
@@ -214,9 +215,16 @@ async fn bury(shared: &WorkerPoolState, job: &Job, reason: &str) {
     let subject = &job.message.subject;
     tracing::warn!(subject, reason, "no executor for the effect; command dead-lettered");
     let node = &shared.config.node;
-    let dead_letter =
-        effect_queue::encode_dead_letter(&job.message, job.sequence, reason, node, shared.clock.now());
+    let encode = |message: &Message, reason: &str| {
+        effect_queue::encode_dead_letter(message, job.sequence, reason, node, shared.clock.now())
+    };
+    let mut dead_letter = encode(&job.message, reason);
     while let Err(error) = shared.queue.dead_letter(dead_letter.clone()).await {
+        if matches!(error, orlog_bus::Error::TooLarge { .. }) {
+            let (headers, payload) = Default::default();
+            let cut = Message { headers, payload, ..(*job.message).clone() };
+            dead_letter = encode(&cut, &format!("{reason}; the command is left out: {error}"));
+        }
         tracing::debug!(%error, "dead letter write failed; retrying");
         tokio::time::sleep(RETRY_DELAY).await;
     }

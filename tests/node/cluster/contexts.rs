@@ -266,7 +266,8 @@ async fn pod_that_cannot_activate_a_deployment_does_not_undo_it() {
             fixture.pods.kill(pod);
         }
         let common = fixture.pods.more.clone();
-        fixture.pods.more.push_str("[upstreams.media]\nkind = \"worker\"\neffects = [\"media.cut\"]\n");
+        let media = "[upstreams.media]\nbase_url = \"http://127.0.0.1:9\"\n[upstreams.media.effects.\"media.cut\"]\npath = \"/cut\"\n";
+        fixture.pods.more.push_str(media);
         fixture.pods.start("a").await;
         fixture.pods.wait_for_owners(&["a"]).await;
         let text = "saga: order\nversion: 30\ncorrelate: orderId\nstart: OrderPlaced\nsteps:\n  - { id: cut, do: { effect: media.cut } }\n";

@@ -26,6 +26,8 @@ pub(super) struct NatsSource {
     received: Option<ReadBatch>,
     /// Whether a new own reader may detect that it has caught up with the shared reader.
     may_join: bool,
+    /// Whether the own reader has emitted an event: an earlier restart would only delay its start.
+    has_started: bool,
     requested: ReaderConfig,
     serial: u64,
 }
@@ -34,16 +36,19 @@ impl NatsSource {
     /// Creates a source; `requested` configures its own reader.
     pub(super) fn new(interest: SubjectMatcher, member: SharedReaderMember, requested: ReaderConfig) -> Self {
         let (changes, own, received) = (member.watch(), None, None);
-        Self { interest, member, changes, own, received, may_join: false, requested, serial: 0 }
+        let (may_join, has_started) = (false, false);
+        Self { interest, member, changes, own, received, may_join, has_started, requested, serial: 0 }
     }
 
     fn read_by_itself(&mut self, after: u64) {
         self.serial += 1;
+        self.has_started = false;
         let name = format!("{}-{}", self.requested.name, self.serial);
         self.own = Some(StreamReader::start(ReaderConfig { name, after, ..self.requested.clone() }));
     }
 
     fn receive(&mut self, event: ReaderEvent) -> Result<(), Error> {
+        self.has_started = true;
         let (mut messages, read_to) = match event {
             ReaderEvent::Messages { messages, .. } => {
                 let Some(last) = messages.last() else { return Ok(()) };
@@ -100,7 +105,7 @@ impl Source for NatsSource {
         tokio::select! {
             event = own.next() => self.receive(event)?,
             () = tokio::time::sleep(RECHECK_INTERVAL) => {
-                if self.may_join {
+                if self.may_join && self.has_started {
                     self.own = None;
                 }
             }
