@@ -444,8 +444,7 @@ async fn interval_mode_syncs_within_the_interval() {
 async fn interval_mode_syncs_also_while_publishers_never_pause() {
     // One segment: a new one would be synced too.
     let durability = Durability::Interval(Duration::from_millis(5));
-    let options = Options { durability, segment_bytes: 64 << 20, ..Options::default() };
-    let dir = TempDir::new().unwrap();
+    let (dir, options) = (TempDir::new().unwrap(), Options { durability, ..Options::default() });
     let bus = Arc::new(open(dir.path(), &options));
     let mut publishers = tokio::task::JoinSet::new();
     for publisher in 0..32_u64 {
